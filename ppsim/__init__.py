@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ppsim.studies.choose import choose
     from ppsim.studies.compare import compare
     from ppsim.studies.explain import explain
+    from ppsim.studies.step_calibration import calibrate_steps
     from ppsim.studies.sweep import Sweep, sweep
 
 __version__ = "0.1.0"
@@ -26,8 +27,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep", "Timeline",
-    "advise", "build", "choose", "compare", "explain", "from_launch", "load_config", "lower", "schedules",
-    "simulate", "simulate_many", "sweep", "to_launch", "what_fits", "with_offload", "with_recompute",
+    "advise", "build", "calibrate_steps", "choose", "compare", "explain", "from_launch", "load_config", "lower",
+    "schedules", "simulate", "simulate_many", "sweep", "to_launch", "what_fits", "with_offload", "with_recompute",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers report a name that is not imported above
@@ -48,6 +49,7 @@ if not TYPE_CHECKING:  # type checkers report a name that is not imported above
         "ppsim.studies.choose": ("choose",),
         "ppsim.studies.compare": ("compare",),
         "ppsim.studies.explain": ("explain",),
+        "ppsim.studies.step_calibration": ("calibrate_steps",),
             "ppsim.studies.sweep": ("Sweep", "sweep"),
     }  # fmt: skip
 

@@ -21,7 +21,7 @@ _REPEAT_SECONDS, _REPEATS = 1.0, 5
 
 # Command -> module in ppsim/commands with a function of the same name, and the line in `ppsim --help`.
 COMMANDS = {
-    "simulate": ("simulate", "Simulate a schedule; print its measures."),
+    "simulate": ("simulate", "Simulate a schedule; print step time, memory and idle time."),
     "compare": ("compare", "Compare schedules at equal work."),
     "sweep": ("sweep", "Simulate every combination of values."),
     "what-if": ("what_if", "Change a config, or find a break-even point."),
@@ -37,6 +37,7 @@ COMMANDS = {
     "explore": ("explore", "Serve a live page: change sizes and costs, see schedules."),
     "list": ("families", "List the schedule families, or show one in full."),
     "validate": ("validate", "Check schedule files; show every fault."),
+    "glossary": ("glossary", "Define a word, a measure or a cost."),
     "hardware": ("hardware", "List the known devices and links with their sources."),
 }
 PLAIN: Any = {

@@ -70,6 +70,8 @@ class TimelineColumns(Columns):
         The costs that ran; `table` holds their columns.
     name : str or None
         The config's name, for titles; see `named`.
+    config : Config or None
+        The config that ran, whose keys without effect the assumptions name.
     """
 
     plan: Plan
@@ -89,6 +91,7 @@ class TimelineColumns(Columns):
     engine: str
     framework: str
     name: str | None = None
+    config: Any = None
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ def main(config: str, folder: str) -> None:
         timeline.save(chart.with_suffix(".png"), memory=True)
         timeline.save(chart.with_suffix(".html"))
         print(f"wrote {chart}.png, and {chart}.html to open in a browser")
-    print("\n" + "\n".join(page(advise(config), max_changes=4)))
+    print("\n" + "\n".join(page(advise(config))))
     print(f"\nnext, why each device is idle:\n  .venv/bin/ppsim simulate {config} --ledger")
 
 

@@ -61,7 +61,7 @@ def viewer(path: Path) -> str:
 
 
 def viewer_overview(path: Path) -> str:
-    """More actions than pixels, with fill and drain enlarged."""
+    """More actions than pixels."""
     run("1f1b", 64, 1024).save(path)
     return ""
 
@@ -83,7 +83,7 @@ PAGES: dict[str, tuple[Callable[[Path], str], tuple[int, int]]] = {
     "viewer": (viewer, (1200, 800)),
     "viewer-overview": (viewer_overview, (1200, 720)),
     "plotly": (plotly, (1100, 320)),
-    "notebook": (notebook, (1010, 335)),
+    "notebook": (notebook, (1010, 650)),
 }
 
 

@@ -24,9 +24,12 @@ from ppsim.config.config import make_config
 from ppsim.frameworks import SCHEDULES as RUN_BY
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import BestFirstSearch
+from ppsim.studies.free_keys import (
+    sharding_of,
+)
 from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import busiest_device, removed_cause, seconds_by_cause
-from ppsim.studies.space import search_space, sharding_of
+from ppsim.studies.space import search_space
 from ppsim.studies.worker_pool import InProcess
 
 PAGE = ROOT / "docs" / "choosing.md"
@@ -124,8 +127,9 @@ def layout_text(data: Any) -> str:
     layout, schedule = data.get("layout") or {}, data["schedule"]
     sizes = [f"{key} {layout[key]}" for key in ("tensor", "context", "data", "expert") if layout.get(key, 1) > 1]
     stages = f":{schedule['stages_per_device']}" if schedule.get("stages_per_device") else ""
-    flags = ("distributed_optimizer", "sharded")
-    sharding = sharding_of({f"layout.{key}": bool(layout.get(key)) for key in flags})
+    flags = ("distributed_optimizer", "sharded_gradients", "sharded")
+    replicas = {"layout.replicas": layout.get("replicas", 1)}
+    sharding = sharding_of({**{f"layout.{key}": bool(layout.get(key)) for key in flags}, **replicas})
     words = [
         f"{schedule['name']}{stages}, pipeline {schedule['devices']}", *sizes,
         f"{schedule['microbatches']} microbatches of {layout.get('microbatch_size', 1)}",

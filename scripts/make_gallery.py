@@ -10,7 +10,7 @@ from ppsim.base.files import write_atomically
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "gallery"
-DPI = 110
+DPI = 150
 
 INTRODUCTION = """# Gallery
 
@@ -27,8 +27,9 @@ def run(name, devices, microbatches, **options):
     return ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs)
 ```
 
-The colours of the kinds differ in lightness as well as in hue, so that they stay apart in print without colour and for
-colour-blind readers. Idle time is hatched, and each row ends with its idle part.
+The kinds, idle time and paper differ for readers with and without all cones, on light and dark paper and in print
+without colour. Idle time is one flat tone. A line at the lower edge of a box marks a later stage of its device, a line
+at the upper edge the direction that enters at the other end. A pixel shows the mean of the actions that it covers.
 """
 
 
@@ -41,46 +42,49 @@ class Chart(NamedTuple):
     code: str
 
 
+SIZES = (
+    ("4", "4 devices", "4, 8", "Every box has its microbatch; in grey, its kind too."),
+    ("8", "8 devices", "8, 32", "Numbers stand where they fit, marks where a box has three pixels."),
+    ("64", "64 devices", "64, 256", "Narrow actions mix their colours; the fills are the same means at every size."),
+)
+FOUR = '("1f1b", "zb-h1", "zb-v", "dualpipe")'
 CHARTS = (
-    Chart("gantt", "Gantt chart", "A row a device, a box an action with its microbatch.", 'run("zb-h1", 4, 8).plot()'),
+    *(
+        Chart(
+            f"comparison-{size}{'' if theme == 'light' else '-' + theme}",
+            f"Comparison, {words}, {theme}",
+            text,
+            f"ppsim.compare([run(name, {sizes}) for name in {FOUR}]).plot(memory=True"
+            f"{'' if theme == 'light' else f', theme={theme!r}'})".replace("'", '"'),
+        )
+        for size, words, sizes, text in SIZES
+        for theme in ("light", "dark", "grey")
+    ),
+    Chart(
+        "column",
+        "In a column of a paper",
+        "3.3 inches wide: numbers of a schedule above its rows, no microbatch numbers, fonts of 5 to 6 points.",
+        'ppsim.compare([run(name, 4, 8) for name in ("1f1b", "zb-h1", "zb-v")]).plot(width=3.3)',
+    ),
     Chart(
         "critical-path",
         "Critical path, transfers and live activations",
-        "The black line is the chain that sets the makespan, through actions and transfers. Below, the fullest device "
-        "is in colour and named.",
+        "The line along the lower edge of its boxes is the chain that sets the makespan. Transfers of "
+        "backwards are dashed. Below, the fullest device is an area.",
         'run("1f1b", 4, 8).plot(critical_path=True, transfers=True, memory=True)',
     ),
     Chart(
-        "stages",
-        "Several stages a device",
-        "A later stage of the same device is paler. Where boxes are narrow the numbers stand upright.",
-        'run("zb-v", 8, 32).plot()',
-    ),
-    Chart(
-        "many",
-        "Many actions",
-        "Boxes narrower than their numbers: where two of them do not meet, every k-th microbatch has its number.",
-        'run("interleaved-1f1b", 16, 64).plot()',
+        "steps",
+        "Several steps",
+        "A line in a row is the begin of a step.",
+        'run("pipedream", 4, 8, iterations=3).plot()',
     ),
     Chart(
         "slots",
         "Overlapped slots, and memory that does not fit",
-        "A fused slot shows F above and B below. The dashed line is what a device has; red is what does not fit. Thin "
+        "A fused slot shows F above and B below. The dashed line is what a device has; a peak above it is bold. Thin "
         "bars below the rows are gradient reductions.",
         'ppsim.load_config("configs/deepseek-v3-2048xh800.yaml").simulate().plot(memory=True)',
-    ),
-    Chart(
-        "overview",
-        "Overview",
-        "Actions narrower than a pixel: one scale from idle to busy, with fill and drain enlarged beside the steady "
-        "part.",
-        'run("1f1b", 64, 1024).plot()',
-    ),
-    Chart(
-        "comparison",
-        "Comparison",
-        "One time axis, the end of each and its difference to the first. What takes much longer is cut.",
-        'ppsim.compare([run(name, 4, 8) for name in ("1f1b", "zb-h1", "dualpipe", "naive")]).plot()',
     ),
     Chart(
         "evictions",
@@ -128,10 +132,10 @@ CHARTS = (
     Chart(
         "sweep",
         "A measure over a swept number",
-        "How the bubble shrinks with more microbatches.",
+        "How the bubble shrinks with more microbatches, which double each time, so that the axis is logarithmic.",
         """draw_lines(
     {name: [(m, run(name, 4, m).bubble_fraction) for m in (4, 8, 16, 32)] for name in ("1f1b", "zb-h1")},
-    "microbatches",
+    "schedule.microbatches",
     "bubble fraction",
     "fraction",
 )""",
@@ -149,8 +153,7 @@ PAGES = (
     Chart(
         "viewer-overview",
         "Many actions in a browser",
-        "131,072 actions in 70 kB. Fill and drain are enlarged, and dashed lines mark where the scale of time changes. "
-        "Rows of the steady part are shaded by how busy they are. The key `e` shows one scale of time.",
+        "131,072 actions in 100 kB. Every pixel is the mean of what it covers; the wheel zooms in to single actions.",
         'run("1f1b", 64, 1024).save("chart.html")',
     ),
     Chart(
@@ -161,7 +164,13 @@ PAGES = (
     ),
     Chart("plotly", "As a plotly figure", "For pages that embed figures.", 'run("zb-h1", 4, 8).to_plotly()'),
 )
-ENDING = """![The explorer](images/explorer.png)
+ENDING = """## Differences to the design
+
+The pictures follow a mock-up of the same schedules, and differ from it in these points. Amber is darker and idle time
+lighter, because the mock-up's pair has a contrast of 1.27 and this one 1.59. Schedules have the names that `ppsim list`
+prints. The font is matplotlib's own, so that pictures are equal on all machines; `rcParams` chooses another.
+
+![The explorer](images/explorer.png)
 
 `ppsim explore` serves the same charts with sliders and all measures; see [commands](commands.md).
 

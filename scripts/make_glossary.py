@@ -1,4 +1,4 @@
-"""Writes the tables of measures and of causes of idle time of docs/glossary.md from their registries."""
+"""Writes the tables of words, measures and causes of idle time of docs/glossary.md from their registries."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,15 @@ from ppsim.analysis.gaps import PHASES
 from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.files import write_atomically
+from ppsim.commands.glossary import WORDS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
+
+
+def words() -> str:
+    """A row a word."""
+    rows = [f"| {word} | {meaning} |" for word, meaning in WORDS.items()]
+    return "\n".join(["| word | meaning |", "|---|---|", *rows]) + "\n"
 
 
 def measures() -> str:
@@ -29,7 +36,7 @@ def phases() -> str:
     return _table("phase", PHASES)
 
 
-TABLES = {table.__name__: table for table in (measures, causes, phases)}
+TABLES = {table.__name__: table for table in (words, measures, causes, phases)}
 
 
 def _table(head: str, meanings: Mapping[str, str]) -> str:

@@ -1,10 +1,13 @@
 """Writes what README.md and the pages show: the picture, and below each `$ ppsim ...` what the command prints."""
 
+import contextlib
+import io
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+from unittest.mock import patch
+
+from ppsim.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
@@ -28,17 +31,13 @@ def cut(text: str, old: str) -> str:
 
 
 def output(command: str) -> str:
-    """What a `ppsim ...` line prints, run in the repository's root; trailing blanks of lines are left out."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
-    done = subprocess.run(  # noqa: S603 - the pages' own commands
-        [sys.executable, "-m", *command.split()],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=ROOT,
-        env=environment,
-        check=True,
-    )
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    """Return what a `ppsim ...` line prints, run in the repository's root; blanks that end a line are left out."""
+    words, printed = command.split(), io.StringIO()
+    with contextlib.chdir(ROOT), patch.dict(os.environ, COLUMNS="100"), contextlib.redirect_stdout(printed):
+        status = app(words[1:], prog_name=words[0], standalone_mode=False)
+    if status:
+        raise RuntimeError(f"{command}: status {status}")
+    return "".join(f"{line.rstrip()}\n" for line in printed.getvalue().splitlines())
 
 
 def draw_picture() -> None:

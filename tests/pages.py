@@ -42,8 +42,3 @@ def unpacked(page, chart=0):
         since_last_end = columns[f"{before}gap"], np.append(0, columns[f"{before}length"][:-1])
         columns[f"{before}start"] = np.cumsum(sum(since_last_end)) % 2**32
     return about, columns
-
-
-def lane_colours(timeline):
-    """The colour of each sort of thing that has a lane below or above the actions."""
-    return {part["sort"]: part["colour"] for part in unpacked(page_of(timeline))[0]["lanes"]}

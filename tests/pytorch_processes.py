@@ -1,15 +1,21 @@
 """Runs programs through PyTorch's pipeline runtime in processes of their own, on gloo and a tiny model."""
 
+import os
+import runpy
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing import set_forkserver_preload
 from pathlib import Path
 from time import monotonic
+from typing import Literal
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.multiprocessing.spawn import start_processes
 
 WIDTH, ROWS = 6, 2
 WAIT = timedelta(minutes=10)  # a guard against hanging, which no loaded machine comes near
@@ -21,7 +27,7 @@ class Case:
 
     name: str
     csv: str
-    form: str
+    form: Literal["compute_only", "compute_comms"]
     stages_of: tuple[tuple[int, ...], ...]
     stages: int
     microbatches: int
@@ -36,15 +42,16 @@ def layers(stages: int) -> list[torch.nn.Module]:
 def batch(microbatches: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Input and target of one step."""
     generator = torch.Generator().manual_seed(11)
-    return tuple(torch.randn(ROWS * microbatches, WIDTH, generator=generator) for _ in range(2))
+    size = ROWS * microbatches, WIDTH
+    return torch.randn(size, generator=generator), torch.randn(size, generator=generator)
 
 
-def gradients(model: list[torch.nn.Module], chosen: tuple[int, ...] | range) -> dict[int, list[torch.Tensor]]:
+def gradients(model: list[torch.nn.Module], chosen: tuple[int, ...] | range) -> dict[int, list[torch.Tensor | None]]:
     """Gradients of each chosen stage's parameters."""
     return {stage: [parameter.grad for parameter in model[stage].parameters()] for stage in chosen}
 
 
-def single_process(stages: int, microbatches: int) -> dict[int, list[torch.Tensor]]:
+def single_process(stages: int, microbatches: int) -> dict[int, list[torch.Tensor | None]]:
     """Gradients of the mean loss over the whole batch, without a pipeline."""
     model = layers(stages)
     inputs, target = batch(microbatches)
@@ -74,18 +81,40 @@ def _process(rank: int, devices: int, cases: list[Case], folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def run(devices: int, cases: list[Case], folder: Path) -> dict[str, dict[int, list[torch.Tensor]]]:
-    """Gradients by case and stage, from one process a device; every process is gone when it returns."""
+def _run_everywhere(devices: int, function: Callable, *arguments: object) -> None:
+    """Call a function with each rank, the number of devices and arguments, in one process per device."""
     deadline = monotonic() + WAIT.total_seconds()
-    context = mp.spawn(_process, (devices, cases, folder), nprocs=devices, join=False)
+    set_forkserver_preload(["torch.distributed.pipelining.schedules"])  # imported once for all processes
+    context = start_processes(function, (devices, *arguments), nprocs=devices, join=False, start_method="forkserver")
+    assert context is not None
     try:
         while not context.join(timeout=1):
             if monotonic() > deadline:
-                raise TimeoutError(f"{devices} processes did not finish {[case.name for case in cases]}")
+                raise TimeoutError(f"{devices} processes did not finish {function.__name__}{arguments}")
     finally:
-        for process in context.processes:
+        for process in filter(None, context.processes):
             process.kill()
             process.join()
+
+
+def _script(rank: int, devices: int, script: Path, port: int) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(devices), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.chdir(script.parent)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def run_script(devices: int, script: Path) -> None:
+    """Run a training script in its folder as torchrun does, and raise what any of its processes raises."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _run_everywhere(devices, _script, script, port)
+
+
+def run(devices: int, cases: list[Case], folder: Path) -> dict[str, dict[int, list[torch.Tensor]]]:
+    """Gradients by case and stage, from one process a device; every process is gone when it returns."""
+    _run_everywhere(devices, _process, cases, folder)
     return {
         case.name: {
             stage: found

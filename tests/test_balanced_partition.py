@@ -1,6 +1,7 @@
 """The balanced partition against every partition: no other leaves the busiest device less to do within its memory."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,14 +89,15 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
     """Six blocks with embedding and head over one stage a device, and evenly over its two in loop and V."""
     section = {"name": name, "devices": devices, "microbatches": 8}
     section |= {"stages_per_device": stages} if name == "interleaved-1f1b" else {}
-    config = make_config({"model": MODEL, "hardware": HARDWARE, "schedule": section}, place="case")
+    layout = {"cuda_graphs": True}  # blocks as small as these wait for their host otherwise
+    config = make_config({"model": MODEL, "hardware": HARDWARE, "layout": layout, "schedule": section}, place="case")
     costs, summary = config.costs, ScheduleSummary.of(config.build())
     assert isinstance(costs, DerivedCosts)
 
     def table_with(text):
         return costs.with_partition(text).table(summary.actions)
 
-    def held_with(text):
+    def held_with(text) -> Any:
         return memory_bound(summary, table_with(text))
 
     limit = float(held_with("even").max()) * part
@@ -144,7 +146,8 @@ def test_where_any_cut_fits_into_the_memory_the_balanced_one_does(name, devices,
         return costs.with_partition(text).table(summary.actions)
 
     def held_with(text):
-        return float(memory_bound(summary, table_with(text)).max())
+        bound: Any = memory_bound(summary, table_with(text))
+        return float(bound.max())
 
     held = sorted(map(held_with, every_text(5, summary.actions.num_stages)))
     even = held_with(str(balanced_within(costs, summary, table_with, np.inf)))

@@ -192,10 +192,10 @@ def test_a_run_by_a_profile_states_its_interval(tmp_path):
     run = ppsim.simulate(ppsim.build("zb-v", devices=4, microbatches=8), profile)
     assert run.interval == pytest.approx((run.makespan * profile.steps.low, run.makespan * profile.steps.high))
     assert run.to_dict()["interval"] == list(run.interval)
-    assert "errors of 3 runs, each left out of the fit" in run.summary()
-    assert "these were of" not in run.summary()
+    assert "errors of 3 runs, each left out of the fit" in run.summary(verbose=True, costs=True)
+    assert "these were of" not in run.summary(verbose=True, costs=True)
     moved = ppsim.simulate(ppsim.build("zb-v", devices=8, microbatches=8), profile)
-    assert "these were of 4 devices" in " ".join(moved.summary().split())
+    assert "these were of 4 devices" in " ".join(moved.summary(verbose=True, costs=True).split())
 
 
 def test_compare_says_which_schedules_are_slower_for_certain(tmp_path):
@@ -219,15 +219,15 @@ def test_compare_says_which_schedules_are_slower_for_certain(tmp_path):
         ("zb-h1,gpipe", "certain order: none may be as fast as the first, the others are slower"),
         ("eager-1f1b,gpipe", "no order is certain: gpipe may be as fast as the first"),
     ):
-        assert said in " ".join(command("compare", config, "--schedules", names).out.split())
+        assert said in " ".join(command("compare", config, "--schedules", names, "-v").out.split())
 
 
 def test_halves_of_a_lone_backward_widen_the_interval_of_schedules_that_split_it():
     profile = calibrate([trace("1f1b", noise=0.02)])
     whole, split = (ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), profile) for name in ("1f1b", "zb-h1"))
     assert whole.interval[1] / whole.makespan == pytest.approx(split.interval[1] / split.makespan / math.exp(0.1))
-    assert "I and W as halves of B" in split.summary()
-    assert "I and W as halves of B" not in whole.summary()
+    assert "I and W as halves of B" in split.summary(verbose=True, costs=True)
+    assert "I and W as halves of B" not in whole.summary(verbose=True, costs=True)
 
 
 def test_a_backward_as_the_sum_of_its_parts_widens_the_interval_and_is_said(tmp_path):
@@ -236,7 +236,7 @@ def test_a_backward_as_the_sum_of_its_parts_widens_the_interval_and_is_said(tmp_
     factor = math.exp(SUMMED_ERROR)
     assert whole.interval[1] / whole.makespan == pytest.approx(split.interval[1] / split.makespan * factor)
     assert PRICED_BY_OTHERS["summed"] in whole.to_dict()["assumptions"]
-    assert "assumed for B as I + W" in " ".join(whole.summary().split())
+    assert "assumed for B as I + W" in " ".join(whole.summary(verbose=True, costs=True).split())
     assert split.to_dict()["assumptions"] == []
     by_hand = replace(profile, steps=None)
     assert PRICED_BY_OTHERS["summed"] in ppsim.simulate(whole.schedule, by_hand).to_dict()["assumptions"]

@@ -32,7 +32,7 @@ def test_what_has_not_moved_passes(baseline):
     outcome = ppsim("check", UNIT_COSTS, "--baseline", baseline)
     assert (outcome.status, outcome.out, outcome.err) == (
         0,
-        f"{len(guarded())} measures of 1 config(s): nothing moved\n",
+        f"OK    {len(guarded())} measures of 1 config: no change\n",
         "",
     )
 

@@ -12,9 +12,10 @@ from command_line import ppsim as run_ppsim
 
 import ppsim
 from ppsim.analysis import ScheduleSummary, layout_bounds, memory_bound, step_bound
+from ppsim.frameworks import SCHEDULES, frameworks_running
 from ppsim.studies import Candidate
-from ppsim.studies.points import rank
-from ppsim.studies.space import keeps_activations, search_space
+from ppsim.studies.points import placed, rank
+from ppsim.studies.space import keeps_activations, schedules_run_by, search_space
 
 SMALL = {
     "model": {
@@ -40,21 +41,33 @@ def _candidate(step, **changes):
     return Candidate(changes, {"iteration_time": step, "peak_memory": 1.0})
 
 
-def test_of_equal_steps_the_simplest_is_ranked_and_the_others_are_counted():
-    simplest_first = [
-        _candidate(2.000003, devices=2, name="zb-v", recompute="full"),
-        _candidate(2.000002),
-        _candidate(2.000001, partition="E|t|t|L"),
-        _candidate(2.0, recompute="full"),
-        _candidate(1.999999, name="gpipe"),
-        _candidate(1.999998, name="zb-h1"),
-        _candidate(1.999997, name="interleaved-1f1b", stages_per_device=2),
+def test_one_idea_is_one_row_the_simplest_variant_within_a_per_cent_of_its_fastest():
+    variants = [
+        _candidate(1.996, name="interleaved-1f1b", stages_per_device=2, data=2),
+        _candidate(1.99, name="interleaved-1f1b", stages_per_device=4, data=2),
+        _candidate(1.994, name="interleaved-1f1b", stages_per_device=3, data=2, distributed_optimizer=True),
+        _candidate(2.02, name="interleaved-1f1b", stages_per_device=2, data=2, partition="E|t|t|L"),
     ]
-    faster, slower = _candidate(1.9, devices=8), _candidate(2.1)
-    for turn in range(len(simplest_first)):
-        rest = simplest_first[turn:]
-        ranked = rank([slower, *reversed(rest), faster], top=2)
-        assert [(one.changes, one.alike) for one in ranked] == [(faster.changes, 0), (rest[0].changes, len(rest) - 1)]
+    others = [_candidate(1.9, devices=8), _candidate(2.1, data=4), _candidate(2.2, data=8)]
+    for turn in range(len(variants)):
+        ranked = rank([*others, *variants[turn:], *variants[:turn]], top=3)
+        assert [(one.step, one.alike) for one in ranked] == [(1.9, 0), (1.996, 2), (2.1, 0)]
+
+
+def test_ideas_that_published_pairs_cannot_tell_apart_share_a_place_the_simplest_first():
+    ranked = [
+        _candidate(2.00, devices=8, name="zb-v"),
+        _candidate(2.03, devices=8),  # another schedule in the same groups
+        _candidate(2.08, devices=4, data=2),  # other groups
+        _candidate(2.09, devices=4, data=2, recompute="full"),
+        _candidate(2.10, devices=8, name="interleaved-1f1b", stages_per_device=2),
+    ]
+    found = placed(reversed(ranked), {"schedules": 1.022, "layouts": 1.059})
+    assert [one.place for one in found] == ["1", "1=", "1=", "1=", "5"]
+    assert [one.step for one in found] == [2.08, 2.09, 2.03, 2.00, 2.10]
+    assert [(one.place, one.step) for one in placed(ranked, None)] == [
+        (str(1 + index), one.step) for index, one in enumerate(ranked)
+    ]
 
 
 def test_on_one_device_1f1b_stands_for_every_schedule():
@@ -88,7 +101,7 @@ def test_a_schedule_may_be_named_with_its_stages():
     stages = [(one["schedule.name"], one["schedule.stages_per_device"]) for one in space.schedules(4)]
     assert stages == [("interleaved-1f1b", 3), ("1f1b", None)]
     found = ppsim.choose(LLAMA, {"schedule.name": ["interleaved-1f1b:2", "interleaved-1f1b:4"]}, headroom=0)
-    assert {one.changes["schedule.stages_per_device"] for one in found.ranked} == {2, 4}
+    assert [one.changes["schedule.stages_per_device"] for one in found.ranked] == [4]  # one row for both variants
 
 
 def test_jitter_that_is_drawn_leaves_no_bound_on_the_step():
@@ -184,18 +197,23 @@ def test_given_costs_are_chosen_by_the_step():
     assert found.best.layout_string is None
 
 
-def test_the_page_has_counts_reasons_and_what_it_takes_to_run_it():
-    outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b,interleaved-1f1b", "--free", "layout.partition")
+def test_the_page_answers_first_and_fits_a_terminal(tmp_path):
+    free = ["--free", "schedule.name=1f1b,interleaved-1f1b", "--free", "layout.partition"]
+    outcome = run_ppsim("choose", LLAMA, *free, "-o", tmp_path / "best.yaml")
     assert outcome.status == 0
-    for part in (
-        "points: ",
-        "why: ",
-        "what the winner gains most on the mean device: ",
-        "layout string: Et",
-        "--pipeline-model-parallel-layout 'Et",
-        "torchtitan, 0.3.0:",
-    ):
-        assert part in " ".join(outcome.out.split())  # lines are wrapped
+    lines = outcome.out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith("TP 1 · CP 1 · PP 8 · DP 1, interleaved-1f1b x")
+    assert " of 76.4 GB usable, " in lines[1]
+    assert lines[3].split() == "# schedule TP CP PP DP recompute step vs 1 memory runs in".split()  # noqa: SIM905
+    assert "why  idle " in outcome.out
+    assert "--pipeline-model-parallel-layout 'Et" in outcome.out
+    best = ppsim.load_config(tmp_path / "best.yaml").simulate()
+    assert f"{best.iteration_time:.2f} s (" in lines[1]
+    more = run_ppsim("choose", LLAMA, *free, "--verbose").out
+    for part in ("points: ", "--num-layers 32", "torchtitan, 0.3.0:", "config:"):
+        assert part in more
 
 
 def test_the_document_ends_in_a_config_that_can_be_read(tmp_path):
@@ -227,7 +245,11 @@ def test_where_nothing_fits_the_status_is_1():
         (SMALL, ["layout.data"], "'layout.data' cannot be free; use some of: layout.tensor"),
         (SMALL, {"layout.tensor": ["abc"]}, "layout.tensor: 'abc' must be a whole number of at least 1, such as 2"),
         (SMALL, {"schedule.devices": [0]}, "schedule.devices: 0 must be a whole number"),
-        (SMALL, {"layout.sharding": ["some"]}, "'some' is not known; use some of: none, optimizer, weights"),
+        (
+            SMALL,
+            {"layout.sharding": ["some"]},
+            "'some' is not known; use some of: none, optimizer, gradients, weights, hybrid",
+        ),
         (SMALL, {"layout.partition": ["odd"]}, "'odd' is no partition; use one of: even"),
         (SMALL, {"layout.recompute": ["half"]}, "recompute='half'"),
         (SMALL, {"schedule.name": ["1f1c"]}, "unknown schedule '1f1c'; did you mean"),
@@ -240,12 +262,18 @@ def test_what_is_missing_is_named(data, free, fault):
         ppsim.choose(data, free)
 
 
+@pytest.mark.parametrize("values", [1, "1f1b", None])
+def test_values_of_a_free_key_that_are_no_list_are_named(values):
+    with pytest.raises(ppsim.ConfigError, match=re.escape(f"free: 'schedule.name': {values!r} must be a list")):
+        ppsim.choose(SMALL, {"schedule.name": values})
+
+
 def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
-    found = ppsim.choose(SMALL, framework="Megatron-LM", headroom=0)
+    free = ["layout.tensor", "layout.recompute", "schedule.stages_per_device"]
+    found = ppsim.choose(SMALL, free, framework="Megatron-LM", headroom=0)
     assert {one.changes["schedule.name"] for one in found.front} == {"1f1b", "interleaved-1f1b"}
-    by_block = {**SMALL, "layout": {**SMALL["layout"], "sharded_by": "block"}}  # as Megatron FSDP shards
-    same = ppsim.choose(by_block, only={"schedule.name": ["1f1b", "interleaved-1f1b"]}, headroom=0)
-    assert (found.ranked, found.front, found.counts) == (same.ranked, same.front, same.counts)
+    same = ppsim.choose(SMALL, free, only={"schedule.name": ["1f1b", "interleaved-1f1b"]}, headroom=0)
+    assert (found.ranked, found.counts) == (same.ranked, same.counts)
 
 
 @pytest.mark.parametrize(
@@ -253,10 +281,10 @@ def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
     [
         ("megatron", None, "framework='megatron' is not known; use one of: Megatron-LM, Primus, PyTorch"),
         ("", None, "framework='' is not known"),
-        ("PyTorch", {"schedule.name": ["zb-v"]}, "framework=PyTorch and schedule.name both say which schedules to try"),
+        ("PyTorch", {"schedule.name": ["zb-h1"]}, "schedule.name: PyTorch runs none of zb-h1; use some of: gpipe, "),
     ],
 )
-def test_a_framework_that_is_not_known_or_beside_names_is_refused(framework, free, sentence):
+def test_a_framework_that_is_not_known_or_runs_none_of_the_names_is_refused(framework, free, sentence):
     with pytest.raises(ppsim.ConfigError, match=re.escape(sentence)):
         ppsim.choose(SMALL, free, framework=framework)
 
@@ -279,3 +307,70 @@ def test_what_is_read_before_a_config_is_whole_is_refused_by_its_key(change, sai
     with pytest.raises(ppsim.ConfigError) as refused:
         ppsim.choose({**config, **change})
     assert said in str(refused.value)
+
+
+# What is searched
+
+MOE = {**SMALL, "model": {**SMALL["model"], "experts": 8, "experts_per_token": 2}}
+
+
+def names(config=SMALL, **options):
+    return search_space(config, **options).values["schedule.name"]
+
+
+def test_only_schedules_that_a_framework_runs_are_offered():
+    searched = {"v-half", "v-min"}  # of Primus; choose builds no schedule that needs a search
+    assert set(names()) == {name for runs in SCHEDULES.values() for name in runs} - searched
+    assert "combined-1f1b" in names(MOE)
+    assert "combined-1f1b" not in names()
+
+
+def test_research_adds_the_synchronous_schedules_that_no_framework_runs():
+    added = {*names(research=True)} - {*names()}
+    assert {"slimpipe", "vocab-1f1b", "chimera"} <= added
+    assert not any(frameworks_running(name) or ppsim.schedules()[name].asynchronous for name in added)
+    assert {*names(asynchronous=True)} - {*names()} == {"pipedream", "pipedream-2bw"}
+
+
+def test_schedules_that_are_named_are_tried_even_if_no_framework_runs_them():
+    assert names(only={"schedule.name": ["slimpipe", "1f1b"]}) == ["slimpipe", "1f1b"]
+
+
+def test_names_narrow_what_a_framework_runs():
+    assert names(framework="PyTorch", only={"schedule.name": ["zb-h1", "zb-v:2", "1f1b"]}) == ["zb-v:2", "1f1b"]
+    named = {**SMALL, "schedule": {"name": "slimpipe"}}
+    assert names(named, framework="Megatron-LM") == ["1f1b", "interleaved-1f1b"] == schedules_run_by("Megatron-LM")
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_sequence_parallelism_of_the_config_stays(flag):
+    config = {**SMALL, "layout": {**SMALL["layout"], "sequence_parallel": flag}}
+    assert not any("layout.sequence_parallel" in point for point in search_space(config).layouts())
+    free = {(point["layout.tensor"], point["layout.sequence_parallel"]) for point in search_space(SMALL).layouts()}
+    assert free == {(1, False), (2, True), (4, True)}
+
+
+def test_no_sharding_means_whole_states_on_every_replica_if_it_is_asked_for():
+    def kinds(**options):
+        return {
+            (one["layout.data"] > 1, one["layout.distributed_optimizer"], one["layout.sharded"])
+            for one in search_space(SMALL, **options).layouts()
+            if one["layout.context"] == 1
+        }
+
+    assert kinds(only={"layout.sharding": ["none"]}) == {(True, False, False), (False, False, False)}
+    assert (True, False, False) not in kinds()
+    assert (False, False, False) in kinds()
+    free = search_space(SMALL, only={"layout.sharding": ["none", "optimizer"]})
+    points = [tuple(sorted(one.items())) for one in free.layouts()]
+    assert len(points) == len({*points})  # one replica has nothing to shard: one point, not one per kind
+
+
+def test_a_balanced_partition_can_be_set_in_a_config():
+    config = ppsim.load_config("configs/llama-3-8b-8xh100.yaml").changed({"layout.partition": "balanced"})
+    run = config.simulate()
+    even = config.changed({"layout.partition": "even"}).simulate()
+    assert run.iteration_time < even.iteration_time
+    assert run.layout_string == config.changed({"layout.partition": run.layout_string}).simulate().layout_string
+    chosen = ppsim.choose(config, {"layout.partition": ["balanced"]})
+    assert chosen.ranked[0].layout_string == run.layout_string

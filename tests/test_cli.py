@@ -29,9 +29,18 @@ def test_an_unknown_command_is_status_2():
     assert "simulate" in outcome.err
 
 
-def test_list_shows_every_family_in_the_order_of_the_registry():
+def test_list_shows_every_family_by_group_on_one_screen():
     lines = ppsim("list").out.splitlines()
-    assert [line.split()[0] for line in lines[: len(library.schedules())]] == list(library.schedules())
+    names = [name for line in lines[2:] for name in line.partition("  ")[2].replace("*", "").split()]
+    assert sorted(names) == sorted(library.schedules())
+    assert lines[2].split() == ["basic", "naive", "gpipe*", "1f1b*", "eager-1f1b"]
+    assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True)
+
+
+def test_list_verbose_shows_titles_in_the_order_of_the_registry():
+    lines = ppsim("list", "-v").out.splitlines()[2:]
+    assert [line.split()[0].rstrip("*") for line in lines] == list(library.schedules())
+    assert "Megatron-LM, Primus, PyTorch" in next(line for line in lines if line.startswith("1f1b* "))
 
 
 @pytest.mark.parametrize("name", library.schedules())
@@ -87,7 +96,7 @@ def test_validate_shows_every_fault_of_every_file(tmp_path):
     outcome = ppsim("validate", tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "good.csv")
     assert outcome.status == 1
     for part in ("0F0", "add 1B0", "row 1, column 2", "'zero'", "row 2, column 1", "the microbatch is missing"):
-        assert part in outcome.err
+        assert part in outcome.out
     assert "good.csv: a valid schedule" in outcome.out
     document = json.loads(ppsim("validate", tmp_path / "a.csv", tmp_path / "good.csv", "--json", "-").out)
     bad, good = document["files"]
@@ -115,7 +124,17 @@ def test_validate_of_odd_files(tmp_path, content, status, message):
     (tmp_path / "order.csv").write_bytes(content)
     outcome = ppsim("validate", tmp_path / "order.csv")
     assert outcome.status == status
-    assert message in outcome.err
+    assert message in (outcome.err if status == 2 else outcome.out)
+
+
+def test_validate_shows_the_first_faults_of_a_file_and_with_verbose_all(tmp_path):
+    cells = ",".join(f"0F{number},0B{number}" for number in range(1, 9))
+    (tmp_path / "order.csv").write_text(f"{cells}\n")
+    few, every = ppsim("validate", tmp_path / "order.csv").out, ppsim("validate", tmp_path / "order.csv", "-v").out
+    faults = json.loads(ppsim("validate", tmp_path / "order.csv", "--json", "-").out)["files"][0]["faults"]
+    assert few.startswith(f"FAIL  {tmp_path / 'order.csv'}\n      {faults[0]}\n")
+    assert len(few.splitlines()) == 1 + min(len(faults), 3) + (len(faults) > 3)
+    assert len(every.splitlines()) == 1 + len(faults)
 
 
 @pytest.mark.parametrize("file", ["no-such-file.csv", "."])
@@ -144,7 +163,7 @@ def test_validate_refuses_slices_that_are_no_number_of_pieces(tmp_path, slices):
 @pytest.mark.parametrize("slices", ["2147483647", "0002147483647"])
 def test_validate_takes_the_largest_number_of_slices_as_it_is(tmp_path, slices):
     (tmp_path / "order.csv").write_text("0F0,0B0\n")
-    assert "whole microbatches of 2147483647" in ppsim("validate", tmp_path / "order.csv", "--slices", slices).err
+    assert "whole microbatches of 2147483647" in ppsim("validate", tmp_path / "order.csv", "--slices", slices).out
 
 
 CROSSED = """0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
@@ -156,9 +175,9 @@ def test_validate_says_which_transport_cannot_run_a_valid_program(tmp_path):
     (tmp_path / "crossed.csv").write_text(CROSSED)
     assert ppsim("validate", tmp_path / "crossed.csv").status == 0
     outcome = ppsim("validate", tmp_path / "crossed.csv", "--transport", "rank")
-    assert (outcome.status, outcome.out) == (1, "")
-    for part in ("0SEND_F0 (row 1, column 2) meets 1RECV_F1", "it deadlocks under transport 'rank'"):
-        assert part in outcome.err
+    assert (outcome.status, outcome.err) == (1, "")
+    for part in ("FAIL", "0SEND_F0 (row 1, column 2) meets 1RECV_F1", "it deadlocks under transport 'rank'"):
+        assert part in outcome.out
 
 
 def test_validate_says_what_pytorch_would_not(tmp_path):
@@ -169,7 +188,7 @@ def test_validate_says_what_pytorch_would_not(tmp_path):
     library.build("chimera", devices=2, microbatches=4).to_csv(tmp_path / "twice.csv")
     outcome = ppsim("validate", tmp_path / "twice.csv", "--pytorch")
     assert outcome.status == 1
-    assert "stage 0 runs on devices 0, 1: PyTorch runs each stage on one device" in outcome.err
+    assert "stage 0 runs on devices 0, 1: PyTorch runs each stage on one device" in outcome.out
 
 
 def test_validate_refuses_an_unknown_transport(tmp_path):

@@ -39,7 +39,8 @@ def test_they_have_a_lane_below_the_actions_and_stand_in_the_legend(run):
     (part,) = about["lanes"]
     assert about["band"] == [0, pytest.approx(1 - 0.2 / 0.86)]
     assert about["band"][1] < part["lane"][0] < part["lane"][1] <= 1
-    assert [part["colour"], "collective of the output layer"] in about["legend"]
+    legend = [text.get_text() for text in run.plot().texts if text.get_gid() == "legend"]
+    assert part["title"] == legend[-1] == "collective of the output layer"
 
 
 def test_text_shows_one_where_a_device_waits_for_it(run):

@@ -176,8 +176,9 @@ def test_a_machine_where_no_cache_directory_can_be_written_compiles_each_time():
 
 MANY_STAGES = (
     "import warnings; warnings.simplefilter('error'); import ppsim; "
-    "runs = [ppsim.simulate(ppsim.build(name, devices=66, microbatches=3), transport=transport, engine='compiled') "
-    "for name in ('v-min', 'zb-v') for transport in ('async', 'rank')]; print([hash(r.end.tobytes()) for r in runs])"
+    "runs = [ppsim.simulate(ppsim.build(name, devices=66, microbatches=m), transport=transport, engine='compiled') "
+    "for name, m in (('v-min', 1), ('zb-v', 3)) for transport in ('async', 'rank')]; "
+    "print([hash(r.end.tobytes()) for r in runs])"
 )
 
 
@@ -190,7 +191,7 @@ def test_loops_that_are_not_compiled_calculate_with_as_large_numbers():
 
 QUEUED = (
     "import ppsim; s = ppsim.build('gpipe', devices=2, microbatches=4); "
-    "print(*(ppsim.simulate(s, engine='compiled', transport=t).makespan for t in ('async', 'rank')))"
+    "print(ppsim.simulate(s, engine='compiled', transport='rank').makespan)"
 )
 
 
@@ -199,7 +200,7 @@ def test_a_damaged_cache_is_made_again(tmp_path):
     for number, file in enumerate(sorted(tmp_path.rglob("*.nb*"))):
         file.write_bytes((b"not a cache", file.read_bytes()[:100], b"")[number % 3])
     damaged, healed = (python(QUEUED, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
-    assert whole.stdout == damaged.stdout == healed.stdout == "15.0 15.0\n"
+    assert whole.stdout == damaged.stdout == healed.stdout == "15.0\n"
     assert (damaged.stderr, healed.stderr) == ("", "")
 
 

@@ -9,7 +9,7 @@ from test_perfetto import Decoded, annotations
 
 import ppsim
 
-COMES_BACK, LEAVES = "activation comes back (RELOAD)", "activation leaves (OFFLOAD)"
+COMES_BACK, LEAVES = "activation reload (RELOAD)", "activation offload (OFFLOAD)"
 LISTS = [
     ["0F0", "0OFFLOAD0", "0F1", "0R1", "0RELOAD0", "0B0", "0B1"],
     ["1F0", "1B0", "1F1", "1B1"],
@@ -54,8 +54,8 @@ def test_lanes_on_one_edge_do_not_touch():
 
 
 def test_charts_and_page_name_them_in_their_legends(run):
-    words = [text.get_text() for text in run.plot().legends[0].get_texts()]
-    assert {"R forward again (recompute)", COMES_BACK, LEAVES} <= set(words)
+    words = [text.get_text() for text in run.plot().texts if text.get_gid() == "legend"]
+    assert {"R recompute", COMES_BACK, LEAVES} <= set(words)
     assert {COMES_BACK, LEAVES} <= {trace.name for trace in run.to_plotly().data}
     about, columns = unpacked(page_of(run))
     assert [(part["name"], part["numbered"]) for part in about["lanes"]] == [("RELOAD", True), ("OFFLOAD", True)]
@@ -63,7 +63,7 @@ def test_charts_and_page_name_them_in_their_legends(run):
 
 
 def test_text_shows_a_copy_where_its_device_waits(run):
-    assert "< activation comes back (RELOAD)" in run.to_text()
+    assert "< activation reload (RELOAD)" in run.to_text()
     assert "R1" in run.to_text()
 
 

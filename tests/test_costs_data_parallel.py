@@ -138,3 +138,55 @@ def test_a_stage_that_only_some_devices_hold_twice_is_reduced_over_its_own_copie
     per_stage = [DerivedCosts(MODEL, CLUSTER, Layout(data=2)).for_stages(3, 2, [copies] * 3) for copies in (1, 2)]
     copied = DerivedCosts(MODEL, CLUSTER, Layout(data=2)).table(schedule)
     assert copied.reduce_seconds.tolist() == [per_stage[1].reduce_grad[0], *per_stage[0].reduce_grad[1:]]
+
+
+def test_zero_2_reduces_each_block_for_each_microbatch_and_holds_a_part_of_the_gradients():
+    one, two = (Layout(data=4, distributed_optimizer=True, sharded_gradients=flag) for flag in (False, True))
+    held = 4.0 * BLOCK, 0.0
+    assert one.state_bytes(held) == (2 * held[0], 4 * held[0], 12 * held[0] / 4)
+    assert two.state_bytes(held, 0.5, 0.25) == (2 * held[0], 4 * held[0] * (1 / 4 + 1 / 4), 12 * held[0] / 4)
+    assert stage(one).reduce_grad[1] == all_gather(4, 4 * BLOCK, FAST)
+    assert stage(two).reduce_grad is None
+    assert stage(two).unshard is None
+    longer = stage(two).input_grad[1] - stage(one).input_grad[1]
+    work = DerivedCosts(MODEL, CLUSTER, two).work(MODEL.layers[1])
+    hidden = work.input_grad + work.weight_grad
+    exposed = all_gather(4, 4 * BLOCK, FAST)
+    assert longer == pytest.approx(max(exposed - hidden, 0) + CLUSTER.contention * min(exposed, hidden))
+
+
+def test_hybrid_sharding_gathers_inside_a_group_and_reduces_over_the_replicas_too():
+    layout = Layout(data=8, sharded=True, replicas=2)
+    costs = stage(layout)
+    assert costs.unshard[1] == all_gather(4, 2 * BLOCK, FAST)  # inside a node
+    assert costs.reduce_grad[1] == all_gather(4, 4 * BLOCK, FAST) + all_reduce(2, 4 * BLOCK / 4, SLOW)
+    assert layout.optimizer_groups == (4, 4)
+    assert layout.state_bytes((100.0, 0.0), 0.0) == (2 * 25, 4 * 100, 12 * 25)
+    with pytest.raises(ppsim.ConfigError, match="replicas=3 does not divide the 8 data x context parallel GPUs"):
+        stage(Layout(data=8, sharded=True, replicas=3))
+
+
+def test_weights_gathered_once_a_step_are_held_and_their_gradients_reduced_after_the_last_backward():
+    layout = Layout(data=4, sharded=True, sharded_by="step", overlap_data=True)
+    costs = stage(layout)
+    assert costs.unshard is None
+    assert costs.reduce_grad[1] == all_gather(4, 4 * BLOCK, FAST)  # nothing hides it
+    assert layout.state_bytes((100.0, 0.0), 0.0) == (200, 4 * 125, 12 * 25)
+    gathered = (
+        stage(layout).optimizer_step[1] - stage(Layout(data=4, sharded=True, sharded_by="block")).optimizer_step[1]
+    )
+    assert 0 < gathered <= all_gather(4, 2 * BLOCK, FAST)
+
+
+@pytest.mark.parametrize(
+    "kind", [{"sharded_gradients": True}, {"sharded": True, "sharded_by": "step"}, {"replicas": 2}]
+)
+def test_both_engines_run_every_kind_of_sharding_alike(kind):
+    layout = Layout(data=8, distributed_optimizer=True, **kind)
+    costs, schedule = DerivedCosts(MODEL, CLUSTER, layout), ppsim.build("interleaved-1f1b", devices=4, microbatches=8)
+    runs = [
+        ppsim.simulate(schedule, costs, transport="directed", optimizer="sync", engine=engine)
+        for engine in ("event", "compiled")
+    ]
+    assert runs[0].end.tolist() == runs[1].end.tolist()
+    assert runs[0].iteration_time == runs[1].iteration_time

@@ -231,3 +231,13 @@ def test_the_175b_step_of_korthikanti_table_5_is_predicted_within_5_percent():
     schedule = ppsim.build("interleaved-1f1b", devices=8, microbatches=64, stages_per_device=3)
     run = ppsim.simulate(schedule, DerivedCosts(megatron_model("175B"), cluster, layout))
     assert run.makespan == pytest.approx(13.75, rel=0.05)  # seconds, published
+
+
+def test_slices_take_their_part_of_a_microbatch_down_to_128_tokens():
+    config = ppsim.load_config("configs/llama-3-8b-8xh100.yaml").changed({"schedule.name": "slimpipe"})
+    tokens = config.costs.model.sequence // config.costs.layout.context
+    whole = config.costs.for_stages(8).forward[1]
+    assert config.costs.for_stages(8, slices=tokens // 128).forward[1] == whole
+    assert config.costs.for_stages(8, slices=tokens // 32).forward[1] == 4 * whole
+    longer = config.changed({"schedule.options": {"slices": tokens // 32}}).simulate()
+    assert longer.device_busy[0] > 3 * config.simulate().device_busy[0]

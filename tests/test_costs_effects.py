@@ -42,7 +42,12 @@ def test_json_summary_and_units_have_every_cost_with_its_unit():
     for name, cost in document.items():
         assert cost["unit"] == PARAMETERS[name]["unit"] + PARAMETERS[name]["of"]
         assert UNITS.get(name, "") == PARAMETERS[name]["unit"]
-    rows = {line.split()[0] for run in runs for line in run.summary().splitlines() if line.startswith("  ")}
+    rows = {
+        line.split()[0]
+        for run in runs
+        for line in run.summary(verbose=True, costs=True).splitlines()
+        if line.startswith("  ")
+    }
     assert rows >= {name for name in document if "note" in PARAMETERS[name]} - {"backward"}
 
 
@@ -57,7 +62,8 @@ def test_a_config_takes_every_cost_as_text_with_its_unit(name):
 
 
 def test_a_new_effect_is_an_entry_that_costs_and_assumptions_read(monkeypatch):
-    costs = ppsim.DerivedCosts(MODEL, CLUSTER)
+    layout = ppsim.Layout(cuda_graphs=True)
+    costs = ppsim.DerivedCosts(MODEL, CLUSTER, layout)
     before = ppsim.simulate(SCHEDULE, costs)
     new = Effect(
         "layout.tensor", "seconds", "two seconds in F of a block, one in I", "assumed",
@@ -66,7 +72,7 @@ def test_a_new_effect_is_an_entry_that_costs_and_assumptions_read(monkeypatch):
         step=None,
     )  # fmt: skip
     monkeypatch.setattr(effects, "EFFECTS", (*EFFECTS, new))
-    after = ppsim.simulate(SCHEDULE, ppsim.DerivedCosts(MODEL, CLUSTER))
+    after = ppsim.simulate(SCHEDULE, ppsim.DerivedCosts(MODEL, CLUSTER, layout))
     assert after.table.seconds[0] - before.table.seconds[0] == pytest.approx([4.0, 4.0])
     assert after.table.seconds[2] - before.table.seconds[2] == pytest.approx([2.0, 2.0])
     assert "4 blocks wait for someone" in after.to_dict()["assumptions"]

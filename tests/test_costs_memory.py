@@ -167,3 +167,30 @@ def test_a_capacity_is_bytes_or_text_with_a_unit():
     for wrong in ("eighty", "80 GHz", True, [80], float("nan")):
         with pytest.raises(ConfigError, match=r"capacity: .* must be a number of bytes"):
             memory.fits(capacity=wrong)
+
+
+def test_what_programs_can_allocate_is_what_every_command_uses():
+    config = ppsim.load_config("configs/llama-3-8b-8xh100.yaml")
+    assert config.simulate().memory().capacity == pytest.approx(79.1 * 2**30, rel=1e-3)  # sold as 80 GB
+    given = config.changed({"hardware.device": {"like": "H100 SXM", "memory": "60 GB"}})
+    assert given.simulate().memory().capacity == 60e9  # of another memory the sheet's usable part is not known
+    both = config.changed({"hardware.device": {"like": "H100 SXM", "memory": "60 GB", "usable": "58 GB"}})
+    assert both.simulate().memory().capacity == 58e9
+
+
+def test_kernels_that_are_not_fused_hold_results_of_the_non_linearity_reordered_heads_and_norms_in_fp32():
+    """A Llama block: 2 f of silu, 2 (a + 2 k) d and 2 a d of heads in another order, 8 h of norms, for each token."""
+    model = ppsim.Model(
+        num_layers=2, hidden=512, heads=8, key_value_heads=4, ffn=1024, gated=True, norm="rmsnorm", vocabulary=1000,
+        sequence=256,
+    )  # fmt: skip
+    block, tensor = model.layers[1], 4
+    split, whole = 256 * 2 * (1024 + 512 + 2 * 256 + 512), 256 * 2 * 4 * 512
+    more = block.activation_bytes(tensor, fused=False) - block.activation_bytes(tensor)
+    assert more == split / tensor + whole
+    freed = block.activation_bytes(tensor, recompute="norms+activations", fused=False)
+    assert freed == block.activation_bytes(tensor, recompute="norms+activations")
+    assert (
+        block.activation_bytes(tensor, True, fused=False) - block.activation_bytes(tensor, True)
+        == (split + whole) / tensor
+    )

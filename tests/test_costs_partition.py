@@ -160,7 +160,9 @@ def test_the_optimal_partition_is_settled_for_the_step_and_is_the_same_each_time
 def test_summary_and_json_say_what_each_stage_got():
     schedule = ppsim.build("1f1b", devices=4, microbatches=4)
     run = ppsim.simulate(schedule, llama_on_h100([19, 21, 22, 18]))
-    assert "stages: embedding + 19 blocks | 21 blocks | 22 blocks | 18 blocks + head" in run.summary()
+    assert "stages: embedding + 19 blocks | 21 blocks | 22 blocks | 18 blocks + head" in run.summary(
+        verbose=True, costs=True
+    )
     document = run.to_dict()
     assert document["stages"][0] == {"embedding": 1, "block": 19}
     assert document["megatron_layout"] == "Et*19|t*21|t*22|t*18L"

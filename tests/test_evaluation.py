@@ -111,8 +111,8 @@ def test_the_command_prints_tables_and_writes_json_csv_and_the_overlay(tmp_path)
     assert "held-out runs: mean absolute error of the step time" in shown.out
     assert "the interval is calibrated: 2 % assumed for a schedule that was not measured" in shown.out
     drawing = (tmp_path / "overlay.svg").read_text()
-    assert "gpipe p=4 m=8 1024 B, measured: " in drawing
-    assert "gpipe p=4 m=8 1024 B, predicted: " in drawing
+    assert "gpipe p=4 m=8 1024 B, measured<" in drawing
+    assert "gpipe p=4 m=8 1024 B, predicted<" in drawing
 
     rows = list(csv.DictReader((tmp_path / "all.csv").open()))
     assert len(rows) == 2 * 4 * 16

@@ -1,19 +1,65 @@
-"""Facts about frameworks name schedules and policies that exist."""
+"""Facts about frameworks name schedules and policies that exist, and no other module names a framework."""
+
+import ast
+from pathlib import Path
 
 import pytest
 
 import ppsim
-from ppsim.frameworks import POLICIES, SCHEDULES
+from ppsim.frameworks import FACTS, SCHEDULES, Facts, Host, framework
+
+PACKAGE = Path(ppsim.__file__).parent
+# A file each for what it writes or reads; `grouping` of a family has values that are names, too
+MAY_NAME = ("frameworks", "launch", "interop", "families")
 
 
-@pytest.mark.parametrize("framework", SCHEDULES)
-def test_a_framework_runs_schedules_that_are_families(framework):
-    assert set(SCHEDULES[framework]) <= set(ppsim.schedules())
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_framework_runs_schedules_that_are_families(name):
+    assert set(SCHEDULES[name]) <= set(ppsim.schedules())
 
 
-@pytest.mark.parametrize("framework", POLICIES)
-def test_a_framework_sets_policies_that_a_layout_can_set_itself(framework):
-    named = ppsim.Layout(framework=framework)
-    for policy, value in POLICIES[framework].items():
+@pytest.mark.parametrize("name", FACTS)
+def test_a_framework_sets_policies_that_a_layout_can_set_itself(name):
+    named = ppsim.Layout(framework=name)
+    for policy, value in FACTS[name].policies.items():
         assert named.chosen(policy) == value
         assert ppsim.Layout(**{policy: value}).chosen(policy) == value
+
+
+def test_no_other_module_names_a_framework():
+    names = {*FACTS, "megatron"}
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] in MAY_NAME:
+            continue
+        texts = [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Constant)]
+        found = [(one.lineno, one.value) for one in texts if str(one.value).strip().lower() in names]
+        assert not found, f"{path}: {found}"
+
+
+def test_a_version_has_the_facts_of_the_nearest_known_one():
+    facts = Facts("x", {"fused": True}, Host(1, 1), "", {"25.09": {"fused": False}, "26.02": {"cuda_graphs": True}})
+    assert facts.nearest("25.11") == "25.09"
+    assert facts.nearest("26.02.01") == facts.nearest("27.1") == "26.02"
+    assert Facts("x", {}, Host(1, 1), "").nearest("1.0") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("nanotrn", "did you mean nanotron"), ("", "use one of"), (3, "use one of"), ("torchtitan new", "torchtitan 1.0")],
+)
+def test_an_unknown_framework_is_refused_with_the_known_ones(name, rule):
+    with pytest.raises(ppsim.ConfigError, match=rule):
+        ppsim.Layout(framework=name)
+
+
+def test_names_are_known_in_upper_and_lower_case_and_with_a_version():
+    assert framework("Megatron-Bridge 26.04").facts is FACTS["megatron-bridge"]
+    assert framework("megatron-bridge 26.04").asked == "26.04"
+
+
+def test_megatron_scatters_transfers_up_to_version_2_only():
+    def scatters(name):
+        return ppsim.Layout(tensor=2, framework=name).chosen("scatter_transfers")
+
+    names = ("megatron-lm", "megatron-lm 2.5", "megatron-lm core 0.4.0", "megatron-lm core 0.20.0")
+    assert [scatters(name) for name in names] == [True, True, False, False]

@@ -213,6 +213,7 @@ def test_a_config_named_twice_is_checked_once(tmp_path):
 def test_the_reports_hold_what_failed_and_why():
     findings = against(numbers(latency=0.5), numbers())
     text = findings_text(findings)
+    assert text.startswith("FAIL  4 measures of 1 config got worse, of 1 config checked\n")
     assert "regression" in text
     assert "time that changed in a.yaml, all devices: transfer +" in text
     markdown = markdown_report([*findings, *config_findings("a|b.yaml", numbers(), {}, Tolerance(), Limits())])
@@ -276,5 +277,5 @@ def test_limits_that_hold_are_said():
     ]
     both = config_findings("a.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits(step_time=40.0))
     assert findings_text(named(both)).splitlines() == [
-        "6 measures of 1 config(s): nothing moved", "a.yaml: makespan 33 s is within its limit of 40 s",
+        "OK    6 measures of 1 config: no change", "a.yaml: makespan 33 s is within its limit of 40 s",
     ]  # fmt: skip

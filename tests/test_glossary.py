@@ -17,8 +17,8 @@ from ppsim.costs import PARAMETERS
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 SLEEP = "validation/data/cpu/sleep"
 COMMANDS = [
-    "simulate configs/llama-3-8b-8xh100.yaml --ledger",
-    "simulate --schedule pipedream --devices 4 --microbatches 8",
+    "simulate configs/llama-3-8b-8xh100.yaml --ledger -v --costs",
+    "simulate --schedule pipedream --devices 4 --microbatches 8 -v",
     "compare configs/unit-costs.yaml --schedules 1f1b,pipedream",
     "what-if configs/unit-costs.yaml --set costs.latency=0.1",
     "what-if configs/unit-costs.yaml --slow 0=1.1",
@@ -93,7 +93,7 @@ def test_the_words_of_printed_tables_are_defined(printed, monkeypatch):
     causes = {
         row[0].removeprefix("idle: ") for left, rows in printed if left == 1 for row in rows if "idle: " in row[0]
     }
-    assert {"idle / makespan", "removes", "verdict", "per action", "its bandwidth"} <= heads
+    assert {"idle / makespan", "verdict", "per action", "its bandwidth"} <= heads
     assert {"transfers", "cool-down", "makespan"} <= {plain(label) for label in labels}
     found = {"vs SCHEDULE" if word.startswith("vs ") else plain(word) for word in heads | labels | causes}
     data = {"", "microbatches", "4", "8"} | {plain(name) for name in library.schedules()}  # keys, values, schedules

@@ -126,6 +126,17 @@ def test_a_program_for_another_number_of_ranks_names_the_launch_that_fits(capfd,
     assert said == "the program is for 4 devices; start it with torchrun --nproc-per-node 4"
 
 
+@pytest.mark.parametrize("out", ["four.csv", "{name}.csv", "link", "../{folder}/four.csv"])
+def test_a_trace_never_replaces_the_program_that_is_replayed(capfd, monkeypatch, tmp_path, out):
+    FOUR.to_csv(tmp_path / "four.csv")
+    (tmp_path / "link").symlink_to("four.csv")
+    before = (tmp_path / "four.csv").read_bytes()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    said = refused(capfd, tmp_path / "four.csv", "--out", tmp_path / out.replace("{folder}", tmp_path.name))
+    assert said.endswith("would replace a program that this call reads; give another name")
+    assert (tmp_path / "four.csv").read_bytes() == before
+
+
 def test_missing_backends_are_named(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_gloo_available", lambda: False)
     with pytest.raises(failures.ReplayError, match="this build of torch has no gloo backend"):

@@ -69,9 +69,9 @@ def test_the_result_document_says_what_noise_was_drawn():
     drawn = run(jitter=ppsim.Jitter(actions=0.1, slow_links={(0, 1): 2.0}), seed=7)
     document = drawn.to_dict()["jitter"]
     assert (document["actions"], document["slow_links"], document["seed"]) == (0.1, {"(0, 1)": 2.0}, 7)
-    assert ", jitter (seed 7)\n" in drawn.summary()
+    assert ", jitter (seed 7)\n" in drawn.summary(verbose=True, costs=True)
     slow = ppsim.Jitter(slow_devices={1: 1.1}, slow_links={(0, 1): 2.0})
-    never_drawn = ppsim.simulate(drawn.schedule, jitter=slow).summary()
+    never_drawn = ppsim.simulate(drawn.schedule, jitter=slow).summary(verbose=True, costs=True)
     assert ", device 1 x 1.1, link 0-1 x 2\n" in never_drawn
     assert "seed" not in never_drawn
 

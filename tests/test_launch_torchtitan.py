@@ -9,9 +9,10 @@ from command_line import CONFIGS, LLAMA
 from command_line import ppsim as command
 
 import ppsim
-from ppsim.frameworks import LAUNCH_OPTIONS
+from ppsim.frameworks import LAUNCH_OPTIONS, options_of
 from ppsim.studies import config_yaml
 
+RECORD = LAUNCH_OPTIONS["torchtitan"]
 CLASSES = {
     "looped-bfs": "LoopedBFS", "interleaved-1f1b": "Interleaved1F1B", "interleaved-zb": "InterleavedZeroBubble",
     "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV", "gpipe": "GPipe",
@@ -19,13 +20,18 @@ CLASSES = {
 CASES = {
     "1f1b": {},
     "split backward": {"schedule.name": "zb-h1"},
-    "v": {"schedule.name": "v-half"},
+    "v": {"schedule.name": "v-half", "schedule.devices": 2, "schedule.microbatches": 4, "layout.data": 4},
     "four stages": {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 4},
     "uneven": {"layout.partition": [3, 4, 4, 4, 4, 5, 5, 3]},
     "sharded": {
         "schedule.devices": 2, "layout.data": 4, "layout.sharded": True, "layout.sharded_by": "block",
         "layout.recompute": "alternate", "layout.microbatch_size": 2,
     },
+    "gathered by stage": {
+        "schedule.devices": 4, "layout.data": 2, "layout.context": 2, "layout.sharded": True,
+        "layout.sharded_by": "stage", "layout.fused": False, "layout.framework": "torchtitan",
+    },
+    "own sizes": {"model.hidden": 2048, "layout.fp8": "tensor", "schedule.name": "looped-bfs"},
     "tensor": {"schedule.devices": 4, "layout.tensor": 2, "layout.recompute": "full", "schedule.name": "gpipe"},
     "one device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
 }  # fmt: skip
@@ -35,16 +41,21 @@ def loaded(changes):
     return ppsim.load_config(LLAMA, overrides=changes)
 
 
-def words_of(config):
-    text = ppsim.to_launch(config, "torchtitan")
-    assert f"torchtitan {LAUNCH_OPTIONS['torchtitan']['version']}" in text
-    return shlex.split(text.partition("--config ${CONFIG}")[2].replace("\\\n", " "))
+def derived(config):
+    assert isinstance(config.costs, ppsim.DerivedCosts)
+    return config.costs
 
 
-def arguments_of(config):
+def words_of(config, version=RECORD["version"]):
+    text = ppsim.to_launch(config, f"torchtitan {version}")
+    assert f"torchtitan {version}" in text
+    return shlex.split(text.partition(" --config ")[2].replace("\\\n", " "))[1:]
+
+
+def arguments_of(config, version=RECORD["version"]):
     """The arguments of each flag; a bare flag has none."""
-    found = {}
-    for word in words_of(config):
+    found, values = {}, []
+    for word in words_of(config, version):
         if word.startswith(("--", "activation-checkpoint:")):
             values = found[word] = []
         else:
@@ -68,23 +79,39 @@ def blocks_of(flags, num_stages, blocks):
     return [each + (s < more) - first * (s == 0) - last * (s == num_stages - 1) for s in range(num_stages)]
 
 
+@pytest.mark.parametrize("version", ["0.3.0", "main"])
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-def test_printed_flags_are_known_and_say_what_was_simulated(changes):
+def test_printed_flags_are_known_to_their_version_and_read_back_as_the_same_run(changes, version):
     config = loaded(changes)
-    flags, layout, schedule = arguments_of(config), config.costs.layout, config.build()
-    groups = LAUNCH_OPTIONS["torchtitan"]["groups"]
-    *known, policies = (names.split() for names in groups.values())
-    assert {*flags} <= {
-        *(f"--{section}.{name}" for section, names in zip(groups, known, strict=False) for name in names),
-        *(f"activation-checkpoint:{name}" for name in policies),
-    }
+    known = options_of(RECORD, version)
+    for flag in arguments_of(config, version):
+        if flag.startswith("activation-checkpoint:"):
+            assert flag.partition(":")[2] in RECORD["policies"].split()
+        else:
+            assert flag.removeprefix("--").replace(".no-", ".").replace("-", "_") in known
+    text = ppsim.to_launch(config, f"torchtitan {version}")
+    back = ppsim.from_launch("torchtitan", text)
+    if "csv" in back.schedule:
+        back = back.changed(
+            {"schedule.csv": None, **{f"schedule.{key}": value for key, value in config.schedule.items()}}
+        )
+    assert back.build() == config.build()
+    ours, theirs = config.simulate(), back.simulate()
+    assert theirs.makespan == ours.makespan
+    assert theirs.peak_memory == pytest.approx(ours.peak_memory, rel=1e-12)
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_printed_flags_say_what_was_simulated(changes):
+    config = loaded(changes)
+    flags, layout, schedule = arguments_of(config), derived(config).layout, config.build()
 
     def size(name):
         return int(flags[f"--{name}"][0])
 
     assert size("parallelism.pipeline_parallel_degree") == schedule.devices
     assert size("parallelism.tensor_parallel_degree") == layout.tensor
-    assert size("training.seq_len") == config.model.sequence
+    assert size("training.seq_len") == derived(config).model.sequence
     copies = [size(f"parallelism.data_parallel_{kind}_degree") for kind in ("shard", "replicate")]
     assert copies == ([layout.data, 1] if layout.sharded else [1, layout.data])
     batch = layout.microbatch_size * layout.data * schedule.microbatches
@@ -94,7 +121,7 @@ def test_printed_flags_are_known_and_say_what_was_simulated(changes):
     assert "--training.disable_cuda_graphs" in flags
     size_of_one = size("parallelism.pipeline_parallel_microbatch_size")
     assert size("training.local_batch_size") // size_of_one == schedule.microbatches
-    stages = config.costs.stages(schedule.num_stages)
+    stages = derived(config).stages(schedule.num_stages)
     blocks = [stage.get("block", 0) for stage in stages]
     assert blocks_of(flags, schedule.num_stages, sum(blocks)) == blocks
     assert flags["--parallelism.pipeline_parallel_schedule"][0] in {"1F1B", *CLASSES.values()}
@@ -103,20 +130,22 @@ def test_printed_flags_are_known_and_say_what_was_simulated(changes):
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_torchtitan_parses_printed_flags(changes):
+    """The named configs of 0.3.0 need Triton; the sections of its options, the tyro rules and the policies do not."""
     manager = pytest.importorskip("torchtitan.config.manager")
     tyro = pytest.importorskip("tyro")
-    from torchtitan.config.configs import ParallelismConfig, TrainingConfig
-    from torchtitan.distributed.activation_checkpoint import ActivationCheckpointingConfig
+    configs = pytest.importorskip("torchtitan.config.configs")
+    policies = pytest.importorskip("torchtitan.distributed.activation_checkpoint")
 
     manager.ConfigManager()
     job = make_dataclass(
         "job",
         [
-            ("training", TrainingConfig), ("parallelism", ParallelismConfig),
-            ("activation_checkpoint", ActivationCheckpointingConfig),
+            ("training", configs.TrainingConfig), ("parallelism", configs.ParallelismConfig),
+            ("compile", configs.CompileConfig),
+            ("activation_checkpoint", policies.ActivationCheckpointingConfig),
         ],
     )  # fmt: skip
-    default = job(TrainingConfig(), ParallelismConfig(), None)
+    default = job(configs.TrainingConfig(), configs.ParallelismConfig(), configs.CompileConfig(), None)
     parsed = tyro.cli(job, args=words_of(loaded(changes)), default=default, registry=manager.custom_registry)
     assert parsed.parallelism.pipeline_parallel_degree == loaded(changes).build().devices
 
@@ -128,7 +157,11 @@ REJECTED = {
     "two ways": ({"schedule.name": "chimera"}, "each stage on one device"),
     "a wave": ({"schedule.name": "hanayo", "schedule.stages_per_device": 4}, "places stages"),
     "optimizer alone": ({"layout.distributed_optimizer": True}, "layout.distributed_optimizer"),
-    "weights by stage": ({"schedule.devices": 4, "layout.data": 2, "layout.sharded": True}, "layout.sharded_by"),
+    "context without shards": ({"schedule.devices": 4, "layout.context": 2}, "layout.context=2"),
+    "a ring": (
+        {"schedule.devices": 4, "layout.context": 2, "layout.sharded": True, "layout.context_exchange": "ring"},
+        "layout.context_exchange='ring'",
+    ),
     "attention recomputed": ({"layout.recompute": "selective"}, "layout.recompute=selective"),
     "out of order": ({"dispatch": "ready"}, "dispatch=ready"),
 }
@@ -156,7 +189,7 @@ def test_a_schedule_is_named_by_its_class_only_if_the_class_has_its_lists(name):
     ("changes", "name"),
     [
         ({"schedule.name": "zb-h1"}, "1F1B"),
-        ({"schedule.name": "v-half"}, "ZBVZeroBubble"),
+        (CASES["v"], "ZBVZeroBubble"),
         ({"schedule.name": "interleaved-1f1b", "schedule.options": {"group_size": 16}}, "Interleaved1F1B"),
     ],
 )
@@ -177,3 +210,129 @@ def test_the_yaml_gives_the_same_step(tmp_path):
     config = loaded({"layout.recompute": "full"})
     (tmp_path / "again.yaml").write_text(config_yaml(config))
     assert ppsim.load_config(tmp_path / "again.yaml").simulate().makespan == config.simulate().makespan
+
+
+JOB = """
+[job]
+description = "Llama 3 70B on 4 nodes"
+
+[model]
+name = "llama3"
+flavor = "70B"
+converters = ["float8"]
+
+[optimizer]
+lr = 1.5e-4
+
+[training]
+local_batch_size = 16
+seq_len = 8_192
+steps = 1000
+
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 4
+enable_async_tensor_parallel = true
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "interleaved1F1B"
+pipeline_parallel_layers_per_stage = 11
+context_parallel_rotate_method = "alltoall"
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+
+[compile]
+enable = true
+
+[quantize.linear.float8]
+enable_fsdp_float8_all_gather = true
+filter_fqns = ["output"]
+
+[experimental]
+custom_import = "mine"
+"""
+
+
+def test_a_users_toml_becomes_a_config():
+    config = ppsim.from_launch("torchtitan", JOB, gpus=32)
+    layout = derived(config).layout
+    assert (derived(config).model.num_layers, derived(config).model.ffn) == (80, 28672)
+    assert (layout.tensor, layout.data, layout.sharded, layout.sharded_by) == (4, 2, True, "stage")
+    assert (layout.recompute, layout.fp8, layout.fp8_gather, layout.fused) == ("alternate", "tensor", True, True)
+    assert (layout.overlap_tensor, layout.context_exchange, layout.sequence_parallel) == (True, "ring", True)
+    assert dict(config.schedule) == {
+        "name": "interleaved-1f1b", "devices": 4, "stages_per_device": 2, "microbatches": 16,
+        "options": {"grouping": "torch"},
+    }  # fmt: skip
+    assert layout.partition == (10, 11, 10, 10, 10, 10, 10, 9)
+
+
+def test_the_command_reads_toml_and_names_what_it_did_not_read(tmp_path):
+    file, job = tmp_path / "job.toml", tmp_path / "job.yaml"
+    file.write_text(JOB)
+    done = command("import", "torchtitan", file, "-o", job, "--gpus", "32")
+    assert done.status == 0, done.err
+    assert "UNKNOWN  experimental.custom_import: may change the step" in done.err
+    assert {"job.description", "optimizer.lr", "training.steps"} <= set(done.out.partition("left out")[2].split())
+    assert ppsim.load_config(job).simulate().makespan > 0
+    assert command("import", "torchtitan", file, "--gpus", "32", "--strict").status == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "layout", "schedule"),
+    [
+        ("MODULE=llama3 CONFIG=llama3_70b NGPU=8 ./run_train.sh", {"tensor": 8, "data": 1, "recompute": "full"}, {}),
+        ("torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b "
+         "--parallelism.data-parallel-shard-degree 8 --training.local_batch_size 2 --compile.no-enable",
+         {"data": 8, "sharded": True, "sharded_by": "block", "microbatch_size": 2, "fused": False},
+         {"microbatches": 1}),
+        ("--module llama3 --config llama3_8b --training.local_batch_size 8 --parallelism.pipeline_parallel_degree 2 "
+         "--parallelism.module_fqns_per_model_part tok_embeddings,"
+         + ",".join(f"layers.{i}" for i in range(15)) + " " + ",".join(f"layers.{i}" for i in range(15, 32))
+         + ",norm,lm_head", {"partition": (15, 17)}, {"name": "1f1b", "devices": 2, "microbatches": 8}),
+        ("--module deepseek_v3 --config deepseek_v3_16b --parallelism.pipeline_parallel_degree 2 "
+         "--parallelism.data_parallel_shard_degree 8 --parallelism.pipeline_parallel_schedule ZBVZeroBubble "
+         "activation-checkpoint:full",
+         {"expert": 8, "expert_tensor": 1, "recompute": "full", "partition": "even", "fused": False},
+         {"name": "zb-v", "microbatches": 4}),
+    ],
+    ids=["run_train.sh", "torchrun", "named layers", "experts"],
+)  # fmt: skip
+def test_a_users_command_becomes_a_config(text, layout, schedule):
+    config = ppsim.from_launch("torchtitan", text)
+    assert {key: getattr(derived(config).layout, key) for key in layout} == layout
+    assert {key: config.schedule[key] for key in schedule} == schedule
+    assert config.simulate().makespan > 0
+
+
+WRONG = {
+    "no options": ("echo hello", "holds no options"),
+    "an unknown model": (JOB.replace('"llama3"', '"llama9"'), "'llama9'"),
+    "an unknown flavor": (JOB.replace('"70B"', '"71B"'), "'71B'"),
+    "no model": ("[training]\nseq_len = 4096\n", "model.name"),
+    "a file elsewhere": ("CONFIG_FILE=a.toml ./run_train.sh", "'a.toml'"),
+    "no TOML": (JOB + "x = [1,\n", "no TOML"),
+    "a word for a number": (JOB.replace("seq_len = 8_192", 'seq_len = "long"'), "'long'"),
+    "GPUs": (JOB.replace("degree = -1", "degree = 3"), "32 GPUs"),
+    "a batch": (JOB.replace("seq_len = 8_192", "seq_len = 8192\nglobal_batch_size = 33"), "33"),
+    "a schedule": (JOB.replace("interleaved1F1B", "PipelineScheduleMulti"), "PipelineScheduleMulti"),
+    "stages": (JOB.replace("per_stage = 11", "per_stage = 12"), "7 stages on 4 devices"),
+    "too many stages": (JOB.replace("per_stage = 11", "per_stage = 11\npipeline_parallel_last_stage_less_layers = 90"),
+                        "cannot be split"),
+    "a policy": (JOB.replace('"selective"', '"some"'), "'some'"),
+    "an unset variable": ("python train.py --module llama3 --config llama3_8b --training.seq_len $LENGTH", "seq_len"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "named"), WRONG.values(), ids=WRONG)
+def test_a_job_that_cannot_be_read_is_an_error_that_names_why(text, named):
+    with pytest.raises(ppsim.ConfigError, match=re.escape(named)):
+        ppsim.from_launch("torchtitan", text, gpus=32)
+
+
+def test_versions_of_torchtitan_are_named():
+    with pytest.raises(ppsim.ConfigError, match=re.escape("0.3.0, main, 0.2.2")):
+        ppsim.to_launch(LLAMA, "torchtitan 9.9")
+    with pytest.raises(ppsim.ConfigError, match=re.escape("use 0.3.0 or main")):
+        ppsim.to_launch(LLAMA, "torchtitan 0.2.2")

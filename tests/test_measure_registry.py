@@ -28,9 +28,9 @@ def longest_wait(monkeypatch):
 
 def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
     before, after = one_f_one_b(), one_f_one_b(latency=0.5)
-    rows = [re.split("  +", line) for line in before.summary().splitlines()]
+    rows = [re.split("  +", line) for line in before.summary(verbose=True).splitlines()]
     assert ["longest_wait", "9 s (device 0)", "per device: idle seconds, once more"] in rows
-    assert "longest wait" in before.summary()
+    assert "longest wait" in before.summary(verbose=True)
     document = before.to_dict()
     assert document["longest_wait"] == [9.0] * 4
     assert (document["units"]["longest_wait"], document["definitions"]["longest_wait"]) == (
@@ -40,7 +40,7 @@ def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
     assert comparison.rows()[0]["longest_wait"] == 9.0
     assert comparison.to_frame()["longest_wait"].tolist() == [9.0]
     assert comparison.to_dict()["definitions"]["longest_wait"] == "per device: idle seconds, once more"
-    assert "longest wait" in ppsim("compare", UNIT_COSTS, "--schedules", "1f1b").out
+    assert "longest wait" in ppsim("compare", UNIT_COSTS, "--schedules", "1f1b", "-v").out
     moved = {change["name"]: change for change in changes(before, after)}["longest_wait"]
     assert (moved["before"], moved["after"], moved["unit"]) == (9.0, 17.0, "seconds")
     assert library.simulate_many(before.schedule, [library.Costs()]).longest_wait.tolist() == [9.0]

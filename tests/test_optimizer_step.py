@@ -105,4 +105,4 @@ def test_unknown_optimizers_are_refused():
 
 def test_the_result_document_names_the_optimizer():
     assert [step(optimizer).to_dict()["optimizer"] for optimizer in (None, "sync")] == [None, "sync"]
-    assert ", optimizer post-validated\n" in step("post-validated").summary()
+    assert ", optimizer post-validated\n" in step("post-validated").summary(verbose=True, costs=True)

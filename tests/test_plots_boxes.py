@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
+from charts import block_names, common_title, legend_entries, local_stage, make_boxes, sizes_text
 from random_runs import rerun
-from timelines import stepped
 
 import ppsim
-from ppsim.plots.boxes import local_stage, make_boxes, second_cue, sizes_text
-from ppsim.plots.shares import busy_shares, kind_shares, share_codes, share_colours, share_edges
 
-FORWARD, BACKWARD, IDLE, LANE_GROUND = "#2853a3", "#ffd426", "#b2bab1", "#f7f7f7"
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
 
@@ -70,56 +67,51 @@ def test_a_slot_waits_for_the_later_of_its_two_inputs():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "shades", "cue"),
+    ("name", "options", "stages", "marks"),
     [
-        ("1f1b", {}, 1, ""),
-        ("interleaved-1f1b", {"stages_per_device": 3}, 3, "paler: later stage of the same device"),
-        ("zb-v", {}, 2, "paler: later stage of the same device"),
-        ("dualpipe", {}, 2, "paler: microbatches that enter at the other end"),
+        ("1f1b", {}, 1, []),
+        ("interleaved-1f1b", {"stages_per_device": 3}, 3, ["later stage: longer line"]),
+        ("zb-v", {}, 2, ["second stage of the device"]),
+        ("dualpipe", {}, 1, ["enters at the other end"]),
+        ("pipedream", {"iterations": 3}, 1, ["begin of a step"]),
     ],
 )
-def test_shades_follow_local_stages_and_directions(name, options, shades, cue):
-    schedule = ppsim.build(name, devices=4, microbatches=8, **options)
-    shade = local_stage(schedule)
+def test_marks_show_local_stages_directions_and_steps(name, options, stages, marks):
+    boxes = make_boxes(run(name, **options))
+    assert boxes.locals == stages
+    schedule = boxes.timeline.schedule
+    local, reverse = local_stage(schedule)
     for device in range(4):
-        rows = schedule.device == device
-        assert sorted(set(shade[rows].tolist())) == list(range(shades))
-        for number in range(shades):
-            assert len(set(schedule.stage[rows & (shade == number)].tolist())) == 1
-    assert second_cue(schedule) == cue
+        rows = (schedule.device == device) & ~reverse
+        assert sorted(set(local[rows].tolist())) == list(range(stages))
+        for number in range(stages):
+            assert len(set(schedule.stage[rows & (local == number)].tolist())) == 1
+    assert [entry.text for entry in legend_entries([boxes]) if entry.sort in ("stage", "reverse", "steps")] == marks
 
 
-def test_all_stages_of_a_direction_share_a_shade_in_dualpipe():
+def test_the_second_half_of_dualpipes_microbatches_enters_at_the_other_end():
     schedule = ppsim.build("dualpipe", devices=4, microbatches=8)
-    assert set(zip((schedule.microbatch >= 4).tolist(), local_stage(schedule).tolist(), strict=True)) == {
-        (0, 0),
-        (1, 1),
-    }
+    local, reverse = local_stage(schedule)
+    assert np.array_equal(reverse, schedule.microbatch >= 4)
+    assert not local.any()
 
 
-def test_shares_add_up_to_each_devices_busy_time():
-    timeline = run("zb-h1", costs=ppsim.Costs(forward=1.1, input_grad=0.7, weight_grad=0.4, latency=0.03))
-    boxes = make_boxes(timeline)
-    edges = np.linspace(0, timeline.makespan, 38)
-    seconds = kind_shares(boxes, edges).sum(axis=2) @ np.diff(edges)
-    assert seconds == pytest.approx(timeline.device_busy)
+def test_each_device_begins_each_further_step_once():
+    boxes = make_boxes(run("pipedream", iterations=3))
+    begins = boxes.step_begins
+    assert sorted(boxes.device[begins].tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert sorted(set((boxes.microbatch[begins] // 8).tolist())) == [1, 2]
 
 
-@pytest.mark.parametrize("each", [1, 3, 4, 9])
-def test_rows_of_neighbours_show_their_mean_share(each):
-    boxes = make_boxes(run("1f1b", devices=4, microbatches=6))
-    edges = np.linspace(0, 27, 28)
-    alone = kind_shares(boxes, edges).sum(axis=2)
-    together = [alone[first : first + each].mean(axis=0) for first in range(0, 4, each)]
-    np.testing.assert_allclose(busy_shares(boxes, edges, each), together)
-
-
-def test_the_mix_of_the_steady_part_is_even_in_the_overview():
-    boxes = make_boxes(run(devices=4, microbatches=512))
-    shares = kind_shares(boxes, share_edges(boxes))
-    steady = shares[:, 10:-10]
-    assert steady[..., 0] == pytest.approx(1 / 3)
-    assert steady[..., 1] == pytest.approx(2 / 3)
+def test_a_comparison_is_named_by_what_its_timelines_have_in_common():
+    runs = [run("1f1b"), run("zb-h1")]
+    assert common_title(runs) == "4 devices, 8 microbatches"
+    assert block_names(runs) == ["1f1b", "zb-h1"]
+    assert common_title([run(), run(microbatches=16)]) == "2 timelines"
+    assert block_names([run(), run(microbatches=16)]) == [
+        "1f1b, 4 devices, 8 microbatches", "1f1b, 4 devices, 16 microbatches"
+    ]  # fmt: skip
+    assert block_names([run().named("a"), run().named("b")]) == ["a: 1f1b", "b: 1f1b"]
 
 
 def test_sizes_name_what_differs_from_one_stage_a_device():
@@ -136,17 +128,3 @@ def test_a_timeline_too_short_to_draw_is_an_error():
     timeline = rerun(long, seconds=long.plan.row_lengths * 1e-250)
     with pytest.raises(ppsim.ConfigError, match="too short to draw"):
         make_boxes(timeline)
-
-
-def test_the_picture_of_the_shares_stacks_kinds_from_the_bottom_with_idle_time_on_top():
-    boxes = make_boxes(run(devices=1, microbatches=3, costs=ppsim.Costs(forward=1, backward=2)))
-    picture = share_codes(boxes, np.array([0.0, 9.0]), lines=6)
-    assert [share_colours(boxes)[code] for code in picture[:, 0]] == [BACKWARD] * 4 + [FORWARD] * 2
-
-
-def test_the_picture_of_the_shares_leaves_room_for_lanes():
-    boxes = make_boxes(stepped())
-    picture = share_codes(boxes, np.array([0.0, 3.6, 7.2]), lines=6)
-    colours = [share_colours(boxes)[code] for code in picture[: len(picture) // 2, 1]]
-    assert colours[0] == colours[-1] == LANE_GROUND
-    assert set(colours[colours.index(IDLE) :]) == {IDLE, BACKWARD, LANE_GROUND}

@@ -1,89 +1,109 @@
-"""The colours: apart for every reader, and labels that can be read on them."""
+"""The colours: apart for every reader in every theme, and text that can be read on them."""
 
-import itertools
-from functools import cache
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from pages import lane_colours
+from charts import GREY, LIGHT, THEMES, TITLES, contrast
+from colour_distances import VISION, apart, ciede2000, closest, lab, lighter
 
-import ppsim
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.plots import palette
+from ppsim.analysis.ledger import CAUSES
 
-# Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
-SIGHT = {
-    "normal": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
-}
-RGB_TO_XYZ = np.array(
-    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+EVERY = pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+COLOURED = pytest.mark.parametrize("theme", [theme for theme in THEMES.values() if theme is not GREY], ids=str)
+CORE = (Kind.F, Kind.B, Kind.I, Kind.W)
+
+
+def touching(theme):
+    return {**theme.kinds, "idle": theme.idle, "paper": theme.paper}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
+        ((50, 2.5, 0), (58, 24, 15), 19.4535),
+        ((50, 2.5, 0), (73, 25, -18), 27.1492),
+        ((6.7747, -0.2908, -2.4247), (5.8714, -0.0985, -2.2286), 0.6377),
+        ((50, -0.001, 2.49), (50, 0.0011, -2.49), 4.7461),
+    ],
 )
+def test_the_distance_agrees_with_its_papers_table(one, other, expected):
+    assert ciede2000(one, other) == pytest.approx(expected, abs=1e-4)
 
 
-@cache
-def colours_of_lanes():
-    """The colour of each sort of thing that charts show in addition to actions."""
-    lists = [["0F0", "0OFFLOAD0", "0F1", "0R1", "0RELOAD0", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
-    program = ppsim.lower(ppsim.Schedule.from_orders(lists), sharded=True)
-    costs = ppsim.Costs(offload_latency=1.0, unshard=1.0, reduce_grad=1.0, optimizer_step=1.0, vocabulary_reduce=1.0)
-    split = ppsim.simulate(ppsim.build("vocab-1f1b", devices=2, microbatches=1), costs)
-    colours = {**lane_colours(ppsim.simulate(program, costs, optimizer="sync")), **lane_colours(split)}
-    assert len(colours) == 6
-    return list(colours.values())
+@pytest.mark.parametrize("vision", VISION)
+@COLOURED
+def test_kinds_idle_time_and_paper_differ_for_every_reader(theme, vision):
+    assert closest(touching(theme), partial(apart, vision=vision))[0] >= 12
 
 
-def cielab(colour: str, sight: str) -> np.ndarray:
-    channels = np.array(palette.channels(colour)) / 255
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    xyz = RGB_TO_XYZ @ np.clip(np.array(SIGHT[sight]) @ linear, 0, 1) / [0.95047, 1.0, 1.08883]
-    x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+@EVERY
+def test_the_usual_kinds_idle_time_and_paper_differ_in_lightness(theme):
+    core = {name: colour for name, colour in touching(theme).items() if name in (*CORE, "idle", "paper")}
+    assert closest(core, lighter)[0] >= (12 if theme is GREY else 8)
+    if theme is GREY:
+        assert closest(touching(theme), lighter)[0] >= 8
 
 
-@pytest.mark.parametrize("sight", SIGHT)
-def test_kinds_and_idle_time_are_told_apart_by_every_reader(sight):
-    for one, other in itertools.combinations([*palette.COLOURS.values(), *colours_of_lanes(), palette.IDLE], 2):
-        assert np.linalg.norm(cielab(one, sight) - cielab(other, sight)) >= 20, (one, other)
+@EVERY
+def test_kinds_stand_out_from_idle_time(theme):
+    least = {"light": 1.5, "dark": 3.0, "grey": 1.25}[theme.name]
+    assert min(contrast(colour, theme.idle) for colour in theme.kinds.values()) >= least
+    amber = contrast(LIGHT.kinds[Kind.B], LIGHT.idle)
+    assert amber >= 1.55
 
 
-@pytest.mark.parametrize("sight", ["normal", "deuteranopia"])
-def test_kinds_of_one_chart_differ_in_lightness(sight):
-    grounds = [palette.COLOURS[kind] for kind in (Kind.F, Kind.B, Kind.I, Kind.W)] + [palette.IDLE]
-    for one, other in itertools.combinations(grounds, 2):
-        assert abs(cielab(one, sight)[0] - cielab(other, sight)[0]) >= 8.5, (one, other)
+@EVERY
+def test_text_and_marks_are_read_on_their_grounds(theme):
+    assert min(contrast(theme.on[kind], colour) for kind, colour in theme.kinds.items()) >= 4.5
+    assert min(contrast(theme.on_lanes[sort], colour) for sort, colour in theme.lanes.items()) >= 4.5
+    assert min(contrast(ink, theme.paper) for ink in (theme.text, theme.quiet)) >= 4.5
+    assert contrast(theme.text, theme.idle) >= 4.5
+    assert min(contrast(line, theme.paper) for line in (theme.limit, theme.critical, theme.memory, theme.edge)) >= 3
+    assert contrast(theme.critical, theme.halo) >= 7
 
 
-@pytest.mark.parametrize("sight", SIGHT)
-def test_causes_of_idle_time_are_told_apart_by_every_reader_and_without_colour(sight):
-    for one, other in itertools.combinations([*palette.CAUSE_COLOURS.values(), palette.NOT_IDLE], 2):
-        one_lab, other_lab = cielab(one, sight), cielab(other, sight)
-        assert np.linalg.norm(one_lab - other_lab) >= 18, (one, other)
-        if sight in ("normal", "deuteranopia"):
-            assert abs(one_lab[0] - other_lab[0]) >= 6, (one, other)
+@pytest.mark.parametrize("vision", VISION)
+@COLOURED
+def test_causes_differ_from_each_other_for_every_reader(theme, vision):
+    assert closest({**theme.causes, "not idle": theme.not_idle}, partial(apart, vision=vision))[0] >= 12
 
 
-def test_idle_time_is_no_white_paper():
-    assert palette.contrast(palette.IDLE, "#ffffff") >= 1.8
+@COLOURED
+def test_causes_are_duller_than_kinds_and_differ_from_each(theme):
+    assert min(apart(cause, kind) for cause in theme.causes.values() for kind in theme.kinds.values()) >= 12
+
+    def chroma(colour):
+        return float(np.hypot(*lab(colour)[1:]))
+
+    assert min(chroma(theme.kinds[kind]) for kind in CORE) >= 4 + max(map(chroma, theme.causes.values()))
 
 
-def test_labels_stand_out_on_every_shade_of_every_kind():
-    for kind, shades in itertools.product(palette.COLOURS, (1, 2, 4, 8)):
-        for shade in range(shades):
-            ground = palette.shade_colour(kind, shade, shades)
-            assert palette.contrast(palette.label_colour(ground), ground) >= 4.5
+def test_neighbours_in_the_order_of_causes_differ_in_grey():
+    assert min(lighter(one, other) for one, other in pairwise([*GREY.causes.values(), GREY.not_idle])) >= 8
 
 
-def test_later_local_stages_are_paler():
-    shades = [palette.shade_colour(Kind.F, shade, 4) for shade in range(4)]
-    lightness = [cielab(colour, "normal")[0] for colour in shades]
-    assert shades[0] == palette.COLOURS[Kind.F]
-    assert lightness == sorted(lightness)
-    assert len(set(shades)) == 4
+@EVERY
+def test_causes_stand_out_from_paper(theme):
+    assert min(contrast(colour, theme.paper) for colour in theme.causes.values()) >= 1.5
 
 
-def test_every_kind_that_is_drawn_has_a_colour_and_a_title():
-    compute = {kind for kind in Kind if kind < FIRST_TRANSFER}
-    assert set(palette.COLOURS) == set(palette.TITLES) == compute | {Kind.OVERLAP_F_B}
+@COLOURED
+def test_lanes_differ_from_each_other_and_from_all_that_they_touch(theme):
+    beside = {**touching(theme), "ground": theme.not_idle, **theme.lanes}
+    for sort, colour in theme.lanes.items():
+        others = [other for name, other in beside.items() if name != sort]
+        for vision in VISION:
+            assert min(apart(colour, other, vision) for other in others) >= 12
+        assert min(apart(colour, cause) for cause in theme.causes.values()) >= 12
+
+
+@EVERY
+def test_themes_name_the_same_things(theme):
+    compute = {kind for kind in Kind if kind < FIRST_TRANSFER} | {Kind.OVERLAP_F_B}
+    assert set(theme.kinds) == set(theme.on) == set(TITLES) == compute
+    assert list(theme.causes) == list(CAUSES)
+    assert list(theme.lanes) == list(LIGHT.lanes)

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ def test_1f1b_of_two_devices_looks_like_this():
         "device 1 ····│F0 │B0     │F1 │B1     │F2 │B2     ········\n"
         "         └───────────────────┬───────────────────┬────────\n"
         "         0                   5                   10  time (s)\n"
-        "F forward; B full backward; · idle\n"
+        "F forward; B backward; · idle\n"
         "numbers: microbatch after the kind, where they fit\n"
     )
 
@@ -38,7 +39,7 @@ def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
         "device 1 uu······│F0   │B0         rrr············│O\n"
         "         └─────────────────────────────┬─────────────\n"
         "         0                             5  time (s)\n"
-        "F forward; B full backward; · idle\n"
+        "F forward; B backward; · idle\n"
         "where no action runs: u weight gather (UNSHARD); r gradient reduction (REDUCE_GRAD); O optimizer step\n"
         "numbers: microbatch after the kind, where they fit\n"
     )
@@ -55,44 +56,27 @@ def test_one_device_and_one_microbatch():
     assert chart(devices=1, microbatches=1, width=40).splitlines()[1] == "device 0 │F0   │B0         "
 
 
-def test_actions_narrower_than_three_columns_stand_as_groups():
+def test_actions_narrower_than_three_columns_keep_time_to_scale():
     text = chart("interleaved-1f1b", devices=2, microbatches=4, width=40, options={"stages_per_device": 2})
-    assert rows_of(text) == ["│5 x F·│3 x BF   │5 x B        ", "·│F  │5 x BF          │3 x B ··"]
-    assert text.splitlines()[-2:] == [
-        "groups: 5 x F: so many times these actions in turn",
-        "a column is 435.5 ms; groups hold idle gaps of up to 3 columns",
-    ]
+    assert rows_of(text) == ["FFFFFF·BBFBBBFBBFBB·BBB·BBBBBBB", "·FFFFBBFBBFBBBFBBFBBFBBBBBBB···"]
+    assert text.splitlines()[-1] == "a column is 435.5 ms; letters in proportion to the time of each kind"
 
 
-def test_groups_name_microbatches_in_turn_repeats_and_mixes():
-    assert rows_of(chart("zb-h1", width=80)) == [
-        "│F0-3      ·······│4 x IWF                        │4 x IW              ",
-        "···│F0-2   ·····│I│5 x FIW                                │2 x IW   │W7",
-        "·····│F0-1 ··│2 x IF    │4 x IWF                       │2 x IW    │W6-7",
-        "········│4 x FI              │4 x WFI                       │W4-7      ",
-    ]
-    assert "+" in "".join(rows_of(chart("zb-v", microbatches=16, width=100)))
-
-
-def counted(label):
-    """How many actions of each kind a group's label stands for; None for a mix."""
-    if match := re.fullmatch(r"([A-Z])(\d+)-(\d+)", label):
-        return {match[1]: int(match[3]) - int(match[2]) + 1}
-    if match := re.fullmatch(r"(\d+) x ([A-Z]+)", label):
-        return {letter: int(match[1]) * match[2].count(letter) for letter in match[2]}
-    return None
-
-
-@pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved-1f1b"])
-def test_groups_hold_every_action_once(name):
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved-1f1b"])
+def test_letters_of_a_row_are_in_proportion_to_the_time_of_kinds_and_stand_where_they_run(name):
     timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=64))
-    for row in rows_of(timeline.to_text(width=510)):
-        labels = [group.strip("· ") for group in row.strip("·").removeprefix("│").split("│")]
-        counts = [counted(label) for label in labels if counted(label)]
-        single = [label[0] for label in labels if not counted(label)]
-        for letter in "FB":
-            held = sum(count.get(letter, 0) for count in counts) + single.count(letter)
-            assert held == 64 * timeline.schedule.num_stages // 4
+    text = timeline.to_text(width=210)
+    column = timeline.makespan / 201
+    for device, row in enumerate(rows_of(text)):
+        assert len(row) == 201
+        mine = timeline.schedule.device == device
+        for kind, letter in ((0, "F"), (1, "B"), (2, "I"), (3, "W")):
+            chosen = mine & (timeline.schedule.kind == kind)
+            seconds = (timeline.end - timeline.start)[chosen].sum()
+            assert row.count(letter) * column == pytest.approx(seconds, abs=4 * column)
+            for place in (place for place, one in enumerate(row) if one == letter):
+                begin, end = place * column, (place + 1) * column
+                assert np.any(chosen & (timeline.start < end + 1e-9) & (timeline.end > begin - 1e-9))
 
 
 def test_a_timed_slot_names_both_microbatches():
@@ -142,13 +126,13 @@ def test_a_crowded_chart_keeps_the_proportions_of_the_kinds_in_its_colours():
     columns = {"F": 0, "B": 0}
     for row in rows_of(text):
         for ground, written in re.findall(r"\x1b\[48;2;([0-9;]+)m\x1b\[38;2;[0-9;]+m(.*?)\x1b\[0m", row):
-            columns["F" if ground == "40;83;163" else "B"] += len(written)
+            columns["F" if ground == "4;85;174" else "B"] += len(written)
     assert columns["F"] / columns["B"] == pytest.approx(0.5, abs=0.05)
 
 
 def test_the_footer_only_says_what_is_there():
     assert chart(devices=1, microbatches=1, width=40).splitlines()[-2:] == [
-        "F forward; B full backward",
+        "F forward; B backward",
         "numbers: microbatch after the kind, where they fit",
     ]
     assert "idle" not in chart(devices=8, microbatches=4096, width=40).splitlines()[-3]

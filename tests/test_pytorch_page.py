@@ -1,11 +1,9 @@
 """docs/pytorch.md: its code runs, also in PyTorch, and its commands write the same files."""
 
 import re
-import subprocess
-import sys
 
 import pytest
-from command_line import ENVIRONMENT, ROOT, ppsim
+from command_line import ROOT, ppsim
 
 PAGE = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
 EXPORT, TRAINING, DEFERRED = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -22,16 +20,9 @@ def test_pytorch_trains_with_the_file_that_the_page_writes(folder, code):
     pytest.importorskip("torch")
     exec(code, {})  # noqa: S102 - the page's own code
     (folder / "train.py").write_text(TRAINING)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
-        cwd=folder,
-        env={**ENVIRONMENT, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    from pytorch_processes import run_script
+
+    run_script(2, folder / "train.py")
 
 
 def test_the_command_line_writes_the_same_files(folder):

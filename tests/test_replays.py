@@ -41,7 +41,7 @@ def test_a_recorded_trace_is_drawn_and_measured_like_a_simulation():
     assert 0.6 < run.makespan < 0.7
     assert 0 < run.bubble_fraction < 0.3
     assert (run.peak_activations > 0).all()
-    assert "makespan" in run.summary()
+    assert "makespan" in run.summary(verbose=True, costs=True)
     assert len(run.to_frame()) == len(run.start)
     first = ppsim.Timeline.from_trace(RECORDED / "dualpipe-v.json", step=0)
     assert first.makespan == pytest.approx(run.makespan, rel=0.1)
@@ -54,7 +54,7 @@ def test_costs_of_a_measured_step_are_what_was_measured():
     assert measured.costs.seconds == {"F": [0.5, 0.5], "B": [1.0, 1.0]}
     assert measured.costs.latency == pytest.approx(0.125)
     assert measured.costs.provenance["forward"] == "measured"
-    said = measured.summary()
+    said = measured.summary(verbose=True, costs=True)
     assert "8 actions, measured" in said
     assert "default" not in said
 

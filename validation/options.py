@@ -104,6 +104,9 @@ def load_programs(options: argparse.Namespace, world: int) -> list[Program]:
     names = [schedule.name for schedule in schedules]
     if options.out and len(names) > 1 and "{name}" not in options.out:
         raise ReplayError(f"--out {options.out}: several programs need several files; write {{name}} in it")
+    for path in [_named(options.out, name) for name in names] if options.out else []:
+        if any(os.path.exists(path) and os.path.samefile(path, program) for program in options.programs):
+            raise ReplayError(f"--out {path}: would replace a program that this call reads; give another name")
     if twice := [name for name in names if names.count(name) > 1]:
         raise ReplayError(f"{twice[0]} is named twice; give each program a name of its own")
     return [_lowered(schedule, options, world) for schedule in schedules]
@@ -206,4 +209,9 @@ def check_out(path: str | None) -> None:
 
 def out_path(options: argparse.Namespace, program: Program) -> str | None:
     """The trace file of one program."""
-    return options.out and options.out.replace("{name}", program.name)
+    return options.out and _named(options.out, program.name)
+
+
+def _named(out: str, name: str) -> str:
+    """The trace file of a program of this name."""
+    return out.replace("{name}", name)

@@ -2,6 +2,7 @@
 
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.gaps import PHASES
+from ppsim.analysis.interval import constant_slopes
 from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES, Measure, guarded, pareto_front, shown_in
 from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
@@ -12,6 +13,7 @@ __all__ = [
     "PHASES",
     "Measure",
     "ScheduleSummary",
+    "constant_slopes",
     "device_idle",
     "guarded",
     "layout_bounds",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ppsim.base.errors import PpsimError, shown
@@ -11,7 +12,7 @@ from ppsim.base.immutable import equal
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import Costs
 from ppsim.costs.profile import Profile
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import CostModel, CostTable
 from ppsim.plan.holding import Holding, backward_bytes, logits_bytes, static_bytes
 from ppsim.plan.lengths import collective_fraction, structure, transfer_bytes
 from ppsim.plan.resolve import repriced
@@ -34,6 +35,8 @@ NEEDS = {
     "layout.scatter_transfers": "layout.tensor above 1 without sequence_parallel, and transfers between devices",
     **dict.fromkeys(("layout.distributed_optimizer", "layout.sharded", "layout.overlap_data"), DATA),
     **dict.fromkeys(("layout.sharded_by", "layout.shard_copies"), f"layout.sharded, and {DATA}"),
+    "layout.sharded_gradients": f"layout.distributed_optimizer without layout.sharded, and {DATA}",
+    "layout.replicas": f"layout.distributed_optimizer or layout.sharded, and {DATA}",
     **dict.fromkeys(("layout.context_exchange", "layout.overlap_context"), "layout.context above 1"),
     **dict.fromkeys(("layout.expert_exchange", "layout.expert_nodes", "layout.fp8_dispatch"), EXPERTS),
     "layout.expert_tensor": "a model with experts, and layout.tensor above 1",
@@ -45,6 +48,16 @@ NEEDS = {
     "layout.overlap": f"{SLOTS}, and collectives to hide",
     "layout.loss_bytes": "a loss that holds more than the largest recomputed layer",
     "layout.fused": "a device without `achieved`",
+    "model.tied_embeddings": "a stage with embedding and head",
+    "model.causal": "a device without `achieved`",
+    "model.window": "a sequence that is longer",
+    "model.window_period": "model.window",
+    "hardware.device.peak_fp8": FP8,
+    "hardware.device.memory_bandwidth": "a device without `achieved`, or optimizer: sync or post-validated",
+    "hardware.device.operators": "a device without `achieved`",
+    "hardware.link.achieved": "collectives inside a node",
+    "hardware.network.achieved": f"{NODES}, and collectives between them",
+    **dict.fromkeys(("hardware.network.bandwidth", "hardware.network.latency"), NODES),
     "hardware.network": NODES,
     "hardware.gpus_per_node": f"{NODES}, or groups that do not fit in one",
     "hardware.node_of_device": "nodes other than those of Megatron-LM's order of GPUs",
@@ -88,15 +101,17 @@ def unused_keys(timeline: TimelineColumns) -> Iterator[str]:
         yield "jitter changes nothing here: it needs a spread above 0, or a factor other than 1, of what this run has"
     if not isinstance(costs, Costs | DerivedCosts):
         return
-    for key, value, other in costs.without_each():
+    of_config = timeline.config.without_each() if timeline.config is not None else ()
+    for key, value, other in chain(costs.without_each(), of_config):
         try:
-            table = other.table(timeline.schedule)
-            now = _everything(timeline, timeline.table) if now is None else now
-            if not equal(now, _everything(timeline, table)):
+            other = _in_equal_stages(other, costs)
+            now = _everything(timeline, costs, timeline.table) if now is None else now
+            if not equal(now, _everything(timeline, other, other.table(timeline.schedule))):
                 continue
         except PpsimError:
             continue  # the others need the key
-        needs = f": it needs {NEEDS[key]}" if key in NEEDS else ""
+        needs = NEEDS.get(key) or ("lists that differ without it" if key.startswith("schedule.options.") else "")
+        needs = f": it needs {needs}" if needs else ""
         yield f"{key}: {shown(value)} changes nothing here{needs}"
 
 
@@ -106,12 +121,19 @@ def _has_noise(timeline: TimelineColumns) -> bool:
     return not all(equal(getattr(plan, name), getattr(smooth, name)) for name in names)
 
 
-def _everything(timeline: TimelineColumns, table: CostTable) -> tuple[Any, ...]:
-    """Return all that a run takes from a table: lengths and structure, memory if it is known, and sizes of the work."""
+def _in_equal_stages(other: CostModel, costs: CostModel) -> CostModel:
+    """Return other costs with the stages of `costs`, which a search may have chosen."""
+    stages = costs.layers_of_stages if isinstance(costs, DerivedCosts) else None
+    return other.with_stages(stages) if stages and isinstance(other, DerivedCosts) else other
+
+
+def _everything(timeline: TimelineColumns, costs: CostModel, table: CostTable) -> tuple[Any, ...]:
+    """Return all that a run takes from costs: lengths, structure, spread, memory if it is known, sizes of the work."""
     schedule, plan = timeline.schedule, timeline.plan
+    spread = costs.spread(schedule.devices) if isinstance(costs, DerivedCosts) else None
     table, own = (_without_idle_columns(timeline, one) for one in (table, timeline.table))
     if structure(table) != structure(own):
-        return structure(table)
+        return (structure(table),)
     other, static = repriced(plan, table), static_bytes(schedule, table)
     held, memory = table.activation_bytes, ()
     if held is not None and static is not None:
@@ -119,7 +141,7 @@ def _everything(timeline: TimelineColumns, table: CostTable) -> tuple[Any, ...]:
         backward, logits = backward_bytes(table), logits_bytes(schedule, table)
         memory = static, Holding(schedule, table, held).changes(), sent, backward, logits
     return (
-        structure(table), other.seconds, other.transfer_seconds, other.gathers, other.reductions, other.copies,
+        structure(table), spread, other.seconds, other.transfer_seconds, other.gathers, other.reductions, other.copies,
         other.barrier_seconds, other.optimizer_seconds, other.ports, table.workload,
         collective_fraction(schedule, table), Holding(schedule, table, table.stage_share).changes(), memory,
     )  # fmt: skip

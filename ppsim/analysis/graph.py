@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -112,7 +113,7 @@ def step_graph(run: TimelineColumns) -> StepGraph:
         depth = _depth_at_equal_starts(starts, [*edges, *stream_edges])[rows : 2 * rows]
         edges.append(_port_edges(run, plan.ports, plan.posts, _latest_ends(run, edges), depth))
     seconds, start, end = (
-        np.concatenate([np.where(plan.fused, np.nan, of_row), np.where(plan.remote, of_transfer, np.nan), of_stream])
+        _by_node(plan, of_row, of_transfer, of_stream)
         for of_row, of_transfer, of_stream in (
             (plan.seconds, plan.transfer_seconds, streams.seconds),
             (run.row_start, run.transfer_start, streams.start),
@@ -121,6 +122,17 @@ def step_graph(run: TimelineColumns) -> StepGraph:
     )
     before, after = _joined([*edges, *stream_edges])
     return StepGraph(before, after, seconds, start, end, streams.kind, *streams[4:])
+
+
+def _by_node(plan: Plan, of_row: np.ndarray, of_transfer: np.ndarray, of_stream: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.where(plan.fused, np.nan, of_row), np.where(plan.remote, of_transfer, np.nan), of_stream])
+
+
+def node_seconds(run: TimelineColumns, plan: Plan) -> np.ndarray:
+    """Return the seconds of each node of a run's graph under another plan of equal structure."""
+    other = copy(run)
+    vars(other)["plan"] = plan
+    return _by_node(plan, plan.seconds, plan.transfer_seconds, _stream_nodes(other, plan.slot_of_row)[0].seconds)
 
 
 def _joined(edges: list[Edges]) -> Edges:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from ppsim.analysis.bubbles import iteration_time
+from ppsim.analysis.critical_path import critical_nodes
+from ppsim.analysis.graph import node_seconds
+from ppsim.base.immutable import cached_on
 from ppsim.base.units import counted, seconds_text
+from ppsim.costs.calibrated import CONSTANTS, CalibratedSpread, scaled
+from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.profile import Profile
-from ppsim.costs.spread import Spread, StepSpread, order_of_schedules
+from ppsim.costs.spread import Spread, StepSpread, beyond, order_error, scales
+from ppsim.plan.lengths import structure
+from ppsim.plan.resolve import repriced
 from ppsim.timeline import TimelineColumns
+
+SMALL_CHANGE = 0.05  # of the logarithm of a constant, to find the slope of the step
 
 INTERVAL = (
     "[low, high] between which a real step lies at 90 %, from published runs (derived costs) or from left-out runs "
@@ -16,16 +29,37 @@ INTERVAL = (
 QUANTILES = "seconds of a real step: 5 in 100 are expected below P5, 50 below P50, 95 below P95; null as interval is"
 
 
-def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
+def spread(timeline: TimelineColumns) -> Spread | StepSpread | CalibratedSpread | None:
     """Return the spread of real steps around a simulated one; None if the user gave the times of computation.
 
-    The spread comes from published runs of the same class, or from the traces of a calibration.
+    The spread comes from published runs of the same class, or from the traces or the runs of a calibration.
     """
     costs, schedule = timeline.costs, timeline.schedule
     if isinstance(costs, Profile):
         return costs.spread(schedule)
     of = getattr(costs, "spread", None)
-    return None if of is None else of(schedule.devices)
+    found = None if of is None else of(schedule.devices)
+    if found is None or not isinstance(costs, DerivedCosts) or costs.calibration is None:
+        return found
+    doublings = beyond(scales(costs, schedule.devices), costs.calibration.ranges)
+    return costs.calibration.spread(constant_slopes(timeline), doublings)
+
+
+@cached_on
+def constant_slopes(timeline: TimelineColumns) -> np.ndarray:
+    """Return d log(step) / d log(constant) of each of `CONSTANTS`, along the critical path of a derived run."""
+    graph, chain = critical_nodes(timeline)
+    whole, slopes = float(np.nansum(graph.seconds[chain])), []
+    for name, constant in CONSTANTS.items():
+        if constant.of_memory:
+            slopes.append(0.0)
+            continue
+        table = scaled(timeline.costs, {name: math.exp(SMALL_CHANGE)}).table(timeline.schedule)
+        changed = whole
+        if structure(table) == structure(timeline.table):
+            changed = float(np.nansum(node_seconds(timeline, repriced(timeline.plan, table))[chain]))
+        slopes.append(math.log(changed / whole) / SMALL_CHANGE if whole > 0 and changed > 0 else 0.0)
+    return np.array(slopes)
 
 
 def step_interval(timeline: TimelineColumns) -> tuple[float, float] | None:
@@ -52,7 +86,7 @@ def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
         return False
     if isinstance(first, StepSpread):
         return iteration_time(one) * first.high < iteration_time(other) * second.low
-    return iteration_time(one) * order_of_schedules()[0] < iteration_time(other)
+    return iteration_time(one) * order_error("schedules").apart < iteration_time(other)
 
 
 def interval_text(timeline: TimelineColumns) -> str | None:
@@ -68,8 +102,10 @@ def interval_text(timeline: TimelineColumns) -> str | None:
 
 
 def short_interval(timeline: TimelineColumns) -> str:
-    """Return the interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without one."""
-    return bounds_text(step_interval(timeline))
+    """Return the interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without one. Calibrated costs say so."""
+    found = spread(timeline)
+    text = bounds_text(step_interval(timeline))
+    return f"{text[:-1]}, {found.name})" if isinstance(found, CalibratedSpread) else text
 
 
 def bounds_text(interval: tuple[float, float] | None) -> str:
@@ -77,3 +113,12 @@ def bounds_text(interval: tuple[float, float] | None) -> str:
     if interval is None:
         return ""
     return f" (90 %: {seconds_text(interval[0], 3)} to {seconds_text(interval[1], 3)})"
+
+
+def interval_in_words(timeline: TimelineColumns) -> str:
+    """Return the interval as in `4.0 to 6.2 s at 90 %`; empty without one. Calibrated costs say so."""
+    found, interval = spread(timeline), step_interval(timeline)
+    if interval is None:
+        return ""
+    low, high = (seconds_text(bound, 2) for bound in interval)
+    return f"{low} to {high} at 90 %" + (f", {found.name}" if isinstance(found, CalibratedSpread) else "")

@@ -12,8 +12,10 @@ import numpy as np
 from ppsim.actions import KIND_NAMES
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
+from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns, unwritable
+from ppsim.base.rules import checked_methods
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
@@ -25,21 +27,22 @@ if TYPE_CHECKING:
     import pandas
 
 CAUSES = {
-    "fill": "before a device's first action: the first microbatch is on its way to it",
-    "drain": "after all that a device does in the step, until the last device is done",
-    "dependency": "another device was computing what the next action needs",
-    "recompute": "another device was computing again (R) before what the next action needs",
-    "imbalance": "the part of dependency that goes away when all stages are equal",
-    "transfer": "a transfer was on its way: latency and bytes",
-    "queue": "a transfer stood behind others, or behind one that could not start",
-    "sharding": "weights were gathered or gradients reduced, and no computing hid it",
-    "reload": "an activation was on its way back, or had to leave to make room, and no computing hid it",
-    "optimizer": "the optimizer step ran, or waited for the other devices' gradients",
-    "jitter": "the part of dependency, transfer and queue that goes away without noise",
-    "overhead": "all that the next action needs was there: the cost of starting it, in measured runs",
+    "fill": "before a device's first action, as the pipeline fills",
+    "drain": "after a device's last action, as the pipeline empties",
+    "dependency": "another device computes what the next action needs",
+    "recompute": "another device recomputes (R) what the next one needs",
+    "imbalance": "dependency waits that equal stages would remove",
+    "transfer": "a transfer is on its way: latency and bytes",
+    "queue": "a transfer waits behind others, or behind a blocked one",
+    "sharding": "weights are gathered or gradients reduced, not hidden",
+    "reload": "an activation moves to or from host memory, not hidden",
+    "optimizer": "the optimizer step, or the wait for others' gradients",
+    "jitter": "waits that would go away without noise",
+    "overhead": "the cost of starting the next action, in measured runs",
 }
 
 
+@checked_methods
 @dataclass(frozen=True, eq=False)
 class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     """Idle seconds by cause: `ledger["fill"]` has one entry per device; the causes sum to `run.device_idle`.
@@ -80,7 +83,11 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         return blame(self.run, self.factor)
 
     def __getitem__(self, cause: str) -> np.ndarray:
-        return self.seconds[cause]
+        try:
+            return self.seconds[cause]
+        except (KeyError, TypeError):
+            known = ", ".join(self.seconds)
+            raise UnknownNameError(f"{shown(cause)} is no cause of idle time; use one of: {known}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.seconds)
@@ -95,6 +102,7 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
 
     def blamed(self, device: int) -> list[tuple[int, str, float]]:
         """Return (device, kind, seconds) of the computing that `device` waited for, longest first."""
+        self.run.schedule.rows(device)  # raises an error if there is no such device
         return self.blame.of(device)
 
     def table(self) -> str:
@@ -224,6 +232,7 @@ _WAITS_AT_ONCE = 2**22  # number of waits after which those of one pair and kind
 _MAX_LISTED, _MIN_LISTED_PER_DEVICE = 2**18, 64
 
 
+@checked_methods
 @dataclass(frozen=True, eq=False)
 class Blame(EqualColumns):
     """Seconds that devices waited for others to compute, in sorted entries by waiting device, computing device, kind.

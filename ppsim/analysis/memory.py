@@ -305,6 +305,13 @@ def usable_bytes(capacity: float, headroom: float) -> float:
     return capacity * (1 - headroom)
 
 
+def fit_in_words(peak: float, capacity: float, headroom: float = HEADROOM) -> str:
+    """Return `fits`, `tight` if a peak uses memory that should stay free, or `over` if the device has less memory."""
+    if peak <= usable_bytes(capacity, headroom):
+        return "fits"
+    return "tight" if peak <= capacity else "over"
+
+
 def check_headroom(headroom: Any) -> None:
     """Raise ConfigError unless `headroom` is a fraction from 0 to below 1."""
     if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:

@@ -300,26 +300,30 @@ def layout_bounds(
     """
     if not isinstance(costs, DerivedCosts):
         return 0.0, 0.0
-    layers = costs.model.layers
+    layers, parameters = costs.model.layers, model_parameters(costs)
     held = _pipeline_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
     if _gives(costs, *UNKNOWN_SECONDS):
         return 0.0, held * SAFETY
     seconds = sum(count * layer_bound(costs, layer) for layer, count in Counter(layers).items())
     stepping = 0.0
-    if (
-        optimizer
-        and not _gives(costs, "optimizer_step")
-        and (updating := update_seconds(costs, costs.gpu_parameters(layers)))
-    ):
+    if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, parameters)):
         hidden = costs.layout.chosen("overlap_data")
-        stepping = updating if hidden else updating + regather_seconds(costs, costs.gpu_parameters(layers))
+        stepping = updating if hidden else updating + regather_seconds(costs, parameters)
     return (microbatches * seconds + stepping) / devices * SAFETY, held * SAFETY
+
+
+def model_parameters(costs: DerivedCosts) -> tuple[float, float]:
+    """Return the dense parameters of all layers, and those of routed experts, on the GPUs of one pipeline."""
+    counts = Counter(costs.model.layers)
+    bare = costs.gpu_parameters([*counts])  # a tied matrix counts once
+    more = [(count - 1, costs.layout.gpu_parameters(layer)) for layer, count in counts.items()]
+    return bare[0] + sum(n * one[0] for n, one in more), bare[1] + sum(n * one[1] for n, one in more)
 
 
 def _pipeline_bytes(costs: DerivedCosts, keeps: bool) -> float:
     """Return a lower bound on the bytes that the devices of a pipeline hold together."""
     layers, level = costs.model.layers, costs.layout.recompute
-    state = sum(costs.layout.state_bytes(costs.gpu_parameters(layers), 0.0))
+    state = sum(costs.layout.state_bytes(model_parameters(costs), 0.0))
     if not (keeps and isinstance(level, str)) or costs.layout.recompute_stages is not None:
         return state
     if _gives(costs, "microbatch_scale"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -149,6 +150,26 @@ def unknown_keys(section: Any, known: Sequence[str], *path: str) -> list[str]:
     """Return one fault per unknown key of a mapping at a path of a document."""
     keys = [key for key in section if key not in known] if isinstance(section, dict) else []
     return [f"{path_text((*path, key))}: unknown key; {known_keys(str(key), known)}" for key in keys]
+
+
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """Return plain values as the text of a YAML file, in their order."""
+    from ruamel.yaml import YAML
+
+    writer, text = YAML(typ="safe", pure=True), io.StringIO()
+    writer.default_flow_style = None
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order of the document
+    writer.dump(document, text)
+    return text.getvalue()
+
+
+def nine_digits(value: Any) -> Any:
+    """Return plain values with nine digits of each number, and lists for tuples."""
+    if isinstance(value, Mapping):
+        return {key: nine_digits(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [nine_digits(item) for item in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def check_schema(document: Any, schema: str, place: str, what: str) -> None:

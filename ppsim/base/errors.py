@@ -43,6 +43,12 @@ class BuildError(ScheduleError, ConfigError):
     """Error of sizes or options that a schedule family does not allow."""
 
 
+class UnknownNameError(ConfigError, KeyError):
+    """Error of a key that a mapping lacks; a KeyError too, as other mappings raise."""
+
+    __str__ = Exception.__str__  # a KeyError shows the repr of its message
+
+
 class CostError(PpsimError):
     """Error of a cost that is not a legal number, or does not fit its schedule."""
 

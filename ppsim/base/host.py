@@ -1,4 +1,4 @@
-"""Memory of this machine, the libraries that a core install leaves out, and a note of what it cannot do."""
+"""Memory of this machine, the libraries that a core install leaves out, and notes that code leaves for its callers."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -49,6 +49,19 @@ def note_failure() -> None:
 def noting_failures(note: Callable[[], None]) -> AbstractContextManager[None]:
     """Call `note` at every `note_failure` of this thread inside the `with` block, also if its error is caught."""
     return _failures.noting(note)
+
+
+_calibrations = Notes("calibrations")
+
+
+def note_calibration(name: str) -> None:
+    """Note for `noting_calibrations` the calibration of a config that was read."""
+    _calibrations.note(name)
+
+
+def noting_calibrations(note: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Call `note` with the name of each calibration that this thread reads inside the `with` block."""
+    return _calibrations.noting(note)
 
 
 @cache

@@ -8,14 +8,14 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field
 from types import FunctionType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, PpsimError, shown
 
 Check = Callable[[Any], Any]
 Class = TypeVar("Class", bound=type)
@@ -76,6 +76,8 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
         def call(*args: P.args, **given: P.kwargs) -> Result:
             try:
                 return method(*args, **given)
+            except PpsimError:  # some are a ValueError or a KeyError too
+                raise
             except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
                 try:
                     bound = signature.bind(*args, **given).arguments
@@ -124,7 +126,9 @@ def _is_of(value: Any, kind: Any) -> bool:
     if kind is None:
         return value is None
     if kind in (int, float, bool):
-        numbers = {int: (int, np.integer), float: (int, float, np.integer, np.floating), bool: (bool, np.bool_)}[kind]
+        if kind is float:
+            return is_number(value)
+        numbers = (int, np.integer) if kind is int else (bool, np.bool_)
         return isinstance(value, numbers) and (kind is bool or not isinstance(value, bool))
     if origin is Any or not isinstance(origin, type):
         return True
@@ -136,7 +140,7 @@ def _is_of(value: Any, kind: Any) -> bool:
         return origin is object
     if isinstance(value, Mapping) and len(inner) == 2:
         return all(_is_of(key, inner[0]) and _is_of(one, inner[1]) for key, one in value.items())
-    if isinstance(value, list | tuple | set | frozenset) and inner:
+    if isinstance(value, Collection) and inner:
         kinds = inner if origin is tuple and inner[-1] is not ... else inner[:1] * len(value)
         return len(kinds) == len(value) and all(map(_is_of, value, kinds))
     return True
@@ -164,6 +168,14 @@ def is_number(value: Any) -> bool:
         and not isinstance(value, bool)
         and not (isinstance(value, int) and value.bit_length() >= sys.float_info.max_exp)
     )
+
+
+def argument(name: str, value: Any, check: Check) -> Any:
+    """Return what `check` returns for an argument of a function; its ConfigError then begins with the name."""
+    try:
+        return check(value)
+    except ConfigError as wrong:
+        raise ConfigError(f"{name}={wrong}") from None
 
 
 not_too_large = rule(lambda value: value <= LARGEST, f"is too large; use at most {LARGEST}")
@@ -215,6 +227,7 @@ def nested(check: Check, depth: int = 1) -> Check:
     return each
 
 
+device_count = whole_number(1, 2**24)
 seed = rule(lambda value: type(value) is int and value >= 0, "must be a whole number of at least 0")
 flag = rule(lambda value: isinstance(value, bool), "must be true or false")
 text = rule(lambda value: isinstance(value, str) and bool(value.strip()), "must be text")

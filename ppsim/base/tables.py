@@ -1,12 +1,13 @@
-"""Tables for commands, summaries and reports: aligned text and HTML."""
+"""Tables for commands, summaries, reports and papers: aligned text, HTML and LaTeX."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import chain
 from typing import Any
 
-from ppsim.base.units import value_text
+from ppsim.base.units import axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text
 
@@ -59,3 +60,44 @@ def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> s
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
     heads = [name.replace("_", " ") for name in names]
     return html_table(heads, [[cell(name, row.get(name)) for name in names] for row in rows])
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\^{}",
+}
+
+
+def latex_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
+    """Return rows of values as a LaTeX table for the package booktabs, without columns that have no value.
+
+    A numeric column has one unit, which its head names, and one number of decimals, so that numbers align.
+    """
+    names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
+    columns = [_latex_column(name, [row.get(name) for row in rows], units.get(name)) for name in names]
+    lines = [" & ".join(cells) + r" \\" for cells in zip(*columns, strict=True)]
+    sides = "".join("r" if name in units else "l" for name in names)
+    head, *body = lines
+    begin = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
+    return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_column(name: str, values: Sequence[Any], unit: str | None) -> list[str]:
+    """Return the head of a column and its cells as LaTeX."""
+    words = _latex_text(name.replace("_", " "))
+    if unit is None:
+        return [words, *(_latex_text(str("" if value is None else value)) for value in values)]
+    numbers = [float(value) for value in values if value is not None]
+    factor, symbol = axis_unit(max(map(abs, numbers)), unit)
+    whole = all((number * factor).is_integer() for number in numbers)
+    places = 0 if whole else max(2 - math.floor(math.log10(max(max(map(abs, numbers)) * factor, 1.0))), 1)
+    shown = ["" if value is None else f"${float(value) * factor:,.{places}f}$".replace(",", "{,}") for value in values]
+    known = symbol not in ("", "microbatches", "activations")
+    return [f"{words} ({_latex_text(symbol)})" if known else words, *shown]
+
+
+def _latex_text(text: str) -> str:
+    """Return a text with LaTeX's special characters escaped."""
+    return "".join(_LATEX.get(sign, sign) for sign in text)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
-from ppsim.analysis.measures import MEASURES
-from ppsim.base.tables import WIDTH, aligned, layout_lines
-from ppsim.base.units import difference_text, percent_text, seconds_text, value_text
+import typer
+
+from ppsim.base.tables import aligned
+from ppsim.base.units import counted, percent_text
 from ppsim.commands import options
+from ppsim.commands.cells import (
+    LEGEND,
+    SAME,
+    candidate_row,
+    paragraphs,
+    peak_text,
+    set_lines,
+    step_text,
+    usable_text,
+    versus,
+)
 from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
-from ppsim.studies.points import Candidate
-from ppsim.studies.reasons import limiting_factors
+from ppsim.studies.points import Candidate, peak_of
+from ppsim.studies.reasons import limiting_factors, short_reasons
 
 SCHEMA = "ppsim.advise/1"
-MAX_CHANGES = 10  # of the page
+MAX_CHANGES = 8  # of the page
+HEAD = ["change", "step", "vs now", "memory", "removes (mean device)", "runs in"]
 
 
 @takes_case()
@@ -28,45 +40,82 @@ def advise(
     read: Callable[[], Config],
     headroom: options.Headroom = options.DEFAULT_HEADROOM,
     framework: options.Framework = None,
+    research: Annotated[
+        bool, typer.Option("--research", help="Try schedules that no framework runs too; they are marked.")
+    ] = False,
+    workers: options.Workers = None,
+    verbose: options.Verbose = False,
     json: options.JsonTarget = None,
 ) -> None:
     """Say which single change of a config helps most, and why."""
-    found = study.advise(read(), options.read_headroom(headroom), framework=framework)
-    answer(_document(found), json, lambda: "\n".join(page(found)))
+    found = study.advise(
+        read(), options.read_headroom(headroom), framework=framework, research=research, workers=workers
+    )
+    answer(_document(found), json, lambda: "\n".join(page(found, verbose)))
 
 
-def page(found: AdviceList, max_changes: int = MAX_CHANGES) -> list[str]:
-    """Return the lines of the page: what limits the run, then the best changes."""
+def page(found: AdviceList, verbose: bool = False) -> list[str]:
+    """Return the lines of the page: the answer, the changes, why, and what became of the other changes."""
+    better, hardware = found.better, found.better_hardware
+    lines = _answer(found)
+    if better:
+        shown = [one for one in found.advice if one.fits is not False] if verbose else better[:MAX_CHANGES]
+        rows = [HEAD, *(candidate_row(one, found.config, found.headroom) for one in shown)]
+        lines += ["", *aligned(rows, left=1)]
+        if verbose:
+            lines += ["", *_keys(shown)]
+        elif len(better) > len(shown):
+            lines.append(f"and {len(better) - len(shown)} more: -v")
+    lines += ["", *paragraphs(short_reasons(found.run), "why")]
+    for one in hardware[:2]:
+        lines.append(f"     {one.words}: {step_text(one.step)} ({versus(one.step, found.run.iteration_time)})")
+    if not hardware and any(one.kind == "hardware" for one in found.advice):
+        lines.append("     faster links gain nothing that the model can tell")
+    return [*lines, "", *_counts(found)]
+
+
+def _answer(found: AdviceList) -> list[str]:
+    """Return the answer: the best change with its effect and its keys, or that there is none."""
     run, better = found.run, found.better
-    reasons = [f"{found.config.name}: step {seconds_text(run.iteration_time)}", *limiting_factors(run)]
-    if found.fits is False:
-        peak = MEASURES["peak_memory"].text(run)
-        free = f" with {percent_text(found.headroom)} of the memory kept free" * (found.headroom > 0)
-        reasons.append(f"peak memory {peak} does not fit{free}: what makes it fit helps, even if slower")
-    lines = [*textwrap.wrap("; ".join(reasons), WIDTH), ""]
+    now = peak_text(peak_of(run), found.config, found.headroom)
+    before = f"{step_text(run.iteration_time)}, {now}" + _of_usable(found)
+    if found.fits is False and not better:
+        return [f"does not fit: {before}; no single change makes it fit"]
     if not better:
-        return [*lines, f"no single change {'makes it fit' if found.fits is False else 'shortens the step and fits'}"]
-    rows = [["change", "step", "", "tokens/s", "peak", "removes"]]
-    rows += [_row(one, run.iteration_time) for one in better[:max_changes]]
-    lines += aligned(rows, left=1)
-    cut = next((one for one in better[:max_changes] if one.changes.get("layout.partition")), None)
-    lines += ["", *layout_lines(run.layout_string, "layout string now")]
-    lines += layout_lines(cut.layout_string if cut else None, "layout.partition")
-    rest = len(found.advice) - len(better)
-    lines.append(f"changes: {len(better)} help, {rest} do not help or do not fit, {len(found.refused)} not possible")
+        return [f"no single change gains more than the model can tell: {before}"]
+    best = better[0]
+    step = f"{step_text(run.iteration_time)} -> {step_text(best.step)} ({versus(best.step, run.iteration_time)})"
+    peak = peak_text(best.peak, found.config, found.headroom)
+    if found.fits is False:
+        said = [f"does not fit: {now}{_of_usable(found)}", f"{best.words} fits: {step}, {peak}"]
+    else:
+        memory = f"memory as before, {peak}" if best.peak == peak_of(run) else f"memory {now} -> {peak}"
+        said = [f"{best.words}: {step}", f"  {memory}{_of_usable(found)}"]
+    return [*said, *set_lines(best.changes, best.layout_string)]
+
+
+def _of_usable(found: AdviceList) -> str:
+    usable = usable_text(found.config, found.headroom)
+    return f" of {usable}" if usable else ""
+
+
+def _keys(shown: list[Candidate]) -> Iterator[str]:
+    for one in shown:
+        yield f"{one.words}:"
+        yield from set_lines(one.changes, one.layout_string)
+
+
+def _counts(found: AdviceList) -> list[str]:
+    software = [one for one in found.advice if one.kind != "hardware"]
+    helping = [one for one in software if one.fits is not False and (found.fits is False or found.is_certain(one))]
+    rest, refused = len(software) - len(helping), len(found.refused)
+    counts = f"{counted(len(helping), 'change')} to try, {rest} do not help or do not fit, {refused} not possible"
+    lines = [f"{counts}; {LEGEND}"]
+    errors = {kind: found.error_of(kind) - 1 for kind in ("layouts", "schedules", "options")}
+    if any(error > SAME for error in errors.values()):
+        texts = ", ".join(f"{percent_text(error)} ({kind})" for kind, error in errors.items())
+        lines.append(f"published pairs cannot tell gains below {texts}")
     return lines
-
-
-def _row(one: Candidate, before: float) -> list[str]:
-    unit = "bytes" if one.fits is not None else "microbatches"
-    return [
-        one.words,
-        seconds_text(one.step),
-        percent_text(one.step_difference / before, signed=True),
-        value_text(one.tokens_per_second, "tokens"),
-        difference_text(one.peak_difference, unit),
-        one.removes or "-",
-    ]
 
 
 def _document(found: AdviceList) -> dict[str, Any]:
@@ -78,6 +127,7 @@ def _document(found: AdviceList) -> dict[str, Any]:
         "layout_string": found.run.layout_string,
         "limits": list(limiting_factors(found.run)),
         "advice": found.rows(),
+        "better": [one.what for one in (*found.better, *found.better_hardware)],
         "refused": dict(found.refused),
         "units": {
             "step": "seconds", "step_difference": "seconds", "tokens_per_second": "tokens per second",

@@ -1,25 +1,29 @@
-"""`ppsim calibrate TRACE... -o profile.yaml`: a profile of costs, fitted to measured traces."""
+"""`ppsim calibrate TRACE... -o profile.yaml`: costs fitted to measured traces, operators, or steps."""
 
 from __future__ import annotations
 
 import math
 import textwrap
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH
-from ppsim.base.units import percent_text, seconds_text, value_text
+from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.costs import operator_fit
+from ppsim.costs.calibrated import CONSTANTS, Calibration, calibration_document
 from ppsim.costs.profile import LinkFit, Profile, profile_document, write_profile
 from ppsim.costs.spread import StepSpread
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.result import plain
-from ppsim.studies import calibration
+from ppsim.studies import calibration as trace_calibration
+from ppsim.studies import step_calibration
 
 SCHEMA = "ppsim.calibrate/1"
 _TRACES = typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
@@ -29,11 +33,21 @@ Operators = Annotated[
     typer.Option(metavar="FILE.json", help="A file of validation/operators.py: fit a device's operators instead."),
 ]
 
+Steps = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUNS.yaml", help="Runs with `config`, measured `seconds` of a step and perhaps `peak_memory`."
+    ),
+]
+MAX_RUNS = 4  # runs in the text
+UNTOLD = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
+
 
 @command
 def calibrate(
-    output: Annotated[Path, OutputOption("The profile to write.", "--output", "-o", metavar="FILE.yaml")],
+    output: Annotated[Path, OutputOption("File to write.", "--output", "-o", metavar="FILE.yaml")],
     traces: Annotated[list[Path] | None, _TRACES] = None,
+    steps: Steps = None,
     operators: Operators = None,
     layers: Annotated[
         str | None,
@@ -41,11 +55,18 @@ def calibrate(
     ] = None,
     json: JsonTarget = None,
 ) -> None:
-    """Fit a cost profile to measured traces, or a device's operators to measured ones."""
-    if bool(traces) == bool(operators):
-        raise ConfigError("give traces, such as `ppsim calibrate trace.json -o profile.yaml`, or --operators FILE.json")
+    """Fit costs to measured traces, a device's operators to measured ones, or all derived costs to measured steps."""
+    if sum(map(bool, (traces, steps, operators))) != 1:
+        raise ConfigError(
+            "give one of traces, such as `ppsim calibrate trace.json -o profile.yaml`, --steps RUNS.yaml and "
+            "--operators FILE.json"
+        )
+    if layers and not traces:
+        raise ConfigError(f"--layers {layers} goes with traces; leave it out")
     if operators:
         _calibrate_operators(operators, output, json)
+    elif steps:
+        _calibrate_steps(steps, output, json)
     else:
         _calibrate_costs(traces or [], output, _counts(layers), json)
 
@@ -55,6 +76,67 @@ def _calibrate_operators(measured: Path, output: Path, json: str | None) -> None
     operator_fit.write_operators(law, output)
     say(f"wrote {output}; a config names it as hardware.device.operators")
     answer({"schema": SCHEMA, "operators": plain(vars(law))}, json, lambda: law_text(law))
+
+
+def _calibrate_steps(steps: Path, output: Path, json: str | None) -> None:
+    calibration = step_calibration.fitted_constants(step_calibration.load_step_runs(steps))
+    calibration.save(output)
+    say(f"wrote {output}; a config names it as calibration")
+    document = {"schema": SCHEMA, "calibration": plain(calibration_document(calibration))}
+    answer(document, json, lambda: calibration_text(calibration))
+
+
+def calibration_text(calibration: Calibration) -> str:
+    """Return the constants before and after, the runs with the largest errors, and the run to do next."""
+    runs = calibration.measured
+    before, after = (median(abs(one / run.seconds - 1) for one, run in found) for found in (
+        [(run.before, run) for run in runs], [(run.after, run) for run in runs],
+    ))  # fmt: skip
+    lines = [
+        f"{calibration.name}: median error {percent_text(after)} of their steps, {percent_text(before)} without",
+        *([_memory_line(calibration)] if any(run.peak_memory for run in runs) else []),
+        "",
+        *aligned(
+            [("constant", "without", "now", "known to", ""), *map(partial(_constant_row, calibration), CONSTANTS)]
+        ),
+        "",
+        *_run_lines(calibration),
+    ]
+    if calibration.next_run and calibration.next_interval:
+        low, high = (seconds_text(one, 3) for one in calibration.next_interval)
+        changes = ", ".join(f"{key} {value}" for key, value in calibration.next_run.items())
+        told = f"next: the run that would tell most has {changes} ({low} to {high} at 90 %)"
+        lines += textwrap.wrap(told, WIDTH, subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def _memory_line(calibration: Calibration) -> str:
+    found = [run for run in calibration.measured if run.peak_memory and run.memory_before and run.memory_after]
+    before, after = (
+        median(abs((one or 0.0) / (run.peak_memory or 1.0) - 1) for one, run in pairs)
+        for pairs in ([(run.memory_before, run) for run in found], [(run.memory_after, run) for run in found])
+    )
+    return f"peak memory: median error {percent_text(after)}, {percent_text(before)} without"
+
+
+def _constant_row(calibration: Calibration, name: str) -> tuple[str, ...]:
+    unit, (before, after) = CONSTANTS[name].unit, calibration.values[name]
+    deviation = calibration.deviation(name)
+    untold = deviation > UNTOLD * CONSTANTS[name].deviation
+    known = "as before" if untold else f"± {percent_text(math.expm1(deviation), 0)}"
+    values = (value_text(one, unit) if unit else f"{one:.3g}" for one in (before, after))
+    return name, *values, known, CONSTANTS[name].what
+
+
+def _run_lines(calibration: Calibration) -> list[str]:
+    runs = sorted(calibration.measured, key=lambda run: -abs(math.log(run.after / run.seconds)))
+    rows: list[tuple[str, ...]] = [("run", "measured", "without", "now", "error", "")]
+    for run in runs[:MAX_RUNS]:
+        says = "does not fit the others" if not run.fits else f"tells of {run.tells}" if run.tells else ""
+        seconds = (seconds_text(one) for one in (run.seconds, run.before, run.after))
+        rows.append((run.name, *seconds, percent_text(run.error, signed=True), says))
+    more = len(runs) - MAX_RUNS
+    return [*aligned(rows), *([f"and {counted(more, 'run')} with smaller errors"] if more > 0 else [])]
 
 
 def _counts(text: str | None) -> list[int]:
@@ -70,7 +152,7 @@ def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: 
     for run in runs:
         for note in run.notes:
             say(note)
-    profile = calibration.calibrate(runs, layers)
+    profile = trace_calibration.calibrate(runs, layers)
     write_profile(profile, output)
     say(f"wrote {output}")
     answer({"schema": SCHEMA, "profile": plain(profile_document(profile))}, json, lambda: profile_text(profile))

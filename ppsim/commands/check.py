@@ -57,6 +57,7 @@ def check(
     force: Annotated[bool, typer.Option("--force", help="Accept a tolerance above 100%.")] = False,
     settings: options.Settings = None,
     junit: Annotated[Path | None, OutputOption("Write JUnit XML.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every change, and its reasons.")] = False,
     json: options.JsonTarget = None,
 ) -> None:
     """Compare configs with a baseline and with limits; exit status 1 when one got worse, 2 for a broken baseline."""
@@ -76,7 +77,7 @@ def check(
             return
     old = None if update else baseline
     findings = check_configs(configs, baseline=old, limits=limits, tolerance=tolerance, overrides=overrides)
-    _report(findings, junit, json)
+    _report(findings, junit, json, verbose)
     if old:
         _say_unchecked(configs, old)
     if any(finding.failed for finding in findings):
@@ -122,7 +123,7 @@ def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
         say(f"in the baseline and not checked: {', '.join(left[:MAX_NAMED])}{more}")
 
 
-def _report(findings: list[Finding], junit: Path | None, json: str | None) -> None:
+def _report(findings: list[Finding], junit: Path | None, json: str | None, verbose: bool) -> None:
     if junit:
         write_atomically(junit, junit_report(findings))
         say(f"wrote {junit}")
@@ -132,4 +133,4 @@ def _report(findings: list[Finding], junit: Path | None, json: str | None) -> No
             append_text(summary, markdown_report(findings))  # as every step of a GitHub workflow does
         except (ConfigError, OverwriteError) as error:
             raise ConfigError(f"{error} (from {SUMMARY_VARIABLE})") from None
-    answer(document(findings), json, lambda: findings_text(findings))
+    answer(document(findings), json, lambda: findings_text(findings, verbose))

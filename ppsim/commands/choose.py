@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,43 +9,65 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.errors import ConfigError
+from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import counted, percent_text, seconds_text, value_text
+from ppsim.base.units import counted, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, read_headroom
+from ppsim.commands.cells import (
+    LEGEND,
+    SAME,
+    paragraphs,
+    peak_text,
+    runs_in,
+    step_text,
+    usable_text,
+    versus,
+    wrapped_words,
+)
+from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
-from ppsim.config import Config
-from ppsim.frameworks import LAUNCH_OPTIONS
+from ppsim.config import Config, value_at
+from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
 from ppsim.launch import FRAMEWORKS
 from ppsim.launch.torchtitan_job import pytorch_fault
+from ppsim.search import find_family
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.points import DIGITS, Candidate
-from ppsim.studies.reasons import differing_keys, limiting_factors, removed_cause, seconds_by_cause
-from ppsim.studies.recipe import config_yaml
-from ppsim.studies.space import (
+from ppsim.studies.free_keys import (
     CONTEXT,
     DATA,
     DEVICES,
     EXPERT,
     MICROBATCH_SIZE,
-    PARTITION,
     RECOMPUTE_LEVEL,
-    SHARDING,
     TENSOR,
     sharding_of,
 )
+from ppsim.studies.points import Candidate
+from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause, short_reasons
+from ppsim.studies.recipe import config_yaml
 
 SCHEMA = "ppsim.choose/1"
-HOSTS = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch"}  # launch file -> --framework
-UNBROKEN: Any = {"break_long_words": False, "break_on_hyphens": False}
 UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
     "bubble_fraction": "fraction", "peak_activations": "microbatches through one device share of the model",
-    "alike": "points that take the same step to five digits",
+    "alike": "variants of the idea whose steps differ by less than 1 %",
     "headroom": "fraction of a device's memory", "batch": "sequences",
 }  # fmt: skip
+SIZES = {"TP": TENSOR, "CP": CONTEXT, "EP": EXPERT, "PP": DEVICES, "DP": DATA}
+MAX_ROWS = 7
+OF_A_LAYOUT = (
+    "-parallel",
+    "-batch-size",
+    "recompute",
+    "optimizer",
+    "layout",
+    "sharding",
+    "overlap",
+    "microbatch",
+    "fsdp",
+)
 
 
 @command
@@ -69,6 +90,9 @@ def choose(
         ),
     ] = None,
     framework: Framework = None,
+    research: Annotated[
+        bool, typer.Option("--research", help="Try schedules that no framework runs too; they are marked.")
+    ] = False,
     headroom: Headroom = DEFAULT_HEADROOM,
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
@@ -78,6 +102,8 @@ def choose(
     dask: options.Dask = None,
     slurm: options.Slurm = None,
     csv: Annotated[Path | None, OutputOption("Write the winner's schedule for PyTorch.")] = None,
+    output: Annotated[Path | None, OutputOption("Write the winner as a config.", "--output", "-o")] = None,
+    verbose: Verbose = False,
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
@@ -90,6 +116,7 @@ def choose(
             asynchronous=asynchronous,
             only=values,
             framework=framework,
+            research=research,
             executor=executor,
             workers=workers,
             store=store,
@@ -97,7 +124,10 @@ def choose(
     if csv and found.ranked:
         found.best.run.schedule.to_csv(csv)
         say(f"wrote {csv}")
-    answer(_document(found), json, lambda: "\n".join(_page(found)))
+    if output and found.ranked:
+        write_atomically(output, config_yaml(found.best.config))
+        say(f"wrote {output}")
+    answer(_document(found), json, lambda: "\n".join(_page(found, verbose)))
     if options.report_left_out(found.left_out) or not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -122,103 +152,150 @@ def _value(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
-def _page(found: Choice) -> Iterator[str]:
+def _page(found: Choice, verbose: bool) -> Iterator[str]:
+    if not found.ranked:
+        yield f"nothing fits with {percent_text(found.headroom)} of the memory kept free"
+        yield _counts(found)
+        return
+    config = found.space.config
+    yield from _answer(found)
+    yield ""
+    shown = found.ranked if verbose else found.ranked[:MAX_ROWS]
+    yield from _table(found, shown)
+    if found.ranked[0].alike:
+        variants = f"{found.ranked[0].alike + 1} variants within {percent_text(SAME, 0)}"
+        yield f"1 stands for {variants}: other stages, microbatches, sharding"
+    yield LEGEND if config.model is not None else _counts(found)
+    yield ""
+    yield from paragraphs(_reasons(found), "why")
+    yield ""
+    yield from _how_to_run(found, verbose)
+    if verbose:
+        yield ""
+        yield _counts(found)
+
+
+def _counts(found: Choice) -> str:
     counts = found.counts
-    yield (
+    return (
         f"{counted(counts['points'], 'point')}: {counts['refused']:,} not possible, "
         f"{counts['memory']:,} proven too large, {counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
     )
-    yield ""
-    if not found.ranked:
-        yield f"nothing fits with {percent_text(found.headroom)} of the memory kept free"
-        return
-    yield from _table(found.ranked)
-    yield ""
-    for reason in _reasons(found):
-        yield from textwrap.wrap(reason, WIDTH)
-    yield ""
-    yield from _how_to_run(found)
 
 
-# Heading of a column -> the key that it shows; a column is left out if all points have the same value.
-COLUMNS = {
-    "stages": "schedule.stages_per_device", "pipeline": DEVICES, "tensor": TENSOR, "context": CONTEXT, "expert": EXPERT,
-    "data": DATA, "size": MICROBATCH_SIZE, "recompute": RECOMPUTE_LEVEL, "sharded": SHARDING, "partition": PARTITION,
-}  # fmt: skip
-FIRST_LEFT_OUT = ("partition", "tokens/s", "sharded")  # in this order, if the table is too wide
+def _answer(found: Choice) -> Iterator[str]:
+    """Yield the winner: its layout, and its step, memory and speed."""
+    best, one, config = found.best, found.ranked[0], found.best.config
+    groups = " · ".join(f"{name} {_size(one, config, key)}" for name, key in _sizes(config).items())
+    words = [groups, _schedule(one, config)] if groups else [_schedule(one, config)]
+    if config.model is not None:
+        sharding = sharding_of(one.changes)
+        words += [
+            f"microbatch {_size(one, config, MICROBATCH_SIZE)}",
+            _recompute(one, config).replace("none", "no") + " recompute",
+            *([f"{sharding} sharded"] if sharding not in (None, "none") else []),
+        ]
+    yield ", ".join(words) + ":"
+    run = best.run
+    interval = run.interval
+    texts = [step_text(one.step)]
+    if interval is not None:
+        texts[0] += f" ({interval[0]:.2g} to {interval[1]:.2g} s)"
+    usable = usable_text(config, found.headroom)
+    texts.append(peak_text(one.memory, config, found.headroom) + (f" of {usable}" if usable else ""))
+    if run.tokens_per_second is not None:
+        texts += [f"{float(f'{run.tokens_per_second:.3g}'):,.0f} tokens/s", f"MFU {value_text(run.mfu, 'fraction')}"]
+    yield ", ".join(texts)
 
 
-def _table(ranked: list[Candidate]) -> list[str]:
-    """Return the table of ranked points: the keys in which they differ, then measures, in at most `WIDTH` columns."""
-    columns = {head: [_cell(one.changes, key) for one in ranked] for head, key in COLUMNS.items()}
-    columns = {head: cells for head, cells in columns.items() if len(set(cells)) > 1}
-    columns = {"": [str(1 + index) for index in range(len(ranked))], "schedule": _names(ranked)} | columns
-    columns["step"] = [seconds_text(one.step, DIGITS) for one in ranked]
-    columns["tokens/s"] = [value_text(one.numbers["tokens_per_second"], "tokens") for one in ranked]
-    columns["peak"] = [_peak(one) for one in ranked]
-    if any(one.alike for one in ranked):
-        columns["alike"] = [f"+{one.alike:,}" if one.alike else "" for one in ranked]
-    for head in FIRST_LEFT_OUT:
-        if max(map(len, _lines(columns))) > WIDTH:
-            columns.pop(head, None)
-    return _lines(columns)
+def _sizes(config: Config) -> Mapping[str, str]:
+    """Return the columns of the parallel groups that a config has."""
+    if config.model is None:
+        return {}
+    return {name: key for name, key in SIZES.items() if name != "EP" or config.model.experts}
 
 
-def _lines(columns: Mapping[str, list[str]]) -> list[str]:
-    return aligned([[*columns], *zip(*columns.values(), strict=True)], left=2)
+def _size(one: Candidate, config: Config, key: str) -> Any:
+    return one.changes.get(key) or value_at(config.data, key) or 1
 
 
-def _names(ranked: list[Candidate]) -> list[str]:
-    names = [one.changes["schedule.name"] for one in ranked]
-    return [f"{name} (asynchronous)" if is_asynchronous(name) else name for name in names]
+def _schedule(one: Candidate, config: Config) -> str:
+    name = one.changes.get("schedule.name", config.schedule["name"])
+    family, stages = find_family(name), one.changes.get("schedule.stages_per_device")
+    if stages is None and not family.fixed_stages and _size(one, config, DEVICES) > 1:
+        stages = family.stages_per_device
+    mark = " (asynchronous)" if is_asynchronous(name) else "" if runs_in(name, config) != "-" else " (research)"
+    return name + (f" x{stages}" if stages else "") + mark
 
 
-def _peak(one: Candidate) -> str:
-    known = one.numbers["peak_memory"] is not None
-    return value_text(one.memory, "bytes") if known else f"{value_text(one.memory, 'activations')} activations"
+def _recompute(one: Candidate, config: Config) -> str:
+    return str(one.changes.get(RECOMPUTE_LEVEL) or value_at(config.data, RECOMPUTE_LEVEL) or "none")
 
 
-def _cell(changes: Mapping[str, Any], key: str) -> str:
-    """Return a value as one word, such as "string" for a layout string."""
-    value = sharding_of(changes) if key == SHARDING else changes.get(key)
-    return "-" if value is None else "string" if "|" in str(value) else str(value)
+def _table(found: Choice, shown: list[Candidate]) -> list[str]:
+    """Return the table of ideas, and the simulated point with the least memory if it is none of them."""
+    config, first = found.space.config, found.ranked[0]
+    smallest = found.smallest or first
+    rows = [(one.place, one) for one in shown]
+    is_shown = any(one.changes == smallest.changes for one in shown)
+    rows += [] if is_shown or smallest.numbers["peak_memory"] is None else [("-", smallest)]
+    sizes = _sizes(config)
+    heads = ["#", "schedule", *sizes, "recompute", "step", "vs 1", "memory", "runs in"]
+    cells = [
+        [
+            place, _schedule(one, config), *(str(_size(one, config, key)) for key in sizes.values()),
+            _recompute(one, config), step_text(one.step), "-" if one is first else versus(one.step, first.step),
+            peak_text(one.memory, config, found.headroom), runs_in(one.changes["schedule.name"], config),
+        ]
+        for place, one in rows
+    ]  # fmt: skip
+    lines = aligned([heads, *cells], left=2)
+    if len(rows) > len(shown):
+        lines[-1] += "  less memory" if len(lines[-1]) + 13 <= WIDTH else ""
+    left = len(found.ranked) - len(shown)
+    return [*lines, *([f"and {left} more: -v"] if left else [])]
 
 
 def _reasons(found: Choice) -> Iterator[str]:
-    best = found.ranked[0]
-    yield "why: " + "; ".join(limiting_factors(found.best.run)) + "."
-    if len(found.ranked) > 1:
-        second = found.ranked[1]
-        lost = removed_cause(
-            seconds_by_cause(found.space.config.changed(second.changes).simulate()), seconds_by_cause(found.best.run)
-        )
-        yield (
-            f"the second is {percent_text(second.step / best.step - 1, 2)} slower with "
-            f"{differing_keys(best.changes, second.changes)}"
-            + (f"; what the winner gains most on the mean device: {lost}." if lost else ".")
-        )
-    if len(found.front) > 1:
-        small = found.front[-1]
-        yield (
-            f"less memory: {value_text(small.memory, 'bytes') if small.numbers['peak_memory'] else small.memory}"
-            f" at a step of {seconds_text(small.step)} with {differing_keys(best.changes, small.changes)}; the front "
-            f"has {len(found.front)} points."
-        )
-
-
-def _how_to_run(found: Choice) -> Iterator[str]:
     best = found.best
-    if best.layout_string:
-        yield f"layout string: {best.layout_string}"
-        yield ""
-    yield from _launches(best.config)
-    if fault := pytorch_fault(best.run.schedule):
-        yield f"PyTorch: does not run {best.run.schedule.name}: {fault}"
-    else:
-        yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
-    yield ""
-    yield "config:"
-    yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
+    yield from short_reasons(best.run)
+    other = next((one for one in found.ranked[1:] if "=" not in one.place), None)
+    if other is not None:
+        run = found.space.config.changed(other.changes).simulate()
+        lost = removed_cause(seconds_by_cause(run), seconds_by_cause(best.run))
+        if lost:
+            yield f"against {other.place}: {lost}"
+
+
+def _how_to_run(found: Choice, verbose: bool) -> Iterator[str]:
+    """Yield the flags of a framework that runs the winner; with `verbose` those of all, and the config."""
+    best = found.best
+    if verbose:
+        yield from _launches(best.config)
+        if fault := pytorch_fault(best.run.schedule):
+            yield f"PyTorch: does not run {best.run.schedule.name}: {fault}"
+        else:
+            yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
+        yield "config:"
+        yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
+        return
+    for name in FRAMEWORKS if best.config.model is not None else ():
+        if flags := _flags_or_none(name, best.config):
+            words = [_shortened(flag) for flag in flags if _is_of_a_layout(flag)]
+            yield f"run  {name}, these flags and the model's (-v):"
+            yield from wrapped_words(words, "     ")
+            break
+    yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
+
+
+def _is_of_a_layout(flag: str) -> bool:
+    """Return whether a flag says how to run the model, and not what it is; groups of one GPU need none."""
+    is_one = flag.endswith(" 1") and "batch" not in flag
+    return not is_one and any(part in flag for part in OF_A_LAYOUT)
+
+
+def _shortened(flag: str) -> str:
+    return flag if len(flag) < WIDTH - 10 else f"{flag.partition(' ')[0]} ..."
 
 
 def _launches(config: Config) -> Iterator[str]:
@@ -227,10 +304,10 @@ def _launches(config: Config) -> Iterator[str]:
         try:
             flags = framework.flags(config)
         except ConfigError as error:
-            yield from textwrap.wrap(f"{error}; --framework {HOSTS[name]} tries only its schedules", WIDTH)
+            yield f"{error}; --framework {SCHEDULES_OF_LAUNCH[name]} tries only its schedules"
         else:
             yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
-            yield from textwrap.wrap(" ".join(flags), WIDTH, initial_indent="  ", subsequent_indent="  ", **UNBROKEN)
+            yield from wrapped_words(flags)
         yield ""
 
 
@@ -254,8 +331,7 @@ def _document(found: Choice) -> dict[str, Any]:
             "config": config_yaml(best.config),
             "layout_string": best.layout_string,
             "reasons": list(limiting_factors(best.run)),
-            "megatron": _flags_or_none("Megatron-LM", best.config),
-            "torchtitan": _flags_or_none("torchtitan", best.config),
+            **{name.lower().removesuffix("-lm"): _flags_or_none(name, best.config) for name in FRAMEWORKS},
         }
     return document
 
@@ -268,4 +344,4 @@ def _flags_or_none(framework: str, config: Config) -> list[str]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    return {"changes": dict(one.changes), **one.numbers, "alike": one.alike}
+    return {"changes": dict(one.changes), **one.numbers, "alike": one.alike, "place": one.place}

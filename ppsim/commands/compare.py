@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from ppsim.analysis.interval import spread
 from ppsim.analysis.measures import Measure, shown_in
+from ppsim.analysis.memory import fit_in_words, usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
 from ppsim.base.units import percent_text, value_text
 from ppsim.commands import options
+from ppsim.commands.cells import LEGEND, SAME, capacity_of, gigabytes, runs_in, step_text, versus
 from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
 from ppsim.config import Config
-from ppsim.costs.spread import Spread, order_of_schedules
-from ppsim.plots.boxes import headline, title_text, without_repeated_names
-from ppsim.plots.chart_files import SUFFIXES, is_page
+from ppsim.costs.spread import Spread, order_error
+from ppsim.plots.boxes import block_names
+from ppsim.plots.chart_files import SUFFIXES
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
 from ppsim.studies.compare import Comparison, asynchronous
 from ppsim.studies.points import fits_within
 
 TOO_MUCH = "!"
+_WHOLE_PER_CENT = 0.05  # bounds of an interval that are wider than this have no decimal place
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 LONGEST_NAME = 30
-MAX_NAMED = 4  # schedules before a layout string
+MAX_NAMED = 4  # schedules before a layout string, or in a line about those left out
+MAX_ROWS = 12  # of the table without --verbose, so that it fits one screen
 # Columns that the page shows first if it is too narrow for all; --json has the others.
 FIRST = (
     "schedule", "makespan", "iteration_time", "step_difference", "tokens_per_second", "mfu", "peak_memory",
@@ -52,6 +58,7 @@ def compare(
     headroom: options.Headroom = None,
     json: options.JsonTarget = None,
     gantt: Annotated[Path | None, OutputOption("Draw all on one time axis: FILE.png, .svg, .pdf or .html.")] = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Compare schedules at equal work."""
     check_endings(("--gantt", gantt, SUFFIXES))
@@ -63,12 +70,122 @@ def compare(
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     if gantt and comparison.timelines:
-        comparison.save(gantt, titles=_titles(comparison, is_page(gantt)))
+        comparison.save(gantt, titles=_titles(comparison))
         say(f"wrote {gantt}")
     document = {**comparison.to_dict(), "name": case.name}
-    answer(document, json, lambda: comparison_text(comparison))
+    named = names != ["all"]
+    answer(document, json, lambda: comparison_text(comparison) if verbose else _answer(comparison, case, named))
     if not comparison.timelines:
         raise typer.Exit(ANSWER_IS_NO)
+
+
+def _answer(comparison: Comparison, case: Config, named: bool) -> str:
+    """Return the fastest schedule, a table by rank, and what the table leaves out.
+
+    Unless the schedules were `named`, the table has those that fit and are faster than the config's own.
+    """
+    rows = comparison.rows()
+    own = None if comparison.current is None else comparison.current.schedule.name
+    states = {row["schedule"]: _state(row, case, comparison.headroom) for row in rows}
+    now = None if comparison.current is None else comparison.current.iteration_time
+    over = [row for row in rows if states[row["schedule"]] == "over"]
+    slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
+    left_out = [] if named else [row for row in rows if row in over or row in slower]
+    shown = [row for row in rows if row["schedule"] == own or row not in left_out]
+    if not shown:
+        return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
+    table = shown if named else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
+    cells = [("#", "schedule", "step", *([f"vs {_ending(own)}"] if own else []), "bubble", "memory", "", "runs in")]
+    ranks = _ranks(shown, spread(comparison.timelines[0]) is not None)
+    for row in table:
+        rank = ranks[shown.index(row)]
+        bubble = row["steady_bubble_fraction"] if row["asynchronous"] else row["bubble_fraction"]
+        marks = " (config)" * (row["schedule"] == own) + " (asynchronous)" * row["asynchronous"]
+        cells.append((
+            rank, _ending(row["schedule"]) + marks, step_text(row["iteration_time"]),
+            *([versus(row["iteration_time"], now)] if now else []), percent_text(bubble), _peak(row),
+            "" if states[row["schedule"]] == "fits" else states[row["schedule"]], runs_in(row["schedule"], case),
+        ))  # fmt: skip
+    verdict = textwrap.wrap(_verdict(shown, states, own, now, case).replace(" %", _NO_BREAK + "%"), WIDTH)
+    lines = [*(line.replace(_NO_BREAK, " ") for line in verdict), "", *_table_of(cells)]
+    if len(shown) > len(table):
+        lines.append(f"and {len(shown) - len(table)} more")
+    notes = [] if named else [_left_out("over the memory of a device", over)]
+    notes += [] if named else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
+    notes += [] if named else [_left_out("cannot run", [{"schedule": name} for name in comparison.refused])]
+    if found := spread(comparison.timelines[0]):
+        places = 0 if max(1 - found.low, found.high - 1) >= _WHOLE_PER_CENT else 1
+        low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
+        notes.append(f"a real step lies within {low} to {high} at 90 %, for all rows alike")
+    legend = LEGEND if any(cell[-1] not in ("-", "runs in") for cell in cells) else ""
+    lines += ["", *(line for note in [*notes, legend] if note for line in textwrap.wrap(note, WIDTH))]
+    lines += ["", *_refusals(comparison.refused)] if named else []
+    return "\n".join(lines).rstrip("\n")
+
+
+def _state(row: dict, case: Config, headroom: float) -> str:
+    capacity = capacity_of(case)
+    if capacity is None or row["peak_memory"] is None:
+        return "fits"
+    return fit_in_words(float(np.max(row["peak_memory"])), capacity, headroom)
+
+
+def _peak(row: dict) -> str:
+    if row["peak_memory"] is None:
+        return f"{float(np.max(row['peak_activations'])):.3g} activations"
+    return gigabytes(float(np.max(row["peak_memory"])))
+
+
+def _ranks(rows: list[dict], uncertain: bool) -> list[str]:
+    """Return `1`, `3=` ...: rows whose predicted steps published pairs cannot tell apart from the group's first."""
+    apart = order_error("schedules").apart if uncertain else 1 + SAME
+    ranks, first = [], 0
+    for number, row in enumerate(rows):
+        is_slower = row["iteration_time"] >= apart * rows[first]["iteration_time"]
+        if is_slower or row["asynchronous"] != rows[first]["asynchronous"]:
+            first = number
+        ranks.append(first)
+    return [f"{rank + 1}{'=' if ranks.count(rank) > 1 else ' '}" for rank in ranks]
+
+
+def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None, case: Config) -> str:
+    """Return the fastest schedule, and the fastest that a framework runs if that is another one."""
+
+    def change(row: dict) -> str:
+        return f" ({versus(row['iteration_time'], now)})" if now else f" ({step_text(row['iteration_time'])})"
+
+    best = [row for row in rows if not row["asynchronous"]] or rows
+    if best[0]["schedule"] == own:
+        return f"{_ending(own or '')}, the config's schedule, is the fastest" + (" that fits" if len(rows) == 1 else "")
+    running = [row for row in best if runs_in(row["schedule"], case) != "-" and states[row["schedule"]] == "fits"]
+    state = states[best[0]["schedule"]]
+    text = f"{_ending(best[0]['schedule'])} is the fastest{change(best[0])}"
+    text += "" if state == "fits" else f", but its memory is {state}"
+    if runs_in(best[0]["schedule"], case) != "-":
+        return text
+    if not running or running[0]["schedule"] == own:
+        return f"{text}; no framework runs it, and no faster one that a framework runs fits"
+    return f"{text}; no framework runs it: of those that one runs, {running[0]['schedule']} fits{change(running[0])}"
+
+
+def _table_of(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rank, names and frameworks flush left, numbers flush right; columns without values are left out."""
+    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
+    left = {"schedule", "", "runs in"}
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        "  ".join(
+            cell.ljust(width) if column[0] in left else cell.rjust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        ).rstrip()
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _left_out(label: str, rows: list[dict]) -> str:
+    names = [_ending(row["schedule"]) for row in rows]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{label}: {', '.join(names[:MAX_NAMED])}{more}" if names else ""
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -135,8 +252,12 @@ def _notes(comparison: Comparison, shown: Collection[str], device_memory: float 
     if device_memory is not None and any(
         fits_within(run, comparison.headroom) is False for run in comparison.timelines
     ):
-        free = f", {percent_text(comparison.headroom)} of them kept free" * (comparison.headroom > 0)
-        notes.append(f"{TOO_MUCH} more than the {value_text(device_memory, 'bytes')} of one device{free}")
+        usable, whole = (
+            value_text(size, "bytes") for size in (usable_bytes(device_memory, comparison.headroom), device_memory)
+        )
+        notes.append(
+            f"{TOO_MUCH} over the usable memory: {usable} of {whole} ({percent_text(comparison.headroom)} kept free)"
+        )
     return notes
 
 
@@ -152,9 +273,9 @@ def _certainty(comparison: Comparison) -> list[str]:
     certain = len(comparison.timelines) > 1 + len(same)
     order = f"certain order: {order}, the others are slower" if certain else f"no order is certain: {order}"
     if isinstance(found, Spread):
-        factor, pairs = order_of_schedules()
-        far = percent_text(factor - 1, 0)
-        order += f" (of {pairs} published pairs of schedules nine in ten lie within {far} of their predicted ratio)"
+        error = order_error("schedules")
+        far = percent_text(error.apart - 1, 0)
+        order += f" (of {error.pairs} published pairs of schedules nine in ten lie within {far} of the predicted ratio)"
     return [*textwrap.wrap(expected, WIDTH), *(textwrap.wrap(order, WIDTH) if len(comparison.timelines) > 1 else [])]
 
 
@@ -187,9 +308,8 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
-def _titles(comparison: Comparison, page: bool) -> list[str]:
-    """Return the title of each chart, with measures unless a page shows them; asynchronous schedules are marked."""
-    return [
-        "asynchronous: " * asynchronous(run) + (title_text(run) if page else headline(run))
-        for run in without_repeated_names(comparison.timelines)
-    ]
+def _titles(comparison: Comparison) -> list[str]:
+    """Return the name of each chart; asynchronous schedules are marked."""
+    names = block_names(comparison.timelines)
+    marks = [" (asynchronous)" * asynchronous(run) for run in comparison.timelines]
+    return [name + mark for name, mark in zip(names, marks, strict=True)]

@@ -64,7 +64,7 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
     for run in runs:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
-            titles.append(f"{run_name(run)}, {word}: {seconds_text(timeline.makespan)}")
+            titles.append(f"{run_name(run)}, {word}")
     save_comparison(timelines, path, titles=titles, group=2)
     say(f"wrote {path}")
 

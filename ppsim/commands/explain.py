@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import typer
 
 from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
-from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.commands import options
@@ -24,6 +22,7 @@ from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
 from ppsim.plots.boxes import sizes_text
 from ppsim.plots.chart_files import SUFFIXES, is_page, save_comparison
+from ppsim.plots.viewer import save_html
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
@@ -32,13 +31,6 @@ from ppsim.studies.explain import Explanation
 from ppsim.studies.slow_parts import Slow
 
 MAX_SLOW = 12
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>body {{ margin: 1em; font: 14px sans-serif }} svg {{ max-width: 100%; height: auto }}</style>
-<h1 style="font-size: 1.1em">{title}</h1>
-{chart}
-<pre>{text}</pre></html>
-"""
 
 
 @command
@@ -111,17 +103,23 @@ def _draw(explanation: Explanation, path: Path) -> None:
     measured, run = explanation.measured, explanation.simulated
     word = "simulated" if run else "simulated at the medians of its actions"
     timelines = [measured, run or simulate(measured.schedule, measured.costs)]
-    words = (f"{measured.schedule.name}, measured", word)
-    titles = [f"{what}: {seconds_text(one.makespan)}" for what, one in zip(words, timelines, strict=True)]
+    titles = ["measured", word]
     if is_page(path):
-        from ppsim.plots.gantt import draw_comparison, rendered
-
-        chart = rendered(draw_comparison(timelines, titles=titles), "svg").decode()
-        title, text = html.escape(titles[0]), html.escape(explanation_text(explanation))
-        write_atomically(path, PAGE.format(title=title, chart=chart[chart.index("<svg") :], text=text))
+        shown, text = ("memory", "ledger"), explanation_text(explanation)
+        save_html(timelines, path, titles, shown=shown, slow=[_slow_devices(explanation)], text=text)
     else:
         save_comparison(timelines, path, titles=titles)
     say(f"wrote {path}")
+
+
+def _slow_devices(explanation: Explanation) -> dict[int, str]:
+    """Return the devices with a stage that takes longer than expected, and by how much."""
+    schedule, found = explanation.measured.schedule, {}
+    for slow in (one for one in explanation.slow if one.what == "stage"):
+        stage = int(slow.where.rstrip("FBIWRST"))
+        for device in sorted(set(schedule.device[schedule.stage == stage].tolist())):
+            found.setdefault(device, f"{slow.where} takes {slow.ratio:.2f} x the expected time")
+    return found
 
 
 def explanation_text(explanation: Explanation) -> str:

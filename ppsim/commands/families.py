@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.tables import aligned
+from ppsim.base.units import counted
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
 from ppsim.families import registry
 from ppsim.families.registry import RegisteredFamily
+from ppsim.frameworks import frameworks_running
 from ppsim.search import find_family
 
 SCHEMA = "ppsim.schedules/1"
@@ -22,17 +24,21 @@ TEXT_WIDTH = 100
 @command
 def families(
     name: Annotated[str | None, typer.Argument(help="One family, shown in full.", show_default=False)] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print one line per schedule, with its title.")
+    ] = False,
     json: JsonTarget = None,
 ) -> None:
     """List the schedule families, or show one in full."""
     chosen = [find_family(name)] if name else list(registry.families().values())
     document = {"schema": SCHEMA, "schedules": [_document(family) for family in chosen]}
-    answer(document, json, lambda: _described(chosen[0]) if name else _overview(chosen))
+    answer(document, json, lambda: _described(chosen[0]) if name else _overview(chosen, verbose))
 
 
 def _document(family: RegisteredFamily) -> dict[str, object]:
     return {
         **family.describe(),
+        "group": family.group,
         "stages_per_device": family.stages_per_device,
         "asynchronous": family.asynchronous,
         "options": _option_texts(family),
@@ -46,9 +52,18 @@ def _option_texts(family: RegisteredFamily) -> dict[str, str]:
     }
 
 
-def _overview(chosen: list[RegisteredFamily]) -> str:
-    lines = aligned([(family.name, family.title) for family in chosen])
-    return "\n".join([*lines, "", "`ppsim list NAME` shows one in full."])
+def _overview(chosen: list[RegisteredFamily], verbose: bool) -> str:
+    lines = [f"{counted(len(chosen), 'schedule')}; `ppsim list NAME` shows one; * a framework runs it"]
+    if verbose:
+        rows = [(_marked(one), one.title, ", ".join(frameworks_running(one.name, experts=True))) for one in chosen]
+        return "\n".join([*lines, "", *aligned(rows)])
+    groups = dict.fromkeys([*(one.group for one in chosen if one.group != "other"), "other"])
+    rows = [(group, " ".join(_marked(one) for one in chosen if one.group == group)) for group in groups]
+    return "\n".join([*lines, "", *aligned([row for row in rows if row[1]])])
+
+
+def _marked(family: RegisteredFamily) -> str:
+    return family.name + "*" * bool(frameworks_running(family.name, experts=True))
 
 
 def _described(family: RegisteredFamily) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ppsim.base.tables import layout_lines
-from ppsim.base.units import percent_text, seconds_text, value_text
-from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, read_case, read_headroom
+from ppsim.analysis.memory import PARTS, Memory, fit_in_words, usable_bytes
+from ppsim.base.tables import WIDTH, aligned
+from ppsim.commands.cells import LEGEND, candidate_row, gigabytes, set_lines
+from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, Verbose, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
+from ppsim.config import Config
 from ppsim.run.timelines import Timeline
 from ppsim.studies.advise import what_fits
 from ppsim.studies.points import Candidate
@@ -25,61 +27,60 @@ def fits(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration with a model and hardware.")],
     headroom: Headroom = DEFAULT_HEADROOM,
     settings: Settings = None,
+    verbose: Verbose = False,
     json: JsonTarget = None,
 ) -> None:
     """Say whether a config fits its devices; if not, what would, and exit with status 1.
 
-    The answer names the first recompute level and the first number of microbatches that fit, and the fastest other
-    schedules and layouts of the same GPUs.
+    What would fit are the fastest single changes of `ppsim advise` that do.
     """
     fraction = read_headroom(headroom)
     case = read_case(config, settings)
     run = case.simulate()
-    memory = run.memory()
-    does_fit = memory.fits(fraction)
+    does_fit = run.memory().fits(fraction)
     found = [] if does_fit else what_fits(case, fraction)
     document = _document(run, fraction, does_fit, found)
-    answer(document, json, lambda: memory.summary() + "\n" + "\n".join(_verdict(run, fraction, does_fit, found)))
+    answer(document, json, lambda: "\n".join(_page(case, run, fraction, found, verbose)))
     if not does_fit:
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _speed(found: Candidate, tokens: float) -> str:
-    """Return the tokens per second, and the step time, or the fraction of the batch if it has changed."""
-    speed = value_text(found.tokens_per_second, "tokens per second")
-    assert found.run is not None  # noqa: S101 - candidates that fit were simulated
-    batch = _tokens(found.run) / tokens
-    return f"{speed}, step {seconds_text(found.step)}" if batch == 1 else f"{speed} with {batch:.3g} of the batch"
+def _page(case: Config, run: Timeline, headroom: float, found: list[Candidate], verbose: bool) -> Iterator[str]:
+    memory = run.memory()
+    device = int(memory.peak.argmax())
+    yield _verdict(memory, headroom, device)
+    sizes = [(name, float(getattr(memory, name)[device])) for name in PARTS]
+    parts = sorted(sizes, key=lambda part: -part[1])
+    texts = (f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in parts if size)
+    yield from textwrap.wrap(f"device {device}: {', '.join(texts)}", WIDTH)
+    if found:
+        rows = [["would fit", "step", "vs now", "memory", "removes (mean device)", "runs in"]]
+        yield ""
+        yield from aligned([*rows, *(candidate_row(one, case, headroom) for one in found)], left=1)
+        yield ""
+        for one in found if verbose else found[:1]:
+            yield f"{one.words}:"
+            yield from set_lines(one.changes, one.layout_string)
+        yield LEGEND
+    elif not memory.fits(headroom):
+        yield "no single change makes it fit; ppsim choose looks for another layout"
+    if verbose:
+        yield ""
+        yield memory.summary().rstrip()
 
 
-def _tokens(run: Timeline) -> float:
-    """Return the tokens of one step, summed over data-parallel copies."""
-    assert run.table.workload is not None  # noqa: S101 - known memory implies a known model
-    return run.table.workload.tokens * run.schedule.microbatches_of_a_step
-
-
-def _shell(value: Any) -> str:
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return shlex.quote(text)
-
-
-def _verdict(run: Timeline, headroom: float, does_fit: bool, found: list[Candidate]) -> Iterator[str]:
-    memory, tokens = run.memory(), _tokens(run)
-    spare = float(memory.spare(headroom).min())
-    device = int(memory.spare(headroom).argmin())
-    condition = f"with {percent_text(headroom)} of the memory kept free"
-    if does_fit:
-        yield f"fits {condition}: {value_text(spare, 'bytes')} left on device {device}, the fullest"
-        yield from layout_lines(run.layout_string)
-        return
-    yield f"does not fit {condition}: device {device} is {value_text(-spare, 'bytes')} over"
-    yield from layout_lines(run.layout_string)
-    for fitting in found:
-        changes = " ".join(f"--set {key}={_shell(value)}" for key, value in fitting.changes.items())
-        yield f"  fits with {changes}: {_speed(fitting, tokens)}, {value_text(fitting.spare, 'bytes')} left"
-        yield from (f"    {line}" for line in layout_lines(fitting.layout_string))
-    if not found:
-        yield "  no recompute level, fewer microbatches or other schedule alone makes it fit"
+def _verdict(memory: Memory, headroom: float, device: int) -> str:
+    assert memory.capacity is not None  # noqa: S101 - `fits` has raised otherwise
+    peak, usable = float(memory.peak[device]), usable_bytes(memory.capacity, headroom)
+    state = fit_in_words(peak, memory.capacity, headroom)
+    if state == "fits":
+        return f"YES: device {device}, the fullest, needs {gigabytes(peak)} of {gigabytes(usable)} usable"
+    over = memory.peak > usable
+    others = f"; all {len(over)} are over" if over.all() else f"; {int(over.sum())} of {len(over)} are over"
+    others += f" ({gigabytes(float(memory.peak[over].min()))} to {gigabytes(float(memory.peak.max()))})"
+    tight = f", tight: within its {gigabytes(memory.capacity)}" if state == "tight" else ""
+    needs = f"NO{tight}: device {device} needs {gigabytes(peak)}, {gigabytes(peak - usable)} over the "
+    return f"{needs}{gigabytes(usable)} usable{others if over.sum() > 1 else ''}"
 
 
 def _document(run: Timeline, headroom: float, does_fit: bool, found: list[Candidate]) -> dict[str, Any]:

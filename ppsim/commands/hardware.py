@@ -15,7 +15,8 @@ SCHEMA = "ppsim.hardware/1"
 UNITS = {
     "peak": "FLOP/s, dense bf16",
     "peak_fp8": "FLOP/s, dense fp8",
-    "memory": "bytes",
+    "memory": "bytes, as the vendor says",
+    "usable": "bytes that programs can allocate",
     "achieved": "fraction of peak, or of the bandwidth in collectives",
     "operators": "products, attention, flash_2, flash_1: fractions of peak; products_fp8: of peak_fp8; launch: seconds",
     "memory_bandwidth": "bytes per second",

@@ -22,8 +22,10 @@ SCHEMA = "ppsim.import/1"
 
 @command
 def import_launch(
-    framework: Annotated[str, typer.Argument(metavar="FRAMEWORK", help="megatron.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The launch script, or a file of its flags.")],
+    framework: Annotated[str, typer.Argument(metavar="FRAMEWORK", help="megatron or torchtitan.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The launch script, a file of its flags, or torchtitan's TOML.")
+    ],
     output: Annotated[Path | None, OutputOption("Write the config.", "-o", "--output", metavar="JOB.yaml")] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="GPUs of the job, if the file does not say.")

@@ -50,6 +50,7 @@ Headroom = Annotated[
 JsonTarget = Annotated[
     str | None, OutputOption("Write one JSON document; `-` prints it instead of the text.", "--json")
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all measures and rows.")]
 StoreFile = Annotated[
     Path | None,
     OutputOption(

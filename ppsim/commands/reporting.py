@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -18,6 +19,7 @@ from typer.models import OptionInfo
 
 from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError, visible
 from ppsim.base.files import CallFiles, OverwriteError, check_target, write_atomically
+from ppsim.base.host import noting_calibrations
 from ppsim.base.progress import say
 
 DONE, ANSWER_IS_NO, CALL_WAS_WRONG = 0, 1, 2
@@ -43,7 +45,7 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> T:
         try:
-            with _files_of(outputs, options).watch():
+            with _files_of(outputs, options).watch(), noting_calibrations(_new_calibrations().append):
                 result = function(*args, **options)
             _flush_data()
         except (PpsimError, OverwriteError) as error:
@@ -60,6 +62,16 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
         return result
 
     return run
+
+
+_calibrations: ContextVar[Sequence[str]] = ContextVar("calibrations", default=())
+
+
+def _new_calibrations() -> list[str]:
+    """Return the list, empty at first, of the calibrations of the configs that this call reads."""
+    found: list[str] = []
+    _calibrations.set(found)
+    return found
 
 
 def takes_colours() -> bool:
@@ -183,11 +195,17 @@ def _fits(text: str, encoding: str) -> bool:
 
 
 def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]) -> None:
-    """Write a command's result: as JSON to the target of `--json`, and as text on stdout unless the JSON goes there."""
+    """Write a command's result: as JSON to the target of `--json`, and as text on stdout unless the JSON goes there.
+
+    Both name the calibrations of the configs that were read.
+    """
+    names = list(dict.fromkeys(_calibrations.get()))
     if target:
-        write_json(document, target)
+        write_json(document | ({"calibrations": names} if names else {}), target)
     if target != "-":
-        print_data(text())
+        shown = text()
+        lines = [name for name in names if name not in " ".join(shown.split())]
+        print_data("\n".join([shown.removesuffix("\n"), *lines]))
 
 
 def check_endings(*files: tuple[str, Path | None, tuple[str, ...]]) -> None:

@@ -10,8 +10,8 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.commands.options import JsonTarget, takes_case
-from ppsim.commands.reporting import OutputOption, check_endings, command, print_data, say, takes_colours, write_json
+from ppsim.commands.options import JsonTarget, Verbose, takes_case
+from ppsim.commands.reporting import OutputOption, answer, check_endings, command, print_data, say, takes_colours
 from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
@@ -55,6 +55,7 @@ BubblesFile = Annotated[
     OutputOption("Write start, length and free memory of every bubble, one row a bubble.", metavar="FILE.csv"),
 ]
 Text = Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")]
+ShowCosts = Annotated[bool, typer.Option("--costs", help="Print the costs, their origins and assumptions too.")]
 Ledger = Annotated[
     bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
 ]
@@ -81,8 +82,10 @@ def simulate(
     text: Text = False,
     ledger: Ledger = False,
     ledger_chart: LedgerChart = None,
+    verbose: Verbose = False,
+    costs: ShowCosts = False,
 ) -> None:
-    """Simulate a schedule; print its measures."""
+    """Simulate a schedule; print its step time, memory and idle time."""
     check_endings(("--gantt", gantt, SUFFIXES), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, PICTURES))
     _check_drawing(gantt, {"--critical-path": critical_path, "--transfers": transfers, "--title": title is not None})
     static = bool(gantt and gantt.suffix.lower() in PICTURES)
@@ -111,7 +114,9 @@ def simulate(
     if csv and (lost := outside_lists(lists)):
         say(f"{csv} holds lists of actions only, and not that {lists.name} has {' and '.join(lost)}")
     chart = _chart(timeline, width) if text else ""
-    _print_results(timeline, case.name, json, ledger)
+    own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
+    below = "\n" + timeline.ledger().table() if ledger else ""
+    answer(timeline.to_dict() | own if json else {}, json, lambda: timeline.summary(verbose, costs) + below)
     if chart:
         print_data(chart, takes_colours())
 
@@ -145,11 +150,3 @@ def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> Non
 
 def _chart(timeline: Timeline, width: float | None) -> str:
     return "\n" + timeline.to_text(color=takes_colours(), width=None if width is None else int(width))
-
-
-def _print_results(timeline: Timeline, name: str, json: str | None, ledger: bool) -> None:
-    if json:
-        own = {"name": name} | ({"ledger": timeline.ledger().to_dict()} if ledger else {})
-        write_json(timeline.to_dict() | own, json)
-    if json != "-":
-        print_data(timeline.summary() + ("\n" + timeline.ledger().table() if ledger else ""))

@@ -11,12 +11,13 @@ import typer
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.units import counted
 from ppsim.commands import options
-from ppsim.commands.reporting import DONE, answer, command, exit_status, say
+from ppsim.commands.reporting import CALL_WAS_WRONG, DONE, answer, command, exit_status, say
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.run.schedules import Program, Schedule
 from ppsim.schedule.columns import MAX_SLICES
 
 SCHEMA = "ppsim.validate/1"
+MAX_FAULTS = 3  # of a file without --verbose; one wrong cell often breaks many rules
 
 
 @command
@@ -32,9 +33,12 @@ def validate(
     pytorch: Annotated[
         bool, typer.Option("--pytorch", help="Also: what PyTorch's pipeline runtime needs and does not check.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print every fault, not only the first ones.")
+    ] = False,
     json: options.JsonTarget = None,
 ) -> None:
-    """Check schedule files; show every fault."""
+    """Check schedule files; print OK, or FAIL with the first faults."""
     pieces = _slices(slices)
     if transport is not None and transport not in TRANSPORTS:
         raise ConfigError(f"--transport: {transport!r} is not known; use one of: {', '.join(TRANSPORTS)}")
@@ -46,7 +50,7 @@ def validate(
 
     passed = "".join([f", runs under {transport}" if transport else "", ", fit for PyTorch" if pytorch else ""])
     results = [_validate_file(file, pieces, check) for file in files]
-    texts = [_text(result) + passed for result, _ in results if result["valid"]]
+    texts = [_text(result, passed, verbose) for result, status in results if status != CALL_WAS_WRONG]
     if texts or json:
         answer({"schema": SCHEMA, "files": [result for result, _ in results]}, json, lambda: "\n".join(texts))
     raise typer.Exit(max(status for _, status in results))
@@ -61,14 +65,16 @@ def _slices(text: str) -> int:
 
 
 def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None]) -> tuple[dict[str, Any], int]:
-    """Return the result for one file and its exit status; print its faults."""
+    """Return the result for one file and its exit status; report a file that cannot be read."""
     try:
         schedule = Schedule.from_csv(file, slices=slices)
         check(schedule)
     except PpsimError as error:
-        named = any(name in str(error) for name in (str(file), shown(str(file))))
-        say(f"ppsim: {error}" if named else f"ppsim: {file}: {error}")
-        return {"file": str(file), "valid": False, "faults": getattr(error, "faults", [str(error)])}, exit_status(error)
+        status = exit_status(error)
+        if status == CALL_WAS_WRONG:
+            named = any(name in str(error) for name in (str(file), shown(str(file))))
+            say(f"ppsim: {error}" if named else f"ppsim: {file}: {error}")
+        return {"file": str(file), "valid": False, "faults": getattr(error, "faults", [str(error)])}, status
     sizes = {
         "devices": schedule.devices,
         "num_stages": schedule.num_stages,
@@ -79,10 +85,17 @@ def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None]) -
     return {"file": str(file), "valid": True, "faults": [], "is": what, **sizes}, DONE
 
 
-def _text(result: dict[str, Any]) -> str:
-    """Return one line about a valid file."""
-    return (
-        f"{result['file']}: a valid {result['is']}: {counted(result['devices'], 'device')}, "
-        f"{counted(result['num_stages'], 'stage')}, {counted(result['microbatches'], 'microbatch')}, "
-        f"{counted(result['actions'], 'action')}"
+def _text(result: dict[str, Any], passed: str, verbose: bool) -> str:
+    """Return one line about a valid file; one line per fault about another."""
+    if result["valid"]:
+        return (
+            f"OK    {result['file']}: a valid {result['is']}: {counted(result['devices'], 'device')}, "
+            f"{counted(result['num_stages'], 'stage')}, {counted(result['microbatches'], 'microbatch')}, "
+            f"{counted(result['actions'], 'action')}{passed}"
+        )
+    faults = result["faults"] if verbose else result["faults"][:MAX_FAULTS]
+    left = len(result["faults"]) - len(faults)
+    more = [f"and {counted(left, 'more fault')}; -v prints all"] if left else []
+    return "\n".join(
+        [f"FAIL  {result['file']}", *(f"      {line}" for fault in [*faults, *more] for line in fault.splitlines())]
     )

@@ -11,6 +11,7 @@ from ppsim.base.documents import Path
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.config.schema import MEASURED, Fault
 from ppsim.costs import Costs
+from ppsim.costs.calibrated import read_calibration
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
@@ -64,6 +65,8 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         costs = faults.attempt(("costs",), lambda: Costs(**given))
         if costs and model and cluster and layout:
             costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
+    if costs and "calibration" in checked:
+        costs = _calibrated(costs, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
     jitter = _jitter(dict(checked.get("jitter", {})), costs, "profile" in given, faults)
     if faults:
         return {}, faults
@@ -77,6 +80,14 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         "seed": checked.get("jitter", {}).get("seed", 0),
         **{key: checked[key] for key in unchanged if key in checked},
     }, []
+
+
+def _calibrated(costs: Any, path: str, faults: _Faults) -> DerivedCosts | None:
+    """Return derived costs with the constants of a file of `ppsim calibrate --steps`."""
+    if not isinstance(costs, DerivedCosts):
+        faults.append((("calibration",), "calibrates derived costs; give model and hardware, or leave it out"))
+        return None
+    return faults.attempt(("calibration",), lambda: read_calibration(path).applied(costs))
 
 
 def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults) -> Jitter | None:
@@ -255,7 +266,8 @@ def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> An
         if "source" not in changes:
             others = changes.keys() - {"name", *sources, *sources.values()}
             changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
-        return replace(sheet, **dict.fromkeys(sources, "given") | changes)
+        unknown = {"usable": None} if "memory" in changes and "usable" in kind.__dataclass_fields__ else {}
+        return replace(sheet, **dict.fromkeys(sources, "given") | unknown | changes)
     missing = [name for name in required_fields(kind) if name not in changes]
     if missing:
         raise ConfigError(

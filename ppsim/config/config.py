@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
 from ppsim.actions import Kind
 from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_yaml
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.short_repr import short_repr
@@ -129,6 +130,7 @@ class Config:
             dispatch=dispatch,
             memory_limit=self.memory_limit if dispatch == "ready" else None,
         )
+        vars(run)["config"] = self
         name = self.data.get("name")
         return run if name in (None, schedule.name) else run.named(name)
 
@@ -142,7 +144,7 @@ class Config:
     def sharded(self) -> bool:
         """True if weights are sharded over data-parallel copies, so that UNSHARD and REDUCE_GRAD run."""
         if isinstance(self.costs, DerivedCosts):
-            return self.costs.layout.sharded and not self.costs.layout.shards_blocks
+            return self.costs.layout.shards_stages
         return getattr(self.costs, "unshard", None) is not None
 
     def _check_limit(self) -> None:
@@ -178,9 +180,48 @@ class Config:
                 f"in {layout.data} copies make {made}"
             )
 
+    def without_each(self) -> Iterator[tuple[str, Any, CostModel]]:
+        """Yield (key, value, costs without it) for each key of the model, its sheets and the schedule's options.
+
+        Keys that say the default are left out, and options without which the lists differ; a needed key too. A family
+        that searches is not built again.
+        """
+        for key, value in self._optional_keys():
+            with suppress(PpsimError):
+                other = self.changed({key: None})
+                if key.startswith("schedule."):
+                    if other.build() == self.build():
+                        yield key, value, self.costs
+                elif _stated(other, key) != _stated(self, key):
+                    yield key, value, other.costs
+
+    def _optional_keys(self) -> Iterator[tuple[str, Any]]:
+        options = {}
+        if "name" in self.schedule:
+            known = find_family(self.schedule["name"]).options
+            given = self.schedule.get("options", {}) if "costs" not in known else {}
+            options = {key: value for key, value in given.items() if value != known[key].default}
+        hardware = self.data.get("hardware") or {}
+        sections = {f"hardware.{key}": hardware.get(key) for key in ("device", "link", "network")}
+        sections |= {"model": self.data.get("model"), "schedule.options": options}
+        for place, section in sections.items():
+            for key, value in section.items() if isinstance(section, dict) else ():
+                if value is not None and key not in _NAMES and not key.endswith("source"):
+                    yield f"{place}.{key}", value
+
     def changed(self, changes: Mapping[str, Any]) -> Config:
         """Return the config with other values at dotted keys: `{"layout.recompute": "full"}`; None removes a key."""
         return make_config(dict(self.data), place=self.path, overrides=changes)
+
+
+_NAMES = ("name", "like", "huggingface")  # keys that other keys of their section change
+
+
+def _stated(config: Config, key: str) -> Any:
+    """Return the value that the costs of a config take for a key of the model or of a sheet."""
+    place, _, name = key.rpartition(".")
+    costs: Any = config.costs
+    return getattr(costs.model if place == "model" else getattr(costs.cluster, place.rpartition(".")[2]), name)
 
 
 @checked_call()

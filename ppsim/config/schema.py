@@ -179,6 +179,7 @@ DOCUMENT = _section(
         "optimizer": choice(*OPTIMIZERS),
         "dispatch": choice(*DISPATCHES),
         "memory_limit": nested(weight),
+        "calibration": _file,
     },
     required=("schedule",),
 )

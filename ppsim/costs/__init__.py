@@ -1,5 +1,6 @@
 """Costs: from given numbers, a model and a device sheet, or measurements, to one table that engines read."""
 
+from ppsim.costs.calibrated import CONSTANTS, read_calibration, scaled
 from ppsim.costs.combined_slot import LayerPieces, combined_costs, combined_slot
 from ppsim.costs.composed import Module, SharedPorts, module_chain
 from ppsim.costs.derive import DerivedCosts
@@ -13,10 +14,11 @@ from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet, find_device, find_link
-from ppsim.costs.spread import HALVED_ERROR, PRICED_BY_OTHERS, SUMMED_ERROR, interval_reach, order_of_schedules
+from ppsim.costs.spread import HALVED_ERROR, PRICED_BY_OTHERS, SUMMED_ERROR, interval_reach, order_error
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [
+    "CONSTANTS",
     "DEVICES",
     "EFFECTS",
     "HALVED_ERROR",
@@ -50,8 +52,10 @@ __all__ = [
     "find_link",
     "interval_reach",
     "module_chain",
-    "order_of_schedules",
+    "order_error",
+    "read_calibration",
     "read_operators",
     "read_profile",
+    "scaled",
     "write_profile",
 ]

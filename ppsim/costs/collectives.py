@@ -61,22 +61,29 @@ def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 
     An all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
     arXiv 1910.02054, section 7. `copies` devices of a pipeline hold the stage, 2 in a bidirectional one.
     """
-    keeps_a_part = setup.layout.distributed_optimizer or setup.layout.sharded
-    collective = all_gather if keeps_a_part else partial(all_reduce, algorithm=setup.cluster.all_reduce)
-    return _over_groups(setup, collective, GRADIENT_BYTES, parameters, copies)
+    layout, all_reducing = setup.layout, partial(all_reduce, algorithm=setup.cluster.all_reduce)
+    if not (layout.distributed_optimizer or layout.sharded):
+        return _over_groups(setup, all_reducing, GRADIENT_BYTES, parameters, copies)
+    if layout.replicas == 1:
+        return _over_groups(setup, all_gather, GRADIENT_BYTES, parameters, copies)
+    scattering = _over_groups(setup, all_gather, GRADIENT_BYTES, parameters, 1, layout.optimizer_groups)
+    own = tuple(part / size for part, size in zip(parameters, layout.optimizer_groups, strict=True))
+    groups = tuple(every // size for every, size in zip(layout.data_groups, layout.optimizer_groups, strict=True))
+    return scattering + _over_groups(setup, all_reducing, GRADIENT_BYTES, own, copies, groups, layout.optimizer_groups)
 
 
 def gather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
     """Return the seconds of a ring all-gather of bf16 weights over their data-parallel copies."""
-    return _over_groups(setup, all_gather, WEIGHT_BYTES, parameters, 1)
+    return _over_groups(setup, all_gather, WEIGHT_BYTES, parameters, 1, setup.layout.optimizer_groups)
 
 
 def regather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
     """Return the seconds of gathering new weights, which a distributed optimizer leaves in parts; 0 with any other.
 
-    Sharded weights leave this gather to the next UNSHARD.
+    Sharded weights leave this gather to the next UNSHARD, or to the next block, unless they are gathered once a step.
     """
-    leaves_parts = setup.layout.distributed_optimizer and not setup.layout.sharded
+    layout = setup.layout
+    leaves_parts = layout.holds_gathered or (layout.distributed_optimizer and not layout.sharded)
     return gather_seconds(setup, parameters) if leaves_parts else 0.0
 
 
@@ -84,25 +91,31 @@ def _over_groups(
     setup: Setup,
     collective: Callable[[int, float, LinkSheet], float],
     value_bytes: int,
-    parameters: tuple[float, float],
+    parameters: tuple[float, ...],
     copies: int,
+    groups: tuple[int, ...] | None = None,
+    apart: tuple[int, ...] = (1, 1),
 ) -> float:
-    """Return the seconds of one collective of the dense parameters, then one of the routed experts'."""
+    """Return the seconds of one collective of the dense parameters, then one of the routed experts'.
+
+    `groups` are the GPUs of each, by default all that hold the same parameters; the members of a group are `apart`
+    times as far from each other as neighbours in these.
+    """
     layout = setup.layout
     distances = (layout.tensor, layout.split_experts * layout.expert)
     total = 0.0
-    for part, group, distance in zip(parameters, layout.data_groups, distances, strict=True):
+    for part, group, distance, far in zip(parameters, groups or layout.data_groups, distances, apart, strict=True):
         size = group * copies
         if size > 1 and part:
-            total += collective(size, value_bytes * part, setup.cluster.link_of_ring(size, distance))
+            total += collective(size, value_bytes * part, setup.cluster.link_of_ring(size, distance * far))
     return total
 
 
 def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the exposed seconds of gathering a block's weights and of reducing its gradients, under other blocks."""
-    if not setup.layout.shards_blocks:
+    if not setup.layout.reduces_blocks:
         return 0.0, 0.0
-    gathering = gather_seconds(setup, _gathered(setup, layer))
+    gathering = gather_seconds(setup, _gathered(setup, layer)) if setup.layout.sharded else 0.0
     reducing = reduce_seconds(setup, setup.layout.gpu_parameters(layer))
     work = setup.work(layer)
     return (
@@ -119,7 +132,7 @@ def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
     device = setup.cluster.device
     if not (setup.layout.shards_blocks and setup.layout.chosen("shard_copies")) or device.achieved is not None:
         return 0.0, 0.0
-    shared = [size > 1 for size in setup.layout.data_groups]
+    shared = [size > 1 for size in setup.layout.optimizer_groups]
     weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))
     gradients = (VALUE_BYTES + GRADIENT_BYTES) * sum(map(mul, setup.layout.gpu_parameters(layer), shared))
     return device.rates.streaming(weights), device.rates.streaming(weights + gradients)

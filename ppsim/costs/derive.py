@@ -13,15 +13,17 @@ import numpy as np
 
 from ppsim.actions import Kind, is_vocabulary
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import checked_methods
+from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
+from ppsim.costs.calibrated import Calibration
 from ppsim.costs.collectives import all_reduce
 from ppsim.costs.combined_slot import TWO_STREAM, two_stream_slots
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
-from ppsim.costs.given import PARAMETERS, SCALED, Costs
+from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
+from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer, embedding, head
-from ppsim.costs.layout import WEIGHT_BYTES
-from ppsim.costs.microbatches import CAUSAL, attention_fraction
+from ppsim.costs.layout import WEIGHT_BYTES, Layout
+from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
 from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
 from ppsim.costs.pairs import ports_by_node, values_by_node
@@ -32,6 +34,7 @@ from ppsim.lowering.sharding import LOOK_AHEAD
 from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
+TIMES = ("forward", "input_grad", "weight_grad")
 
 
 class Stage(NamedTuple):
@@ -55,6 +58,7 @@ class DerivedCosts(Setup):
         Parameters of `Costs` that replace derived ones; its `per` applies to their times.
     layers_of_stages : tuple of int, optional
         Layers of each stage, including embedding, prediction modules and head; default: the layout's partition.
+    calibration : Calibration or None
 
     Raises
     ------
@@ -66,10 +70,11 @@ class DerivedCosts(Setup):
 
     given: Mapping[str, Any] = field(default_factory=dict)
     layers_of_stages: tuple[int, ...] | None = None
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "given", _named_costs(self.given))
+        object.__setattr__(self, "given", named_costs(self.given))
 
     def stage_layers(self, num_stages: int) -> list[list[Layer]]:
         """Return the layers of each stage; CostError if the partition does not fit `num_stages`."""
@@ -81,12 +86,22 @@ class DerivedCosts(Setup):
 
     @property
     def layer_seconds(self) -> list[float]:
-        """Seconds of each layer, forward and backward, with collectives."""
-        return [self.work(layer).whole + sum(self.exchange(layer)[:2]) for layer in self.model.layers]
+        """Seconds of each layer, forward and backward, with collectives, or of its host if that takes longer."""
+        return [
+            max(self.work(layer).whole + sum(self.exchange(layer)[:2]), sum(host_seconds(self, layer)))
+            for layer in self.model.layers
+        ]
 
     def with_partition(self, value: Any) -> DerivedCosts:
         """Return these costs with another `layout.partition`; ConfigError if it is not one."""
         return self._changed(layout=replace(self.layout, partition=value))
+
+    def with_layout(self, layout: Layout) -> DerivedCosts:
+        """Return these costs in another layout; ConfigError names every size that does not fit the model."""
+        other = self._changed(layout=layout)
+        vars(other)["_computed"] = {}
+        other.check_sizes()
+        return other
 
     def with_stages(self, layers_of_stages: Sequence[int]) -> DerivedCosts:
         """Return these costs with these numbers of layers per stage, in place of the layout's partition."""
@@ -140,8 +155,8 @@ class DerivedCosts(Setup):
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
         fp8 = layout.casts is not None and layout.casts.holds_inputs
-        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, fp8)
-        return held * layout.microbatch_size / layout.context
+        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, fp8, layout.chosen("fused"))
+        return self.factor("activations") * held * layout.microbatch_size / layout.context
 
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
         """Return the bytes that a backward of a stage adds: its largest recomputed layer, or the loss's gradients.
@@ -159,14 +174,14 @@ class DerivedCosts(Setup):
         whole = sum(layer.activation_bytes(recompute=level) for layer, level in zip(layers, levels, strict=True))
         for_weight = sum(layer.weight_grad_bytes for layer in layers)
         parameters, reduced = self.gpu_parameters(layers), 0.0
-        if layout.shards_blocks:
+        if layout.reduces_blocks:
             gathered, reduced = self._unsharded(layers)
-        weights, gradients, optimizer = layout.state_bytes(parameters, gathered, reduced)
+        state = np.array(layout.state_bytes(parameters, gathered, reduced)) * self.factor("state")
         return {
             "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
-            "weight_bytes": weights + self._fp8_copies(layers),
-            "gradient_bytes": gradients + layout.gradient_buffer_bytes(layers, min(part, 1.0)),
-            "optimizer_bytes": optimizer,
+            "weight_bytes": state[0] + self._fp8_copies(layers),
+            "gradient_bytes": state[1] + layout.gradient_buffer_bytes(layers, min(part, 1.0)),
+            "optimizer_bytes": state[2],
             "weight_grad_fraction_of_activation": min(1.0, for_weight / whole) if whole else 1.0,
         }
 
@@ -193,11 +208,11 @@ class DerivedCosts(Setup):
 
     def _stages(self, num_stages: int, without_output: bool = False) -> list[Stage]:
         """Return the stages; `without_output` leaves out the head and the embedding's weights."""
-        levels = self.layout.recompute_of_stages(num_stages)
-        stages = zip(self.stage_layers(num_stages), levels, strict=True)
+        every_layers = self.stage_layers(num_stages)  # raises an error for more stages than any list could hold
+        stages = zip(every_layers, self.layout.recompute_of_stages(num_stages), strict=True)
         if not without_output:
             return [Stage(tuple(layers), level) for layers, level in stages]
-        first, bare = self.model.layers[0], self._once(_embedding_without_weights)
+        first, bare = self.model.layers[0], self._once(Setup.embedding_without_weights)
         return [
             Stage(tuple(bare if layer is first else layer for layer in layers if layer.name != "head"), level)
             for layers, level in stages
@@ -216,6 +231,27 @@ class DerivedCosts(Setup):
             "input_grad_collectives": sum(one.input_grad for one in exchanges) + repeated,
         }
 
+    def _by_layer(self, stage: Stage) -> list[Stage]:
+        """Return each layer of a stage as a stage of its own, with its recompute level."""
+        levels = self.layout.recompute_of_layers(stage.layers, stage.recompute)
+        return [Stage((layer,), level) for layer, level in zip(stage.layers, levels, strict=True)]
+
+    def _hosts(self, stage: Stage) -> tuple[float, float]:
+        """Return the seconds that the host takes to start a stage's F, and its B."""
+        each = [host_seconds(self, one.layers[0], one.recompute == "full") for one in self._by_layer(stage)]
+        return sum(one[0] for one in each), sum(one[1] for one in each)
+
+    def _waits(self, stage: Stage, devices: int) -> tuple[float, float]:
+        """Return the seconds that a stage's F and B wait for hosts, on a pipeline of `devices` devices."""
+        works = list[tuple[LayerTimes, LayerTimes]]()
+        for one in self._by_layer(stage):
+            seconds, host = self._once(DerivedCosts._stage_times, one), self._hosts(one)
+            forward = seconds["forward"] + seconds["forward_collectives"]
+            works.append((LayerTimes(forward, host[0]), LayerTimes(sum(seconds.values()) - forward, host[1])))
+        drift = sum(drift_seconds(self, layer) for layer in stage.layers) if devices > 1 else 0.0
+        both = waiting([one for one, _ in works], [one for _, one in reversed(works)], runs_ahead=devices == 1)
+        return both[0] + drift, both[1] + drift
+
     def _times(self, stages: Sequence[Stage]) -> dict[str, np.ndarray]:
         return _columns([self._once(DerivedCosts._stage_times, stage) for stage in stages])
 
@@ -225,6 +261,7 @@ class DerivedCosts(Setup):
         devices: int | None = None,
         copies: Sequence[int] | None = None,
         output_parts: Sequence[int] = (),
+        slices: int = 1,
     ) -> Costs:
         """Return the costs as per-stage lists.
 
@@ -238,8 +275,14 @@ class DerivedCosts(Setup):
             Devices of a pipeline that hold each stage. Default: one.
         output_parts : sequence of int
             Stages that split the output layer (which S and T run) and the embedding's weights; empty: no split.
+        slices : int
+            Slices of a microbatch; the times are those of all slices of a microbatch together.
         """
+        if devices is not None:
+            argument("devices", devices, device_count)
         stages = self._stages(num_stages, len(output_parts) > 0)
+        if not {*output_parts} <= {*range(num_stages)}:
+            raise ConfigError(f"output_parts={shown(output_parts)} must list stages from 0 to {num_stages - 1}")
         part, times = (devices or num_stages) / num_stages, self._times(stages)
         bytes_held = [self._once(DerivedCosts._stage_bytes, stage, part) for stage in stages]
         parameters = [self._once(DerivedCosts.gpu_parameters, stage.layers) for stage in stages]
@@ -248,12 +291,13 @@ class DerivedCosts(Setup):
             for stage in output_parts:
                 parameters[stage] = parameters[stage][0] + dense, parameters[stage][1]
         backward = times["input_grad"] + times["weight_grad"]
+        waits = np.array([self._once(DerivedCosts._waits, stage, devices or num_stages) for stage in stages]).T
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
-        of_step = list(map(StageOfStep, parameters, copies, layers, times["forward"], backward))
+        of_step = list(map(StageOfStep, parameters, copies, layers, times["forward"] + waits[0], backward + waits[1]))
         border = border_seconds(self, devices or num_stages) * np.array([bool(stage.layers) for stage in stages])
         derived = {
-            "forward": times["forward"] + times["forward_collectives"] + border,
-            "input_grad": times["input_grad"] + times["input_grad_collectives"] + border,
+            "forward": times["forward"] + times["forward_collectives"] + border + waits[0],
+            "input_grad": times["input_grad"] + times["input_grad_collectives"] + border + waits[1],
             "weight_grad": times["weight_grad"],
             **_columns(bytes_held),
             "transfer_bytes": self.transfer_bytes,
@@ -263,9 +307,14 @@ class DerivedCosts(Setup):
             "offload_bandwidth": self.cluster.host_bandwidth,
             **step_seconds(self, of_step),
         }
+        if slices > 1:
+            longer = slice_factor(self.model.sequence * self.layout.microbatch_size / (self.layout.context * slices))
+            derived |= {name: derived[name] * longer for name in TIMES}
         derived["input_fraction_of_activation"] = _input_fraction(self.own_border_bytes, derived["activation_bytes"])
         if self.layout.overlap:
-            derived["overlap"] = self._slots(stages, times) + border[:, None] + border[None, :]
+            hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
+            slots = np.maximum(self._slots(stages, times), hosts[0][:, None] + hosts[1][None, :])
+            derived["overlap"] = slots + border[:, None] + border[None, :]
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
@@ -289,10 +338,8 @@ class DerivedCosts(Setup):
 
     def _two_stream(self, stages: Sequence[Stage]) -> np.ndarray:
         """Return the slot lengths by [stage of F, stage of B], from the components of their layers."""
-        levels = (zip(layers, self.layout.recompute_of_layers(layers, level), strict=True) for layers, level in stages)
-        return two_stream_slots(
-            self, [[(one, self._stage_times(Stage((one,), own))) for one, own in stage] for stage in levels]
-        )
+        each = [[(one.layers[0], self._stage_times(one)) for one in self._by_layer(stage)] for stage in stages]
+        return two_stream_slots(self, each)
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -315,7 +362,7 @@ class DerivedCosts(Setup):
         parts = np.unique(schedule.stage[is_vocabulary(schedule.kind)]).tolist()
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
         blocks = np.array([sum(layer.name == "block" for layer in stage.layers) for stage in stages])
-        costs, recompute_bytes = self.for_stages(num_stages, devices, copies, parts), None
+        costs, recompute_bytes = self.for_stages(num_stages, devices, copies, parts, schedule.slices), None
         if "activation_bytes" not in self.given:
             recompute_bytes = np.array([self._once(DerivedCosts.backward_bytes, *stage) for stage in stages])
         table = replace(
@@ -422,36 +469,25 @@ class DerivedCosts(Setup):
             flops=self.model.step_flops() * sequences,
             gpus=self.gpus(devices),
             peak=self.cluster.device.peak,
-            memory=self.cluster.device.memory,
+            memory=self.cluster.device.capacity,
         )
 
     def spread(self, devices: int) -> Spread | None:
         """Return the spread of derived steps on `devices` devices; None if times of actions are given."""
+        argument("devices", devices, device_count)
         return None if {"forward", *BACKWARD, "overlap"} & self.given.keys() else spread_of(self, devices)
 
     def gpus(self, devices: int) -> int:
         """Return the GPUs of the whole job."""
+        argument("devices", devices, device_count)
         return devices * self.layout.gpus_per_device
 
     @property
     def assumptions(self) -> list[str]:
         """Assumptions of the derivation, one readable sentence each, with units and sources."""
         given = ", ".join(name for name in self.given if name != "per")
-        return [*sentences(self), *([f"given instead of derived: {given}"] if given else [])]
-
-
-def _named_costs(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise CostError(f"given={shown(given)} must map names of costs to values, such as {{'forward': 0.01}}")
-    unknown = [name for name in given if name not in PARAMETERS]
-    if unknown:
-        raise CostError(f"given names {shown(unknown[0])}, which is no cost; use one of: {', '.join(PARAMETERS)}")
-    Costs(**given)
-    return dict(given)
-
-
-def _embedding_without_weights(costs: DerivedCosts) -> Layer:
-    return replace(costs.model.layers[0], split_parameters=0)
+        found = [self.calibration.sentence] if self.calibration else []
+        return [*found, *sentences(self), *([f"given instead of derived: {given}"] if given else [])]
 
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ppsim.base.units import format_quantity, percent_text
+from ppsim.costs import assumed
+from ppsim.costs.assumed import STEP_BYTES
 from ppsim.costs.collectives import (
     context_parallel,
     expert_parallel,
@@ -26,10 +27,6 @@ from ppsim.costs.collectives import (
 from ppsim.costs.layers import Layer
 from ppsim.costs.operators import CAST_BYTES
 from ppsim.costs.setup import Setup
-from ppsim.costs.sheets import LinkSheet
-
-# Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight.
-STEP_BYTES = 4 * 4 + 3 * 4 + 2
 
 
 @dataclass(frozen=True)
@@ -67,127 +64,6 @@ class Effect:
     hidden_under: str = ""
 
 
-def _computation(setup: Setup) -> str:
-    device = setup.cluster.device
-    part = (
-        f"{percent_text(setup.rate / device.peak, 0)} of the {format_quantity(device.peak, 'FLOP/s')} of {device.name}"
-    )
-    if device.achieved is not None:
-        return f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.achieved_source})"
-    return (
-        f"matrix products, attention and element-wise operations are priced each by its shape, on average "
-        f"{format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.operators.source if device.operators else ''})"
-    )
-
-
-def _link_text(link: LinkSheet) -> str:
-    return (
-        f"{link.name}, {format_quantity(link.bandwidth, 'bytes per second')} one way, "
-        f"{format_quantity(link.latency, 'seconds')} a message ({link.source}; {link.latency_source})"
-    )
-
-
-def _border(setup: Setup) -> str:
-    return (
-        f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
-        f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations"
-    )
-
-
-def _attention(setup: Setup) -> str:
-    return (
-        f"attention counts {'half of' if setup.model.causal else 'all of'} the s x s matrix "
-        f"and {'holds none' if setup.model.attention == 'flash' else 'holds all'} of it"
-    )
-
-
-def _experts(setup: Setup) -> str | None:
-    layout, law, held = setup.layout, setup.cluster.device.operators, setup.model.experts // setup.layout.expert
-    if held < 2 or law is None or setup.cluster.device.achieved is not None:
-        return None
-    starts = f"start one by one, each in at least {format_quantity(law.start, 'seconds')}"
-    ordered = ("", "; tokens are put in their order and back", "; tokens are put in their order, padded, and back")
-    return (
-        f"the products of a GPU's {held} experts {'are one kernel' if layout.chosen('grouped_experts') else starts}"
-        f"{ordered[layout.regroups(setup.model)]}"
-    )
-
-
-def _state(setup: Setup) -> str:
-    split = ""
-    if setup.layout.sharded:
-        gathered = "at most three stages of a device gathered"
-        if setup.layout.shards_blocks:
-            gathered = "embedding, head and two blocks gathered"
-        split = f", weights and state split over data-parallel GPUs, {gathered}"
-    elif setup.layout.distributed_optimizer:
-        split = ", the state's 12 split over data-parallel GPUs"
-    return f"weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter{split}"
-
-
-def _loss(setup: Setup) -> str:
-    return f"the loss keeps fp32 logits, and its backward {setup.layout.chosen('loss_bytes')} bytes more of each"
-
-
-def _reduction(setup: Setup) -> str | None:
-    layout, group = setup.layout, max(setup.layout.data_groups)
-    kind = "reduce-scatter" if layout.distributed_optimizer or layout.sharded else "all-reduce"
-    if group == 1:
-        return None
-    return (
-        f"gradients are reduced once a step by a ring {kind} of {group} GPUs beside the computation, each stage's "
-        f"when its last backward is {'on its way' if layout.chosen('overlap_data') else 'done'}"
-    )
-
-
-def _buckets(setup: Setup) -> str | None:
-    if max(setup.layout.data_groups) == 1 or not setup.layout.chosen("overlap_data"):
-        return None
-    return "gradients are reduced by buckets under the last backward, weights gathered under the first forward"
-
-
-def _optimizer(setup: Setup) -> str | None:
-    bandwidth = setup.cluster.device.memory_bandwidth
-    if bandwidth is None:
-        return None
-    return (
-        f"an optimizer step, where it is asked for, moves {STEP_BYTES} bytes a parameter at "
-        f"{format_quantity(bandwidth, 'bytes per second')} through memory"
-    )
-
-
-def _contention(setup: Setup) -> str | None:
-    part = percent_text(setup.cluster.contention, 0)
-    return None if setup.cluster.device.achieved else f"what runs beside computation adds {part} of its seconds to it"
-
-
-def _cards(setup: Setup) -> str | None:
-    cluster, sharers = setup.cluster, min(setup.layout.gpus_per_device, setup.cluster.gpus_per_card)
-    if cluster.cards_per_node is None and sharers == 1:
-        return None
-    return (
-        f"{cluster.cards} network cards a node; {sharers} GPUs of a device send through one at once, and transfers "
-        f"through one card wait for each other"
-    )
-
-
-def _not_counted(setup: Setup) -> str:
-    fraction = setup.cluster.device.achieved is not None
-    return f"not counted: {'norms and element-wise operations beyond the achieved fraction, ' * fraction}data loading"
-
-
-def _fp8(setup: Setup) -> str | None:
-    casts, peak = setup.layout.casts, setup.cluster.device.peak_fp8
-    if casts is None or peak is None:
-        return None
-    scales = {"tensor": "a scale for each tensor", "delayed": "scales of the steps before", "block": "scales by block"}
-    return (
-        f"products of the blocks run in fp8 ({scales[casts.recipe]}), peak {format_quantity(peak, 'FLOP/s')}, "
-        f"{'' if casts.experts else 'those of routed experts not, '}their inputs held in "
-        f"{'fp8' if casts.holds_inputs else 'bf16'}; attention, router, norms, loss and head in bf16"
-    )
-
-
 def border_seconds(setup: Setup, devices: int) -> float:
     """Return the seconds that a border's transfer adds to an action it overlaps, by sharing memory and processors.
 
@@ -212,13 +88,12 @@ def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | Non
 
 
 def _step_reduce(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
-    needed = copies * max(setup.layout.data_groups) > 1 and not setup.layout.shards_blocks
+    needed = copies * max(setup.layout.data_groups) > 1 and not setup.layout.reduces_blocks
     return reduce_seconds(setup, parameters, copies) if needed else None
 
 
 def _step_gather(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
-    by_stage = setup.layout.sharded and not setup.layout.shards_blocks
-    return gather_seconds(setup, parameters) if by_stage else None
+    return gather_seconds(setup, parameters) if setup.layout.shards_stages else None
 
 
 def _step_update(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
@@ -244,7 +119,7 @@ KORTHIKANTI, ZERO = "Korthikanti et al. 2022, arXiv 2205.05198", "Rajbhandari et
 EFFECTS = (
     Effect(
         "hardware.device", "seconds", "FLOPs of an action's share / (peak x achieved)", "the device's sheet",
-        _computation,
+        assumed.computation_rate,
     ),
     Effect(
         "layout.fp8", "seconds",
@@ -252,25 +127,25 @@ EFFECTS = (
         "1 written along rows and 1 along columns), with `tensor` 2 more and one more pass to find the largest; inputs "
         "in F, gradients of outputs in I, weights once a step, or of gathered blocks in F and in I; with inputs held "
         "in bf16 these again in W; with sequence parallelism gathers of 1 byte a value",
-        "DeepSeek-V3, arXiv 2412.19437, section 3.3; Transformer Engine, user guide; torchao, float8", _fp8,
+        "DeepSeek-V3, arXiv 2412.19437, section 3.3; Transformer Engine, user guide; torchao, float8", assumed.fp8,
     ),
     Effect(
         "hardware.link", "seconds", "latency and bytes over the bandwidth, of what stays inside a node",
         "the link's sheet",
-        lambda setup: f"inside a node of {setup.cluster.gpus_per_node} GPUs: {_link_text(setup.cluster.link)}",
+        lambda setup: f"inside a node of {setup.cluster.gpus_per_node} GPUs: {assumed.link_text(setup.cluster.link)}",
     ),
     Effect(
         "hardware.network", "seconds", "latency and bytes over the bandwidth, of what goes between nodes",
-        "the link's sheet", lambda setup: f"between nodes: {_link_text(setup.cluster.network)}",
+        "the link's sheet", lambda setup: f"between nodes: {assumed.link_text(setup.cluster.network)}",
     ),
     Effect(
         "transfer_bytes", "bytes", "2 s b h / c, with sequence parallelism or `layout.scatter_transfers` / t",
         "bf16 activations and gradients; Narayanan et al. 2021, arXiv 2104.04473, section 4.1",
-        _border,
+        assumed.border,
     ),
     Effect(
         "model.attention", "FLOPs", "4 s^2 b a d in F, half of it with `causal`; twice that in I",
-        "Narayanan et al. 2021, arXiv 2104.04473", _attention,
+        "Narayanan et al. 2021, arXiv 2104.04473", assumed.attention,
     ),
     Effect(
         "layout.tensor", "seconds",
@@ -295,10 +170,21 @@ EFFECTS = (
         action=expert_parallel,
     ),
     Effect(
+        "layout.framework", "seconds", "facts of the version that is named, or of the nearest known one",
+        "ppsim/frameworks, a file for each", assumed.framework_version,
+    ),
+    Effect(
+        "layout.framework, layout.cuda_graphs", "seconds",
+        "each pass of a layer lasts as long as its GPU or its host, whichever is longer; the host takes `start` for "
+        "each start of a kernel, whose number the framework gives; none under CUDA graphs or a compiler that fuses. "
+        "Without a pipeline the host runs ahead of the GPU",
+        "PyTorch, CUDA semantics: asynchronous execution; the numbers of starts: ppsim/frameworks", assumed.host,
+    ),
+    Effect(
         "layout.grouped_experts", "seconds",
         "where a host starts the products of experts one by one, each and each kernel of their casts at least `start`",
         "SimuMax, configs/system/b200_bf16_ceperm.json: grouped products; Transformer Engine 2.9, grouped_linear.py",
-        _experts,
+        assumed.experts,
     ),
     Effect(
         "layout.expert_exchange", "seconds",
@@ -320,8 +206,10 @@ EFFECTS = (
     ),
     Effect(
         "layout.sharded_by", "seconds",
-        "gather of 2 P bytes in F, gather and reduction of 4 P in I, each beside the layer's computation",
-        "PyTorch, fully_shard", action=sharded_blocks, repeated=False,
+        "`block`: gather of 2 P bytes in F, gather and reduction of 4 P in I, each beside the layer's computation; "
+        "with `layout.sharded_gradients` the reduction alone; `step`: one gather and one reduction a step",
+        "PyTorch, fully_shard and distributed/pipelining/stage.py; Megatron FSDP",
+        action=sharded_blocks, repeated=False,
     ),
     Effect(
         "layout.shard_copies", "seconds",
@@ -343,6 +231,17 @@ EFFECTS = (
         "DeepSeek-V3, arXiv 2412.19437, section 3.2.1; Megatron-LM, combined_1f1b.py",
     ),
     Effect(
+        "layout.fused", "bytes",
+        "with `false` a block holds 2 s b f / t more for its non-linearity, 4 s b d (a + k) / t for queries, keys, "
+        "values and outputs in another order, 8 s b h for norms in fp32; not where norms or activations are recomputed",
+        "PyTorch, torch.nn.functional.silu, rms_norm; nanotron, models/llama.py", assumed.unfused,
+    ),
+    Effect(
+        "slice_costs", "seconds",
+        "a slice takes its part of F, I and W; one of fewer than 128 tokens on a GPU takes as long as one of 128",
+        "SlimPipe, arXiv 2504.14519: slices of 128 tokens ran at full efficiency",
+    ),
+    Effect(
         "layout.fp8_inputs, layout.fp8_gather", "bytes",
         "inputs of products in fp8: 1 a value, not 2; 2 for each of their parameters, along rows and along columns; "
         "with `fp8_gather` these take the place of the 2 in bf16, and a gathered block has 1",
@@ -350,10 +249,13 @@ EFFECTS = (
     ),
     Effect(
         "layout.distributed_optimizer, layout.sharded", "bytes",
-        "18 a parameter; 6 + 12/(D c) with a distributed optimizer; (2 + 12)/(D c) + 4 and 2 while gathered with "
-        "sharded weights; with weights sharded by block 16/(D c), 2 of embedding, head and two blocks, 4 of the larger "
-        "of a block and of embedding with head; of routed experts D c / e in the place of D c",
-        f"Megatron-LM, dist_optimizer.md; {ZERO}; PyTorch, fully_shard", _state,
+        "18 a parameter; 6 + 12/(D c) with a distributed optimizer; 2 + 16/(D c) with sharded gradients, 4 of the "
+        "larger of a block and of embedding with head; (2 + 12)/(D c) + 4 and 2 while gathered with sharded weights; "
+        "6 + 16/(D c) if they are gathered once a step; with weights sharded by block 16/(D c), 2 of embedding, head "
+        "and two blocks, 4 of the larger of a block and of embedding with head; of routed experts D c / e in the place "
+        "of D c; with "
+        "`layout.replicas` groups D c / replicas",
+        f"Megatron-LM, dist_optimizer.md; {ZERO}; PyTorch, fully_shard", assumed.state,
     ),
     Effect(
         "layout.gradient_buffers", "bytes",
@@ -364,12 +266,12 @@ EFFECTS = (
         "layout.loss_bytes", "bytes",
         "s b V / (t c) times this while the head's B or I runs: gradients of the log-probabilities and of the logits, "
         "4 each, of PyTorch's `cross_entropy`; the bf16 gradient of the logits in Megatron-LM",
-        "PyTorch, torch.nn.functional.cross_entropy; Megatron-LM, core/tensor_parallel/cross_entropy.py", _loss,
+        "PyTorch, torch.nn.functional.cross_entropy; Megatron-LM, core/tensor_parallel/cross_entropy.py", assumed.loss,
     ),
     Effect(
         "reduce_grad", "seconds",
         "all-reduce of 4 P bytes; a ring's reduce-scatter half with a distributed optimizer or sharded weights",
-        f"{ZERO}, section 7", _reduction, step=_step_reduce, hidden_under="backward",
+        f"{ZERO}, section 7", assumed.reduction, step=_step_reduce, hidden_under="backward",
     ),
     Effect(
         "unshard", "seconds", "ring all-gather of 2 P bytes of sharded weights, each UNSHARD", f"{ZERO}, section 7",
@@ -379,7 +281,7 @@ EFFECTS = (
         "optimizer_step", "seconds",
         "30 bytes for each parameter whose state the GPU keeps, over the memory bandwidth: reads gradient, fp32 weight "
         "and both moments, writes these three and the bf16 weight",
-        "follows from Adam in mixed precision", _optimizer, step=_step_update,
+        "follows from Adam in mixed precision", assumed.optimizer, step=_step_update,
     ),
     Effect(
         "optimizer_step", "seconds", "weights to fp8, once a step: 4 bytes each, over the memory bandwidth",
@@ -393,20 +295,20 @@ EFFECTS = (
         "layout.overlap_data", "seconds",
         "of a reduction or gather of a stage with n layers what its last backward or first forward leaves over, at "
         "least 1/n of it",
-        "Megatron-LM, --overlap-grad-reduce and --overlap-param-gather", _buckets,
+        "Megatron-LM, --overlap-grad-reduce and --overlap-param-gather", assumed.buckets,
     ),
     Effect(
         "hardware.contention", "seconds",
         "a collective that runs under computation, and a transfer beside an action, make it longer by this part of "
-        "their own seconds", "fitted: docs/accuracy.md", _contention,
+        "their own seconds", "fitted: docs/accuracy.md", assumed.contention,
     ),
     Effect(
         "hardware.cards_per_node", "seconds", "a transfer between nodes waits until its cards out and in are free",
-        "follows", _cards,
+        "follows", assumed.cards,
     ),
     Effect(
         "hardware.device", "seconds", "nothing for norms, element-wise operations and data loading", "assumed",
-        _not_counted,
+        assumed.not_counted,
     ),
 )  # fmt: skip
 
@@ -464,7 +366,8 @@ def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     found: dict[str, float] = {}
     for effect in EFFECTS:
         seconds = effect.step(setup, stage.parameters, stage.copies) if effect.step else None
-        if seconds and effect.hidden_under and setup.layout.chosen("overlap_data"):
+        exposed = effect.hidden_under == "backward" and setup.layout.holds_gathered  # reduced after the last backward
+        if seconds and effect.hidden_under and setup.layout.chosen("overlap_data") and not exposed:
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
         if seconds is not None:

@@ -472,3 +472,14 @@ def _overlap_matrix(overlap: Any, stages: int, scale: float) -> np.ndarray:
             f"give {stages} x {stages} values, indexed [stage of F, stage of B], or one number"
         )
     return matrix * scale
+
+
+def named_costs(given: Any) -> dict[str, Any]:
+    """Return costs given by name, checked; CostError if one is unknown or illegal."""
+    if not isinstance(given, Mapping):
+        raise CostError(f"given={shown(given)} must map names of costs to values, such as {{'forward': 0.01}}")
+    unknown = [name for name in given if name not in PARAMETERS]
+    if unknown:
+        raise CostError(f"given names {shown(unknown[0])}, which is no cost; use one of: {', '.join(PARAMETERS)}")
+    Costs(**given)
+    return dict(given)

@@ -23,6 +23,7 @@ from ppsim.costs.shape import Shape
 
 VALUE_BYTES = 2
 LOGIT_BYTES = 4
+NORM_COPY_BYTES = 4  # an unfused norm computes in fp32
 SCORE_BYTES = 5  # softmax output and dropout output of two bytes each, dropout mask of one
 SCORE_BYTES_WITHOUT_DROPOUT = 2
 LOSS_BYTES = 10  # moved per logit in a forward: bf16 read, fp32 written, read once by a fused loss
@@ -155,6 +156,10 @@ class Layer:
     fp8_copied_bytes, fp8_split_bytes, fp8_norm_bytes, fp8_activated_bytes : bytes
         Parts of `copied_bytes`, `split_bytes`, `norm_bytes` and `activated_bytes` that are inputs of products which an
         fp8 recipe runs in fp8; held in fp8 they have half the bytes.
+    unfused_split_bytes, unfused_copied_bytes : bytes
+        Further activations if no kernels are fused, split and whole like `split_bytes` and `copied_bytes`: results of
+        the MLP's non-linearity, copies of queries, keys, values and heads' outputs in another order; fp32 copies of
+        what norms read.
     weight_grad_bytes : bytes
         Bytes that W needs: inputs of the matrices and gradients of their outputs.
     input_bytes : bytes
@@ -186,6 +191,8 @@ class Layer:
     fp8_split_bytes: float = 0.0
     fp8_norm_bytes: float = 0.0
     fp8_activated_bytes: float = 0.0
+    unfused_split_bytes: float = 0.0
+    unfused_copied_bytes: float = 0.0
     weight_grad_bytes: float = 0.0
     input_bytes: float = 0.0
     operators: Operators = field(default_factory=Operators)
@@ -198,12 +205,18 @@ class Layer:
         return self.split_parameters + self.copied_parameters + self.expert_parameters
 
     def activation_bytes(
-        self, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none", fp8: bool = False
+        self,
+        tensor: int = 1,
+        sequence_parallel: bool = False,
+        recompute: str = "none",
+        fp8: bool = False,
+        fused: bool = True,
     ) -> float:
         """Return the bytes held for one sequence on each of `tensor` devices between forward and backward.
 
         Korthikanti et al. 2022, arXiv 2205.05198, table 2; with full recompute and sequence parallelism the stored
-        input is split too. `fp8`: inputs of products that run in fp8 are held in fp8.
+        input is split too. `fp8`: inputs of products that run in fp8 are held in fp8. Without `fused` kernels more
+        is held, which recomputing norms and activations frees.
         """
         whole = tensor if sequence_parallel else 1
         if recompute == "full" and self.recomputable:
@@ -219,6 +232,9 @@ class Layer:
         if fp8:
             copied -= (self.fp8_copied_bytes - (self.fp8_norm_bytes if no_norms else 0.0)) / 2
             split -= (self.fp8_split_bytes - (self.fp8_activated_bytes if no_activated else 0.0)) / 2
+        if not fused:
+            copied += 0.0 if no_norms else self.unfused_copied_bytes
+            split += 0.0 if no_activated else self.unfused_split_bytes
         return copied / whole + (split - ups * self.up_bytes + scores) / tensor
 
 
@@ -234,10 +250,17 @@ def block(model: Shape, routed: bool, windowed: bool = False) -> Layer:
     moved = _passes(model, [linear for linear in mlp if linear.parallel == "column"])
     norms = 2 * h * (2 if model.norm == "layernorm" else 1) + _attention_norms(model)
     masks = 2 * h if model.dropout else 0
-    return _layer(
+    activated = sum(one.visits * one.inputs for one in mlp if one.module == "down") * model.gated
+    ordered = sum(one.outputs if one.parallel != "row" else one.inputs for one in attention)
+    layer = _layer(
         "block", s, [*attention, *mlp], moved, core=core, score_bytes=scores, norm_parameters=norms,
         copied_bytes_per_token=2 * VALUE_BYTES * h + masks, input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip
+    return replace(
+        layer,
+        unfused_split_bytes=float(VALUE_BYTES * s * (activated + ordered)),
+        unfused_copied_bytes=float(2 * NORM_COPY_BYTES * s * h),
+    )
 
 
 def embedding(model: Shape) -> Layer:

@@ -6,20 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, whole_number
+from ppsim.base.errors import ConfigError, UnknownNameError, shown
+from ppsim.base.rules import (
+    argument,
+    check_fields,
+    checked_methods,
+    choice,
+    declared,
+    described,
+    flag,
+    rule,
+    whole_number,
+)
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.model import Model
 from ppsim.costs.operators import GRADIENT_BYTES, RECIPES, Casts
 from ppsim.costs.partition import LayoutString
-from ppsim.frameworks import POLICIES
+from ppsim.frameworks import DEFAULT, EXAMPLE, FACTS, Named, framework
 
 WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
 
 
-def _levels(value: Any) -> str | tuple[str, ...]:
+def recompute_levels(value: Any) -> str | tuple[str, ...]:
     """Return a legal recompute level, or a tuple of one per stage; raise ConfigError for others."""
     levels: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) and value else (value,)
     for level in levels:
@@ -31,11 +41,18 @@ def _levels(value: Any) -> str | tuple[str, ...]:
     return value if isinstance(value, str) else levels
 
 
+def _framework(value: Any) -> str:
+    """Return a known framework, with its version if it names one; raise ConfigError for others."""
+    framework(str(value) if isinstance(value, str) else shown(value))
+    return value
+
+
 # Policies that neither a layout nor its framework sets.
 DEFAULT_POLICIES: Mapping[str, Any] = {
     "overlap_tensor": False,
     "overlap_data": False,
     "sharded_by": "stage",
+    "sharded_gradients": False,
     "shard_copies": False,
     "fused": True,
     "scatter_transfers": False,
@@ -46,6 +63,7 @@ DEFAULT_POLICIES: Mapping[str, Any] = {
     "gradient_buffers": False,
     "fp8_experts": True,
     "fp8_inputs": True,
+    "cuda_graphs": False,
 }
 
 
@@ -65,6 +83,7 @@ def _stages(what: str, example: str, default: str = "like the others") -> Any:
     return declared(what, whole_number(0), None, example=example, default_text=default)
 
 
+@checked_methods
 @described
 @dataclass(frozen=True, repr=False)
 class Layout:
@@ -88,11 +107,16 @@ class Layout:
     sharded: bool = _policy(
         "split weights too (ZeRO stage 3): UNSHARD gathers a stage's before use, REDUCE_GRAD scatters its gradients"
     )
+    replicas: int = _group(
+        "groups of data x context, each with all that is split over it (hybrid sharding, HSDP): gathers stay inside a "
+        "group, gradients are reduced over all", "2",
+    )  # fmt: skip
     microbatch_size: int = _group("sequences in one microbatch", "4")
     partition: str | tuple[int, ...] | LayoutString = declared(
         "`even`: blocks spread evenly, embedding with the first and head with the last stage; `by_cost(greedy)`, "
-        "`by_cost(optimal)` (or `greedy`, `optimal`): by the seconds of all layers; the blocks of each stage; or a "
-        "layout string of Megatron-LM, such as `Et*3|(tt|)*29,m|L`",
+        "`by_cost(optimal)` (or `greedy`, `optimal`): by the seconds of all layers; `balanced`: over the devices of "
+        "the schedule, within their memory; the blocks of each stage; or a layout string of Megatron-LM, such as "
+        "`Et*3|(tt|)*29,m|L`",
         partition.read_partition,
         "even",
         example="[5, 6, 6, 5]",
@@ -100,13 +124,15 @@ class Layout:
     first_stage_layers: int | None = _stages("blocks of the first stage beside the embedding, with `even`", "5")
     last_stage_layers: int | None = _stages("blocks of the last stage beside the head, with `even`", "5")
     recompute: str | tuple[str, ...] = declared(
-        "`none`, `selective`, `full`, or one a stage", _levels, "none", example="selective"
+        "`none`, `selective`, `full`, or one a stage", recompute_levels, "none", example="selective"
     )
     recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
     recompute_blocks: int | None = _stages("apply `recompute` to this many blocks of each stage", "2", "all")
     framework: str = declared(
-        ", ".join(f"`{name}`" for name in POLICIES) + ": whose defaults hold below", choice(*POLICIES),
-        "megatron-lm", example="torchtitan",
+        ", ".join(f"`{name}`" for name in FACTS)
+        + " (any other that runs PyTorch): whose defaults hold below and whose host starts the kernels; with a version "
+        "after a blank the facts of that version or of the nearest known one",
+        _framework, DEFAULT, example=EXAMPLE,
     )  # fmt: skip
     overlap_tensor: bool | None = _by_framework("tensor-parallel collectives run under the products beside them")
     overlap_data: bool | None = _by_framework(
@@ -116,9 +142,14 @@ class Layout:
         "each GPU of a tensor-parallel group sends its part of a border, gathered again on the other side"
     )
     sharded_by: str | None = declared(
-        "with `sharded`: `stage`, gathered by UNSHARD, or `block`, gathered under the block before it and freed",
-        choice("stage", "block"), None, example="block", default_text="the framework's",
+        "with `sharded`: `stage`, gathered by UNSHARD; `block`, gathered under the block before it and freed; or "
+        "`step`, gathered once a step and held, gradients reduced after the last backward (PyTorch's fully_shard in a "
+        "pipeline)",
+        choice("stage", "block", "step"), None, example="block", default_text="the framework's",
     )  # fmt: skip
+    sharded_gradients: bool | None = _by_framework(
+        "with `distributed_optimizer`: gradients split too (ZeRO stage 2), reduced by block for each microbatch"
+    )
     shard_copies: bool | None = _by_framework(
         "with weights sharded by block: what is gathered is copied out of one buffer, gradients are copied into one "
         "(PyTorch's fully_shard; its older FSDP has views of one buffer)"
@@ -164,6 +195,7 @@ class Layout:
     fp8_gather: bool = _policy("with `fp8`: sharded weights are gathered, and a distributed optimizer's kept, in fp8")
     fp8_dispatch: bool = _policy("tokens go to their experts in fp8, and come back in bf16 (DeepSeek-V3)")
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
+    cuda_graphs: bool | None = _by_framework("CUDA graphs start the kernels, so that no GPU waits for its host")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
         "tokens between experts as Megatron-Core's combined 1F1B does, layer by layer; `false` none, its parts run one "
@@ -184,8 +216,15 @@ class Layout:
 
     def chosen(self, policy: str) -> Any:
         """Return the value of a policy: this layout's own, or else the framework's."""
+        if policy not in DEFAULT_POLICIES:
+            raise UnknownNameError(f"{shown(policy)} is no policy; use one of: {', '.join(DEFAULT_POLICIES)}")
         own = getattr(self, policy)
-        return POLICIES[self.framework].get(policy, DEFAULT_POLICIES[policy]) if own is None else own
+        return self.run_by.policies.get(policy, DEFAULT_POLICIES[policy]) if own is None else own
+
+    @property
+    def run_by(self) -> Named:
+        """Facts about its framework."""
+        return framework(self.framework)
 
     def other_than_default(self) -> Iterator[tuple[str, Any]]:
         """Yield (field, default) for each field with another value, except those that only name a choice.
@@ -204,6 +243,21 @@ class Layout:
     def shards_blocks(self) -> bool:
         """If weights are gathered and freed block by block."""
         return self.sharded and self.chosen("sharded_by") == "block"
+
+    @property
+    def shards_stages(self) -> bool:
+        """If weights are gathered stage by stage, by UNSHARD."""
+        return self.sharded and self.chosen("sharded_by") == "stage"
+
+    @property
+    def reduces_blocks(self) -> bool:
+        """If gradients are reduced block by block for each microbatch, so that a GPU holds its part of them."""
+        return self.shards_blocks or bool(self.distributed_optimizer and self.chosen("sharded_gradients"))
+
+    @property
+    def holds_gathered(self) -> bool:
+        """If gathered weights are held from the first forward of a step to its last backward."""
+        return self.sharded and self.chosen("sharded_by") == "step"
 
     @property
     def gpus_per_device(self) -> int:
@@ -226,6 +280,8 @@ class Layout:
             found.append(f"expert={self.expert}: the model has no experts; use 1")
         elif model.experts % self.expert:
             found.append(_no_divisor("expert", self.expert, "experts", model.experts))
+        if self.data_groups[0] % self.replicas:
+            found.append(_no_divisor("replicas", self.replicas, "data x context parallel GPUs", self.data_groups[0]))
         if self.tensor % self.split_experts:
             found.append(_no_divisor("expert_tensor", self.split_experts, "tensor-parallel GPUs", self.tensor))
         elif self.expert_gpus % self.expert:
@@ -270,7 +326,8 @@ class Layout:
         if isinstance(self.partition, LayoutString):
             counts = self.partition.layer_counts([layer.name for layer in model.layers], num_stages)
         elif self.partition in partition.BY_COST:
-            counts = partition.by_cost(layer_costs, num_stages, self.partition)
+            method = "optimal" if self.partition == partition.BALANCED else self.partition
+            counts = partition.by_cost(layer_costs, num_stages, method)
         else:
             counts = self._blocks(model.num_layers, num_stages)
             counts[0] += 1
@@ -284,6 +341,7 @@ class Layout:
 
     def recompute_of_stages(self, num_stages: int) -> list[str]:
         """Return the recompute level of each stage."""
+        argument("num_stages", num_stages, whole_number(1, partition.MAX_PIECES))
         if not isinstance(self.recompute, str):
             if len(self.recompute) != num_stages:
                 raise ConfigError(
@@ -311,7 +369,10 @@ class Layout:
     @property
     def optimizer_groups(self) -> tuple[int, int]:
         """GPUs over which the optimizer state of dense parameters, and of routed experts, is split."""
-        return self.data_groups if self.distributed_optimizer or self.sharded else (1, 1)
+        if not (self.distributed_optimizer or self.sharded):
+            return 1, 1
+        dense, experts = self.data_groups
+        return dense // self.replicas, max(1, experts // self.replicas)
 
     def regroups(self, model: Model) -> int:
         """Return how often a GPU copies tokens from an all-to-all for its experts, and their results.
@@ -368,10 +429,15 @@ class Layout:
         distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
         Sharded weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only the
         fp32 ones are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are `reduced`.
+        Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d, not 4.
         """
         total = sum(parameters)
         split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
-        if self.shards_blocks:
+        if self.holds_gathered:
+            gathered = reduced = 1.0
+        elif self.reduces_blocks and not self.sharded:
+            gathered = 1.0
+        if self.reduces_blocks or self.holds_gathered:
             gradients = GRADIENT_BYTES * (split + reduced * total)
             return WEIGHT_BYTES * gathered * total, gradients, OPTIMIZER_BYTES * split
         weights = split + gathered * total if self.sharded else total

@@ -15,9 +15,10 @@ from ppsim.base.errors import ConfigError, CostError, shown
 
 ROUNDING = 1 + 1e-12
 MAX_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
-METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)")
-BY_COST = ("greedy", "optimal")  # short names of the methods that use the costs of layers
-_SHORT = {"even": "even", "greedy": "greedy", "optimal": "optimal"} | {f"by_cost({name})": name for name in BY_COST}
+BALANCED = "balanced"  # over the devices of a schedule, within their memory; without a schedule over the stages
+METHODS = ("even", "by_cost(greedy)", "by_cost(optimal)", BALANCED)
+BY_COST = ("greedy", "optimal", BALANCED)  # short names of the methods that use the costs of layers
+_SHORT = {name: name for name in ("even", *BY_COST)} | {f"by_cost({name})": name for name in ("greedy", "optimal")}
 PIECES = {"E": "embedding", "t": "block", "m": "prediction", "L": "head"}  # in the order of a model
 MAX_PIECES = 100_000
 _LETTERS = {name: letter for letter, name in PIECES.items()}
@@ -26,7 +27,7 @@ _EXAMPLE = "'Et*3|(tt|)*29,m|L'"
 
 
 def read_partition(value: Any) -> str | tuple[int, ...] | LayoutString:
-    """Return the short name of a method (even, greedy, optimal), listed counts as a tuple, or a LayoutString.
+    """Return the short name of a method (even, greedy, optimal, balanced), listed counts as a tuple, or a LayoutString.
 
     Raises ConfigError for anything else.
     """
@@ -120,7 +121,7 @@ def cut(layers: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
 
 def require_enough(num_layers: int, num_stages: int) -> None:
     """Raise CostError if there are fewer layers than stages."""
-    if num_stages < 1:
+    if not num_stages >= 1:
         raise CostError(f"num_stages={num_stages} is too small; use at least 1")
     if num_layers < num_stages:
         raise CostError(

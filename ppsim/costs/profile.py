@@ -11,10 +11,19 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import check_document, check_schema, checked_by, document_error, record, unknown_keys
+from ppsim.base.documents import (
+    check_document,
+    check_schema,
+    checked_by,
+    document_error,
+    nine_digits,
+    record,
+    unknown_keys,
+    yaml_text,
+)
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
-from ppsim.base.rules import Check, choice, number, rule, whole_number
+from ppsim.base.rules import Check, checked_methods, choice, number, rule, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
 from ppsim.costs.pairs import equal_for_all_pairs, values_by_node
@@ -53,6 +62,7 @@ class LinkFit:
     __repr__ = short_repr
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Profile:
     """Costs of a model split into any number of stages, measured on one machine.
@@ -251,17 +261,7 @@ def _sums(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
     """Write a profile atomically as YAML; the file gives the units."""
-    from io import StringIO
-
-    from ruamel.yaml import YAML
-
-    document = profile_document(profile)
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] - keep the order of the document
-    text = StringIO()
-    yaml.dump(document, text)
-    write_atomically(path, text.getvalue())
+    write_atomically(path, yaml_text(profile_document(profile)))
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
@@ -275,29 +275,17 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "devices": profile.devices,
         "fitted": list(profile.fitted),
         **({"layers": list(profile.layers)} if profile.layers else {}),
-        "seconds": {kind: [_short(value) for value in values] for kind, values in profile.seconds.items()},
-        "interval": {
-            kind: [[_short(low), _short(high)] for low, high in pairs] for kind, pairs in profile.interval.items()
-        },
-        "once": {kind: [_short(value) for value in pair] for kind, pair in profile.once.items()},
-        "links": {pair: _short(value) for pair, value in profile.links.items()},
+        "seconds": profile.seconds,
+        "interval": profile.interval,
+        "once": profile.once,
+        "links": profile.links,
     }
     names = ("overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
-    document.update({name: _short(getattr(profile, name)) for name in names})
+    document.update({name: getattr(profile, name) for name in names})
     for name, part in (("link_fit", profile.link_fit), ("steps", profile.steps)):
         if part:
-            document[name] = {key: _shortened(value) for key, value in vars(part).items()}
-    return document
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_short(item) for item in value]
-    return _short(value) if isinstance(value, float) else value
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.9g}")
+            document[name] = vars(part)
+    return nine_digits(document)
 
 
 def read_profile(path: str | PathLike[str]) -> Profile:

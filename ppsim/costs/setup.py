@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.rules import check_fields, declared, instance
+from ppsim.base.rules import argument, check_fields, checked_methods, declared, instance, is_number, rule
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.layers import VALUE_BYTES, Layer
-from ppsim.costs.layout import Layout
+from ppsim.costs.layout import Layout, recompute_levels
 from ppsim.costs.model import Model
-from ppsim.costs.operators import Computation, GpuShare, computation
+from ppsim.costs.operators import Computation, GpuShare, Rates, computation
 from ppsim.costs.sheets import Cluster
 
 Value = TypeVar("Value")
+FACTORS = rule(
+    lambda value: isinstance(value, Mapping) and all(is_number(one) and 0 < one < math.inf for one in value.values()),
+    "must give each constant a factor above 0, such as those of calibrate_steps(runs)",
+)
 
 
+@lru_cache(4096)  # many layouts of a search price the same share of a layer
+def _layer_computation(rates: Rates, layer: Layer, sequence: int, share: GpuShare) -> Computation:
+    return computation(rates, layer.operators, sequence, share)
+
+
+@checked_methods
 @dataclass(frozen=True, repr=False)
 class Setup:
     """A model on a cluster in a layout; ConfigError names every size of the layout that does not fit the model."""
@@ -28,11 +39,18 @@ class Setup:
     layout: Layout = field(default_factory=Layout, metadata={
         "what": "how it is spread", "check": instance(Layout, "ppsim.Layout(...) makes one")
     })  # fmt: skip
+    factors: Mapping[str, float] = field(default_factory=dict, kw_only=True, metadata={
+        "what": "factors of the laws' constants by name, which a calibration gives", "check": FACTORS
+    })  # fmt: skip
 
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)
+        self.check_sizes()
+
+    def check_sizes(self) -> None:
+        """Raise ConfigError with every size of the layout that does not fit the model."""
         faults = self.layout.faults(self.model)
         device = self.cluster.device
         if self.layout.fp8 != "none" and device.peak_fp8 is None:
@@ -47,6 +65,10 @@ class Setup:
         """Return the fields alone: computed results are keyed by objects of this process."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
+    def factor(self, name: str) -> float:
+        """Return the factor of a constant that is no number of model, cluster or layout; 1 unless it is calibrated."""
+        return self.factors.get(name, 1.0)
+
     @cached_property
     def _computed(self) -> dict[Any, Any]:
         return {}
@@ -57,6 +79,10 @@ class Setup:
         if key not in self._computed:
             self._computed[key] = function(self, *arguments)
         return self._computed[key]
+
+    def embedding_without_weights(self) -> Layer:
+        """Return the embedding of a stage whose devices split its weights."""
+        return replace(self.model.layers[0], split_parameters=0)
 
     def work(self, layer: Layer) -> Computation:
         """Return the seconds of computation of a layer for one microbatch on one GPU."""
@@ -73,7 +99,7 @@ class Setup:
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
             layout.casts, layout.regroups(self.model), not layout.chosen("grouped_experts"),
         )  # fmt: skip
-        return computation(device.rates, layer.operators, self.model.sequence, share)
+        return _layer_computation(device.rates, layer, self.model.sequence, share)
 
     def _at_one_rate(self, layer: Layer) -> Computation:
         """Return the seconds with every FLOP at the achieved part of the peak; operations without FLOPs are free."""
@@ -102,6 +128,7 @@ class Setup:
 
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:
         """Return the seconds of the computation that a layer's backward repeats under a recompute level."""
+        argument("recompute", recompute, recompute_levels)
         if not layer.recomputable or recompute == "none":
             return 0.0
         if recompute == "full":

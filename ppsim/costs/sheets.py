@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import check_fields, choice, declared, described, instance
+from ppsim.base.rules import argument, check_fields, checked_methods, choice, declared, described, instance
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.operators import FITTED, FITTED_WORDS, OperatorLaw, Rates
 
@@ -28,7 +28,7 @@ class DeviceSheet:
 
     name: str = declared("name", rules.text, example="ours")
     peak: float = declared("FLOP/s, dense bf16 matrix products", rules.positive, unit="FLOP/s", example="400 TFLOP/s")
-    memory: float = declared("bytes", rules.positive, unit="bytes", example="96 GB")
+    memory: float = declared("bytes, as the vendor says", rules.positive, unit="bytes", example="96 GB")
     achieved: float | None = declared(
         "part of `peak` that actions reach, transfers and collectives apart, above 0 to 1, in place of `operators`",
         rules.fraction,
@@ -36,6 +36,10 @@ class DeviceSheet:
         example="0.5",
         default_text="by `operators`",
     )
+    usable: float | None = declared(
+        "bytes that programs can allocate, as the driver reports them; `fits`, `choose` and all others use it",
+        rules.positive, None, unit="bytes", example="95 GB", default_text="`memory`",
+    )  # fmt: skip
     source: str = _source("the numbers come")
     achieved_source: str = _source("`achieved` comes")
     memory_bandwidth: float | None = declared(
@@ -64,6 +68,11 @@ class DeviceSheet:
                 f"device {shown(self.name)} gives no achieved and no operators with a memory_bandwidth; give one of "
                 f"them, such as achieved 0.5"
             )
+
+    @property
+    def capacity(self) -> float:
+        """Bytes that programs can allocate; a headroom comes off them."""
+        return self.memory if self.usable is None else self.usable
 
     @property
     def rates(self) -> Rates:
@@ -109,6 +118,7 @@ _DEVICE_WANTED = instance(DeviceSheet, "ppsim.costs.DEVICES['H100 SXM'] is one")
 _LINK_WANTED = instance(LinkSheet, "ppsim.costs.LINKS['NVLink 4'] is one")
 
 
+@checked_methods
 @described
 @dataclass(frozen=True, repr=False)
 class Cluster:
@@ -166,6 +176,7 @@ class Cluster:
 
     def nodes(self, devices: int, gpus_per_device: int) -> list[int]:
         """Return the node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""
+        argument("devices", devices, rules.device_count)
         if self.node_of_device is None:
             return [device * gpus_per_device // self.gpus_per_node for device in range(devices)]
         if len(self.node_of_device) != devices:
@@ -196,6 +207,7 @@ class Cluster:
 
     def network_of_group(self, group: int) -> LinkSheet:
         """Return the network as one GPU sees it while `group` neighbouring GPUs send at once."""
+        argument("group", group, rules.whole_number())
         return replace(self.network, bandwidth=self.network.bandwidth / min(group, self.gpus_per_card))
 
     def link_of_group(self, size: int) -> LinkSheet:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ppsim.base.errors import ConfigError, shown
 from ppsim.base.short_repr import short_repr
 from ppsim.base.units import percent_text
 from ppsim.costs.setup import Setup
@@ -63,15 +64,28 @@ def spread_of(setup: Setup, devices: int) -> Spread:
     """Return the spread of published runs of the class to which a pipeline of `devices` devices belongs."""
     group = class_of(setup, devices)
     row, own = _table()["classes"][group], scales(setup, devices)
-    doublings = sum(_outside(own[name], *row["measured"][name]) for name in DIMENSIONS)
+    doublings = beyond(own, row["measured"])
     wider = PER_DOUBLING**doublings
     return Spread(row["low"] / wider, row["middle"], row["high"] * wider, group, row["runs"], row["sources"], doublings)
 
 
-def order_of_schedules() -> tuple[float, int]:
-    """Return the 90 % error of the ratio of two schedules' derived steps, as a factor, and the pairs behind it."""
-    row = _table()["order"]
-    return row["apart"], row["pairs"]
+class OrderError(NamedTuple):
+    """Error of the predicted ratio of two steps of one model on one machine, from published pairs.
+
+    Half of the `pairs` are off by less than the factor `middle`, nine in ten by less than the factor `apart`.
+    """
+
+    middle: float
+    apart: float
+    pairs: int
+
+
+def order_error(kind: str) -> OrderError:
+    """Return the error for pairs of `schedules`, of `layouts` (other parallel groups) or of `options` (other keys)."""
+    errors = _table()["order"]
+    if kind not in errors:
+        raise ConfigError(f"kind={shown(kind)} is not known; use one of: {', '.join(errors)}")
+    return OrderError(**errors[kind])
 
 
 def class_of(setup: Setup, devices: int) -> str:
@@ -102,9 +116,10 @@ def scales(setup: Setup, devices: int) -> dict[str, float]:
     }
 
 
-def _outside(value: float, low: float, high: float) -> float:
-    """Return the doublings between a value and a range; 0 inside."""
-    return max(math.log2(low / value), math.log2(value / high), 0.0)
+def beyond(own: Mapping[str, float], measured: Mapping[str, Sequence[float]]) -> float:
+    """Return the doublings between sizes and the (low, high) of those that were measured; 0 inside."""
+    pairs = ((own[name], *measured[name]) for name in DIMENSIONS)
+    return sum(max(math.log2(low / value), math.log2(value / high), 0.0) for value, low, high in pairs)
 
 
 @cache

@@ -213,7 +213,8 @@ def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
         return csv_text(runs[0].schedule).encode()
     if ending == "html":
         return viewer_html(*map(make_boxes, runs)).encode()
-    from ppsim.plots.gantt import draw, draw_comparison, rendered  # matplotlib takes half a second to load
+    from ppsim.plots.figures import rendered  # matplotlib takes half a second to load
+    from ppsim.plots.gantt import draw, draw_comparison
 
     return rendered(draw(runs[0]) if len(runs) == 1 else draw_comparison(runs), ending)
 

@@ -32,6 +32,7 @@ def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versio
 
 @family(
     "pipedream",
+    group="asynchronous",
     title="PipeDream (asynchronous 1F1B)",
     idea="1F1B that never drains: weights are updated while microbatches are under way, so device r keeps the p-r "
     "versions of its weights that those started with. The lists hold `iterations` of m microbatches each, numbered on "
@@ -49,6 +50,7 @@ def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> Sched
 
 @family(
     "pipedream-2bw",
+    group="asynchronous",
     title="PipeDream-2BW",
     idea="PipeDream with gradients accumulated over the m >= p microbatches of an iteration: the weights change once "
     "an iteration, and every device needs two versions of them only.",

@@ -12,6 +12,7 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, run
 
 @family(
     "bitpipe",
+    group="two directions",
     title="BitPipe",
     idea="Two copies of the model in opposite directions, each a V of two stages a device, in units of p microbatches: "
     "a device holds four stages, each 1/2p of the model, so that the fill is half of Chimera's. The drain of a unit "

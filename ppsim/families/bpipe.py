@@ -28,6 +28,7 @@ def _evictions(p: int, m: int) -> Iterator[np.ndarray]:
 
 @family(
     "bpipe",
+    group="memory",
     title="BPipe",
     idea="1F1B's order. Device r < p/2 evicts some activations to device p-1-r when their forward ends and calls them "
     "back while the action before their backward runs, which levels the p to 1 activations of 1F1B to about p/2+1 on "

@@ -25,6 +25,7 @@ def require_units(name: str, p: int, m: int) -> None:
 
 @family(
     "chimera",
+    group="two directions",
     title="Chimera",
     idea="Two copies of the model in opposite directions, each running 1F1B on half of the microbatches in units of "
     "p/2: at F = B the slots of one direction fall into the gaps of the other, and units follow without a gap. "

@@ -9,6 +9,7 @@ from ppsim.schedule.blocks import Block
 
 @family(
     "combined-1f1b",
+    group="overlapped F, B",
     title="Combined 1F1B (Megatron-Core)",
     idea="Interleaved 1F1B with one more warm-up forward, so that the F and the B of each steady slot do not wait for "
     "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "

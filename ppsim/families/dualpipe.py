@@ -25,6 +25,7 @@ def require_filled(name: str, p: int, m: int) -> None:
 
 @family(
     "dualpipe",
+    group="overlapped F, B",
     title="DualPipe",
     idea="Half of the microbatches enter at device 0, half at device p-1, through two copies of the model: device r "
     "runs stage r for one direction and stage p-1-r for the other. In the steady part the F of one direction shares a "
@@ -60,6 +61,7 @@ def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
 
 @family(
     "dualpipe-v",
+    group="overlapped F, B",
     title="DualPipe-V",
     idea="One half of DualPipe, folded: stage r and stage 2p-1-r on device r, one copy of the model. The two legs of "
     "the V stand for the two directions. PyTorch runs it as ScheduleDualPipeV. The bubble holds where DualPipe's does; "

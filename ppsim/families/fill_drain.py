@@ -10,6 +10,7 @@ from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, f
 
 @family(
     "naive",
+    group="basic",
     title="Naive model parallelism",
     idea="One microbatch at a time goes through all stages forward and back before the next one starts; one device "
     "works while all others wait.",
@@ -24,6 +25,7 @@ def naive(p: int, m: int, v: int) -> Iterator[Block]:
 
 @family(
     "gpipe",
+    group="basic",
     title="GPipe",
     idea="All forwards fill the pipeline, then all backwards drain it. Simple, and every device keeps the activations "
     'of all microbatches. `backward_order="lifo"` runs the backwards in reverse.',
@@ -40,6 +42,7 @@ def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[B
 
 @family(
     "looped-bfs",
+    group="interleaved",
     title="Breadth-first pipeline (looped)",
     idea="Several stages a device in a loop; each device runs all microbatches through its first stage, then all "
     "through its second, and back in reverse: few and large communication phases for sharded data parallelism.",

@@ -10,6 +10,7 @@ from ppsim.schedule.blocks import Block, alternate, backward_run, forward_run
 
 @family(
     "gems",
+    group="two directions",
     title="GEMS",
     idea="Two copies of the model in opposite directions take turns: the forward of one microbatch follows the "
     "backward of the one before it through the devices. Made for little memory: a device holds one activation. "

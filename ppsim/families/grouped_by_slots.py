@@ -13,6 +13,7 @@ from ppsim.schedule.blocks import Block, forward_run, in_slot_order, run
 
 @family(
     "gis",
+    group="interleaved",
     title="Grouped interleaved 1F1B by slots (PipeOffload)",
     idea="The lists that PipeOffload's makers run: in units of f = i = w every pass of a group has a slot, W right "
     "behind I, and the block of a group repeats every 3gv slots. A stage's passes follow those of the stage before on "

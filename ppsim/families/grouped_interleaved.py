@@ -13,6 +13,7 @@ from ppsim.schedule.blocks import Block
 
 @family(
     "grouped-interleaved",
+    group="interleaved",
     title="Grouped interleaved 1F1B (GIS)",
     idea="Interleaved 1F1B with half its extra warm-up, walked in groups of g <= p microbatches: a smaller group holds "
     "fewer activations and leaves a gap in the fill and in the drain for each further stage of a device. For m not a "

@@ -26,6 +26,7 @@ def _waves(v: int, waves: int | None) -> int:
 
 @family(
     "hanayo",
+    group="interleaved",
     title="Hanayo (wave pipeline)",
     idea="Stages run down the devices and back up, `waves` times, so v = 2 waves stages a device. In units of p, "
     "microbatches enter every second slot: at f = b no two actions then meet on a device, and units follow each other "

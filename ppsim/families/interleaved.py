@@ -87,6 +87,7 @@ def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> I
 
 @family(
     "interleaved-1f1b",
+    group="interleaved",
     title="Interleaved 1F1B",
     idea="Each device holds v stages in a loop (stage s on device s mod p) and walks the microbatches in groups of g: "
     "the fill is v times shorter, at v times the transfers and somewhat more activations. `grouping` names whose rule "

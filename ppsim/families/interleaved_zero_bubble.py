@@ -14,6 +14,7 @@ GROUPINGS = ("torch", "spread")
 
 @family(
     "interleaved-zb",
+    group="zero bubble",
     title="Interleaved zero bubble",
     idea="Interleaved 1F1B with the backward split: half the extra warm-up, and device r starts its W after r pairs of "
     "F and I, so that the W fill most of the drain. PyTorch runs it as ScheduleInterleavedZeroBubble. Groupings: "

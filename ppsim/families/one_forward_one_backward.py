@@ -18,6 +18,7 @@ def _one_stage_a_device(p: int, m: int, warmup: Callable[[int], int]) -> Iterato
 
 @family(
     "1f1b",
+    group="basic",
     title="1F1B (PipeDream-Flush, DAPPLE)",
     idea="After a warm-up of p-r-1 forwards each device alternates one forward and one backward, so that it never "
     "holds the activations of more than p-r microbatches. The bubble is GPipe's.",
@@ -32,6 +33,7 @@ def one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
 
 @family(
     "eager-1f1b",
+    group="basic",
     title="Eager 1F1B",
     idea="1F1B with twice the warm-up: each result has a slot of slack before it is needed, which hides transfers at "
     "the price of about twice the activations.",

@@ -18,6 +18,7 @@ def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str =
 
 @family(
     "1f1b-overlap",
+    group="overlapped F, B",
     title="1F1B with overlapped F and B",
     idea="Eager 1F1B with one more warm-up forward: no forward of the steady part then waits for the backward beside "
     "it, so the two share one OVERLAP_F_B slot, in which the transfers of the one hide behind the work of the other.",
@@ -32,6 +33,7 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
 
 @family(
     "interleaved-overlap",
+    group="overlapped F, B",
     title="Interleaved 1F1B with overlapped F and B",
     idea="Interleaved 1F1B with one more warm-up forward and F and B fused in the steady part. `order` says which part "
     "a device without a fused kernel runs first: `f_b` or `b_f`. Groupings as in interleaved-1f1b.",

@@ -20,6 +20,7 @@ MIN_SLOTS = 3  # an activation that lives at most this number of slots is not co
 
 @family(
     "pipe-offload",
+    group="memory",
     title="Grouped interleaved 1F1B with offload (PipeOffload)",
     idea="The lists of gis; activations of the first `chunks` stages of each device leave for host memory after F and "
     "are back one backward before their own. Copies have slots of d2h + h2d (`d2h`, `h2d`: a copy out and one back, in "

@@ -39,13 +39,14 @@ SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 class RegisteredFamily:
     """Schedule family: its generator, sizes and options, and its properties.
 
-    In an `asynchronous` family steps follow each other without a drain, on old weights; rankings list it separately.
-    `makespan` and `peak_activations` are closed forms as text in the notation of docs/schedules.md: "=" marks exact
-    forms, "<=" upper bounds, "~" approximations. A test compares `closed_forms`, the exact forms and the bounds, with
-    simulations.
+    `ppsim list` prints the families by `group`. In an `asynchronous` family steps follow each other without a drain, on
+    old weights; rankings list it separately. `makespan` and `peak_activations` are closed forms as text in the notation
+    of docs/schedules.md: "=" marks exact forms, "<=" upper bounds, "~" approximations. A test compares `closed_forms`,
+    the exact forms and the bounds, with simulations.
     """
 
     name: str
+    group: str
     title: str
     idea: str
     constraints: str
@@ -131,6 +132,7 @@ def family(
     *,
     title: str,
     idea: str,
+    group: str = "other",
     makespan: str,
     peak_activations: str,
     source: str,
@@ -151,7 +153,7 @@ def family(
         _, _, default = (value.default for value in list(parameters.values())[:3])
         fixed = default is inspect.Parameter.empty
         _FAMILIES[name] = RegisteredFamily(
-            name, title, idea, constraints, printed(makespan), printed(peak_activations), source, generate,
+            name, group, title, idea, constraints, printed(makespan), printed(peak_activations), source, generate,
             stages_per_device if fixed else default, fixed, asynchronous, options,
             (*closed_forms(makespan, "makespan"), *closed_forms(peak_activations, "peak_activations")),
         )  # fmt: skip
@@ -180,9 +182,14 @@ def find_family(name: str) -> RegisteredFamily:
     """Return the family called `name`, or raise BuildError with the nearest names."""
     if isinstance(name, str) and name in _FAMILIES:
         return _FAMILIES[name]
-    near = difflib.get_close_matches(shown(name), _FAMILIES, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the names are: {', '.join(_FAMILIES)};"
-    raise BuildError(f"unknown schedule {shown(name)}; {hint} `ppsim list` tells what each is")
+    raise BuildError(unknown_family(name, [*_FAMILIES]))
+
+
+def unknown_family(name: Any, known: Sequence[str]) -> str:
+    """Return the message for a name that is none of the `known` ones, with the nearest of them."""
+    near = difflib.get_close_matches(shown(name), known, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the names are: {', '.join(known)};"
+    return f"unknown schedule {shown(name)}; {hint} `ppsim list` tells what each is"
 
 
 def split_stages(name: str) -> tuple[str, int | None]:

@@ -29,6 +29,7 @@ def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Ki
 
 @family(
     "seq1f1b",
+    group="slices",
     title="Seq1F1B",
     idea="1F1B over pieces of sequences: causal attention lets a piece's F follow the same stage's F of the piece "
     "before, and its B the B of the piece behind. The fill is one piece long instead of one microbatch, and the "
@@ -45,6 +46,7 @@ def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
 
 @family(
     "terapipe",
+    group="slices",
     title="TeraPipe",
     idea="GPipe over pieces of sequences: all forwards of all pieces, then all backwards, the pieces of each "
     "microbatch reversed. A fill of one piece, at the activations of GPipe.",

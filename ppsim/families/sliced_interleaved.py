@@ -34,6 +34,7 @@ def _checked_slices(name: str, p: int, m: int, v: int, slices: int) -> int:
 
 @family(
     "seq1f1b-i",
+    group="slices",
     title="Seq1F1B-I (interleaved)",
     idea="Seq1F1B over v stages a device in a loop: pieces walk the stages of a device in groups of g, p rounded up to "
     "whole microbatches, with the warm-up of interleaved 1F1B and k-1 pieces more. Slices are numbered microbatch x "
@@ -58,6 +59,7 @@ def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> Sched
 
 @family(
     "slimpipe",
+    group="slices",
     title="SlimPipe",
     idea="One microbatch at a time, cut in n uniform slices that follow each other through the stages, n a multiple of "
     "p: a device holds little more than one microbatch. Causal attention makes later slices longer: "

@@ -9,6 +9,7 @@ from ppsim.schedule.columns import ScheduleColumns
 
 @family(
     "seq1f1b-zb",
+    group="slices",
     title="Seq1F1B with split backward",
     idea="Seq1F1B's order of F and I over pieces, and ZB-H1's of W: device r starts the W of its pieces after r I's, "
     "so that W fill most of the drain. A bubble of pieces, and of that a third at F = I = W. Slices are numbered "

@@ -12,6 +12,7 @@ from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
 
 @family(
     "stp",
+    group="overlapped F, B",
     title="STP (braided with tensor parallelism)",
     idea="Stage r and stage 2p-1-r on device r. Forwards are braided with backwards so that each hides the other's "
     "tensor-parallel all-reduces: where a whole backward runs beside a forward they share an OVERLAP_F_B slot; two "

@@ -17,6 +17,7 @@ LENGTH = np.array([1, 1, 2, 2])
 
 @family(
     "1f1b-v",
+    group="interleaved",
     title="1F1B-V",
     idea="Stage r and stage 2p-1-r on device r, the backward in one piece. Every microbatch repeats one block of six "
     "slots in which no two passes of a device meet; passes are then pulled earlier without raising the peak. About two "

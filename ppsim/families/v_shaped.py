@@ -11,6 +11,7 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, run
 
 @family(
     "zb-v",
+    group="zero bubble",
     title="Zero bubble ZB-V",
     idea="Stage r and stage 2p-1-r sit on device r: forwards go down one leg of a V and up the other, so that the last "
     "stage's device is the first's and backwards start early everywhere. No bubble at f = i = w (measured per device), "

@@ -31,6 +31,7 @@ def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Calla
 
 @family(
     "zb-h1",
+    group="zero bubble",
     title="Zero bubble ZB-H1",
     idea="1F1B's order of F and I; device r starts its W after r I's, so that every device holds p activations at most "
     "and the W fill most of the drain: a third of 1F1B's bubble at F = I = W.",
@@ -46,6 +47,7 @@ def zb_h1(p: int, m: int, v: int) -> Iterator[Block]:
 
 @family(
     "zb-h2",
+    group="zero bubble",
     title="Zero bubble ZB-H2",
     idea="A longer warm-up fills the idle time before the first backward with forwards, and the W fill the drain "
     "completely: no bubble at F = I = W (measured per device, the optimizer step not synchronised), for nearly twice "

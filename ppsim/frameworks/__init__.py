@@ -4,24 +4,150 @@ A framework's schedules are the synchronous ones that it runs without a change o
 and each weight is held once.
 """
 
+import difflib
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from ppsim.frameworks import deepspeed, megatron, primus, pytorch
+from ppsim.base.errors import ConfigError, shown
+from ppsim.frameworks import (
+    deepspeed,
+    eager,
+    megatron,
+    megatron_bridge,
+    mosaicml,
+    nanotron,
+    primus,
+    pytorch,
+    torchtitan,
+)
+from ppsim.frameworks.facts import Facts, Host
 
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "Megatron-LM": megatron.SCHEDULES,
     "Primus": primus.SCHEDULES,
     "PyTorch": pytorch.SCHEDULES,
 }
+# The letter of a framework in narrow tables.
+LETTERS = {"Megatron-LM": "M", "PyTorch": "T", "Primus": "P"}
+# Further schedules that a framework runs if the model has routed experts.
+EXPERT_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.EXPERT_SCHEDULES}
 
-# Policies of a layout that a framework sets, by the names of `layout.framework`.
-POLICIES: Mapping[str, Mapping[str, Any]] = {
-    "megatron-lm": megatron.POLICIES,
-    "megatron-core": megatron.CORE_POLICIES,
-    "torchtitan": pytorch.POLICIES,
-    "deepspeed": deepspeed.POLICIES,
+# By the names of `layout.framework`.
+FACTS: Mapping[str, Facts] = {
+    facts.name.lower(): facts
+    for facts in (
+        megatron.FACTS, megatron.CORE_FACTS, megatron_bridge.FACTS, primus.FACTS, torchtitan.FACTS, pytorch.FACTS,
+        deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, eager.FACTS,
+    )
+}  # fmt: skip
+DEFAULT, EXAMPLE = "megatron-lm", "torchtitan"
+
+# The name in SCHEDULES of what runs a launch file.
+SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch"}
+
+
+class SearchedLayouts(NamedTuple):
+    """Layouts that `choose` tries in a framework.
+
+    Attributes
+    ----------
+    policies : str
+        Value of `layout.framework`.
+    shardings : tuple of str
+        How it shards a state over data-parallel GPUs: names in `ppsim.studies.free_keys.SHARDINGS`.
+    recompute : tuple of str
+        Its recompute levels.
+    overlap_flags : bool
+        If flags decide what overlaps; else its policies do.
+    """
+
+    policies: str
+    shardings: tuple[str, ...]
+    recompute: tuple[str, ...]
+    overlap_flags: bool
+
+
+_MEGATRON = SearchedLayouts(DEFAULT, megatron.SHARDINGS, megatron.RECOMPUTE, True)
+SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework is named
+    None: _MEGATRON,
+    "Megatron-LM": _MEGATRON,
+    "Primus": _MEGATRON,
+    "PyTorch": SearchedLayouts("torchtitan", pytorch.SHARDINGS, pytorch.RECOMPUTE, False),
 }
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.
-LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIONS, "torchtitan": pytorch.TITAN_OPTIONS}
+LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIONS, "torchtitan": torchtitan.OPTIONS}
+
+
+def gathers_by(policies: str, devices: int) -> str:
+    """Return `layout.sharded_by` of a framework's policies in a pipeline of this many devices."""
+    return pytorch.PIPELINE_SHARDED_BY if policies == "torchtitan" and devices > 1 else "block"
+
+
+def frameworks_running(schedule: str, experts: bool = False) -> list[str]:
+    """Return the frameworks that run a schedule with the model unchanged; `experts`: the model has routed experts."""
+    more = EXPERT_SCHEDULES if experts else {}
+    return [name for name, runs in SCHEDULES.items() if schedule in (*runs, *more.get(name, ()))]
+
+
+def options_of(record: Mapping[str, Any], version: str | None = None) -> dict[str, str]:
+    """Return the options of a framework's recorded version (default: the one it prints), each with its group."""
+
+    def named(groups: Mapping[str, str]) -> dict[str, str]:
+        dotted = record.get("dotted")
+        return {
+            f"{group}.{name}" if dotted and group != "top" else name: group
+            for group, names in groups.items()
+            for name in names.split()
+        }
+
+    found = named(record["groups"])
+    if version in (None, record["version"]):
+        return found
+    other = record["others"][version]
+    return {name: found[name] for name in found.keys() - named(other["lacks"])} | named(other["has"])
+
+
+def options_of_all(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of all recorded versions, each with its group."""
+    found = {name: group for version in record["others"] for name, group in options_of(record, version).items()}
+    return found | options_of(record)
+
+
+class Named(NamedTuple):
+    """A framework at the version whose facts are used.
+
+    Attributes
+    ----------
+    facts : Facts
+    asked, used : str
+        The version that was asked for, and the known one that is nearest; "" if there is none.
+    policies : mapping
+        Policies of that version.
+    """
+
+    facts: Facts
+    asked: str
+    used: str
+    policies: Mapping[str, Any]
+
+    @property
+    def host(self) -> Host:
+        """Work of its host."""
+        return self.facts.host
+
+
+@cache
+def framework(text: str) -> Named:
+    """Return the framework that `NAME` or `NAME VERSION` names; raise ConfigError with the known names otherwise."""
+    name, _, version = text.strip().partition(" ")
+    facts = FACTS.get(name.lower())
+    if facts is None:
+        near = difflib.get_close_matches(name.lower(), FACTS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(f"{shown(text)} is not known; {hint}use one of: {', '.join(FACTS)}; eager for any other")
+    if version and not any(letter.isdigit() for letter in version):
+        raise ConfigError(f"{shown(text)} names no version after {facts.name}; write it as {name} 1.0")
+    used = facts.nearest(version) if version else ""
+    return Named(facts, version.strip(), used, {**facts.policies, **facts.versions.get(used, {})})

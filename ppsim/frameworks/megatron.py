@@ -4,19 +4,43 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ppsim.frameworks.facts import Facts, Host
+
 SCHEDULES = ("1f1b", "interleaved-1f1b")
-LAUNCHED = (
-    *SCHEDULES,
-    "combined-1f1b",
-)  # the last one, --overlap-moe-expert-parallel-comm, only with expert parallelism
+EXPERT_SCHEDULES = ("combined-1f1b",)  # --overlap-moe-expert-parallel-comm, only with expert parallelism
+LAUNCHED = (*SCHEDULES, *EXPERT_SCHEDULES)
+SHARDINGS = ("none", "optimizer", "gradients", "weights", "hybrid")  # the last three by its FSDP
+STRATEGIES: dict[str, dict[str, Any]] = {  # --data-parallel-sharding-strategy -> keys of a layout
+    "optim_grads": {"distributed_optimizer": True, "sharded_gradients": True},
+    "optim_grads_params": {"sharded": True, "sharded_by": "block"},
+}
+RECOMPUTE = ("none", "norms", "norms+activations", "norms+activations+latent", "selective", "full")
 FP8_RECIPES = {"tensor": "tensorwise", "delayed": "delayed", "block": "blockwise"}  # our recipe -> its --fp8-recipe
+
+# Entries of the vocabularies of --tokenizer-type, before padding: GPT-2's, Llama 2's; Llama 3's for any other.
+VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
+LARGE_VOCABULARY = 128256
 
 # Every option by the group of its parser: version, source, and names of a group with blanks between them.
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
-# Policies of a layout (keys of `ppsim.Layout`) in Megatron-LM, and in Megatron-Core.
-POLICIES = {"scatter_transfers": True, "context_exchange": "ring"}
-CORE_POLICIES = {"overlap_tensor": True, "overlap_data": True, "context_exchange": "ring", "gradient_buffers": True}
+HOST = Host(110, 145, 50)
+HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
+# Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,
+# but nothing reads it. Without a version: that of the papers of 2021 to 2023.
+FACTS = Facts(
+    "Megatron-LM",
+    {"scatter_transfers": True, "context_exchange": "ring"},
+    HOST,
+    HOST_SOURCE,
+    versions={"2.6": {}, "core 0.4.0": {"scatter_transfers": False}},
+)
+CORE_FACTS = Facts(
+    "Megatron-Core",
+    {"overlap_tensor": True, "overlap_data": True, "context_exchange": "ring", "gradient_buffers": True},
+    HOST,
+    HOST_SOURCE,
+)
 
 # Options that change no step time or memory that ppsim models, by the groups of Megatron-LM's own parser, and by name.
 LEFT_OUT_GROUPS = (

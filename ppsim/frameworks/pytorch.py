@@ -1,9 +1,10 @@
-"""Facts about PyTorch's pipelining and torchtitan. Source: torch/distributed/pipelining/schedules.py."""
+"""Facts about PyTorch's pipelining. Source: torch/distributed/pipelining/schedules.py."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from ppsim.frameworks import eager
+from ppsim.frameworks.facts import Facts
 
 CLASSES = {  # torchtitan names a schedule by its class
     "gpipe": "GPipe", "looped-bfs": "LoopedBFS", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B",
@@ -14,13 +15,10 @@ SCHEDULES = (*CLASSES,)
 GROUPED = {"grouping": "torch"}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"interleaved-1f1b": GROUPED, "interleaved-zb": GROUPED}
 
-# Policies of a layout (keys of `ppsim.Layout`) in torchtitan. Source: PyTorch, fully_shard.
-POLICIES = {
-    "overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_experts": False, "fp8_inputs": False,
-    "grouped_experts": True, "shard_copies": True,
-}  # fmt: skip
+FACTS = Facts("PyTorch", eager.FACTS.policies, eager.FACTS.host, eager.FACTS.host_source)
 
-# torchtitan's options by section: version, source, and names of a section with blanks between them.
-TITAN_OPTIONS: dict[str, Any] = json.loads(
-    Path(__file__).with_name("torchtitan_options.json").read_text(encoding="utf-8")
-)
+SHARDINGS = ("none", "weights", "hybrid")  # its optimizer keeps the state of the weights that it has
+RECOMPUTE = ("none", "alternate", "full")
+# In a pipeline no backward but the last one of a step frees or reduces: torch/distributed/pipelining/stage.py,
+# `backward_maybe_with_nosync`, set_reshard_after_backward(False) and set_requires_gradient_sync(False).
+PIPELINE_SHARDED_BY = "step"

@@ -11,10 +11,10 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.documents import check_document, check_schema, checked_by, document_error, path_text, read_json, record
-from ppsim.base.errors import ConfigError, PpsimError, ScheduleError
+from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
 from ppsim.base.files import read_text
 from ppsim.base.immutable import EqualColumns
-from ppsim.base.rules import choice, weight
+from ppsim.base.rules import checked_methods, choice, weight
 from ppsim.base.short_repr import short_repr
 from ppsim.base.units import counted
 from ppsim.checks.faults import validate
@@ -34,6 +34,7 @@ UNKNOWN = "unknown device"
 MAX_SECONDS = 1e9
 
 
+@checked_methods
 @dataclass(frozen=True, eq=False)
 class Trace(EqualColumns):
     """A measured run: times of every row of a program in each step.
@@ -199,9 +200,9 @@ class Trace(EqualColumns):
         Actions without times take 0 s at the end of the action before them.
         """
         step = self.median_step if step is None else step
-        if not -len(self.end) <= step < len(self.end):
+        if type(step) is not int or not -len(self.end) <= step < len(self.end):
             raise ConfigError(
-                f"{self.path}: step {step} was not recorded; the file holds steps 0 to {len(self.end) - 1}"
+                f"{self.path}: step {shown(step)} was not recorded; the file holds steps 0 to {len(self.end) - 1}"
             )
         schedule = self.program.compute
         start, end = _filled(schedule, self.start[step, self.compute], self.end[step, self.compute])

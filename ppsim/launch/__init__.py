@@ -8,21 +8,22 @@ from typing import Any, NamedTuple
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import checked_call
 from ppsim.config import AnyConfig, Config, as_config
-from ppsim.launch import megatron_script, torchtitan_job
+from ppsim.frameworks import LAUNCH_OPTIONS
+from ppsim.launch import megatron_script, torchtitan_job, torchtitan_reading
 from ppsim.launch.reading import Reading
 
 
 class Launcher(NamedTuple):
     """Functions of one framework: config to text and to flags, and text to a config if it can be read."""
 
-    text: Callable[[Config], str]
-    flags: Callable[[Config], list[str]]
-    read: Callable[[str, int | None], Reading] | None
+    text: Callable[..., str]  # of a config and, optionally, a recorded version
+    flags: Callable[..., list[str]]
+    read: Callable[[str, int | None], Reading]
 
 
 FRAMEWORKS: Mapping[str, Launcher] = {
     "Megatron-LM": Launcher(megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text),
-    "torchtitan": Launcher(torchtitan_job.job_text, torchtitan_job.job_flags, None),
+    "torchtitan": Launcher(torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job),
 }
 _SHORT = {"megatron": "Megatron-LM"}
 
@@ -40,14 +41,15 @@ def to_launch(config: AnyConfig, framework: str) -> str:
         Its costs come from a model.
     framework : str
         "Megatron-LM": a bash script for pretrain_gpt.py. "torchtitan": one for torchtitan.train; the model's own config
-        is a variable in it.
+        is a variable in it, unless torchtitan has the model. A version may follow, as in "Megatron-LM core 0.16.1".
 
     Raises
     ------
     ConfigError
         The framework cannot run the config; the message names each reason and what to change.
     """
-    return _framework(framework).text(as_config(config))
+    launcher, version = _framework(framework)
+    return launcher.text(as_config(config), version)
 
 
 @checked_call()
@@ -59,9 +61,9 @@ def from_launch(
     Parameters
     ----------
     framework : str
-        "Megatron-LM".
+        "Megatron-LM" or "torchtitan".
     text : str
-        A launch script, or its flags alone. Nothing in it is run.
+        A launch script, its flags alone, or the TOML of a torchtitan job. Nothing in it is run.
     gpus : int, optional
         GPUs of the job, if the text does not say.
     hardware : mapping, optional
@@ -81,13 +83,19 @@ def read_launch(framework: str, text: str, *, gpus: int | None = None) -> Readin
         raise ConfigError(f"text={shown(text)} must be the text of a launch script, not its path")
     if gpus is not None and (type(gpus) is not int or gpus < 1):
         raise ConfigError(f"gpus={shown(gpus)} must be a whole number of at least 1")
-    if (reader := _framework(framework).read) is None:
-        raise ConfigError(f"framework {shown(framework)}: only launch files of Megatron-LM can be read")
-    return reader(text, gpus)
+    return _framework(framework)[0].read(text, gpus)
 
 
-def _framework(name: str) -> Launcher:
+def _framework(name: str) -> tuple[Launcher, str]:
+    """Return a framework and the version of `NAME` or `NAME VERSION`; without one, the version it prints for."""
     known = {**{one.lower(): one for one in FRAMEWORKS}, **_SHORT}
-    if not isinstance(name, str) or name.lower() not in known:
+    first, _, version = name.strip().partition(" ") if isinstance(name, str) else ("", "", "")
+    if first.lower() not in known:
         raise ConfigError(f"framework {shown(name)} has no launch files here; use one of: {', '.join(FRAMEWORKS)}")
-    return FRAMEWORKS[known[name.lower()]]
+    full = known[first.lower()]
+    record = LAUNCH_OPTIONS[full]
+    versions = {one.removeprefix("core "): one for one in (record["version"], *record["others"])}
+    asked = version.strip().removeprefix("core ") or record["version"].removeprefix("core ")
+    if asked not in versions:
+        raise ConfigError(f"framework {shown(name)}: its options are known for {', '.join(versions)}; use one of these")
+    return FRAMEWORKS[full], versions[asked]

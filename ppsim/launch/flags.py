@@ -62,6 +62,7 @@ class Flags:
 
     arguments: dict[str, list[str]]
     used: set[str] = field(default_factory=set)
+    sign: str = "--"  # what a name begins with, as the user wrote it
 
     @classmethod
     def of(cls, words: Iterable[str]) -> Flags:
@@ -92,8 +93,8 @@ class Flags:
         found = self.arguments.get(name)
         if found is not None and any(UNRESOLVED in word for word in found):
             raise ConfigError(
-                f"--{name}: its value comes from a variable or a command that the text does not set; write the value "
-                f"instead, such as --{name} 8"
+                f"{self.sign}{name}: its value comes from a variable or a command that the text does not set; write "
+                f"the value instead, such as {self.sign}{name} 8"
             )
         return found
 
@@ -108,7 +109,7 @@ class Flags:
         if text is None:
             return default
         if not re.fullmatch(r"[0-9]{1,15}", text):
-            raise ConfigError(f"--{name} {shown(text)} must be a whole number of at least 0, such as --{name} 8")
+            raise ConfigError(f"{self.sign}{name} {shown(text)} must be a whole number of at least 0, such as 8")
         return int(text)
 
 

@@ -5,6 +5,7 @@ Every rule follows megatron/training/arguments.py and megatron/core at the versi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote, split
@@ -15,9 +16,20 @@ from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
 from ppsim.families.interleaved import group_sizes
-from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, LEFT_OUT, LEFT_OUT_GROUPS, OPTIONS
+from ppsim.frameworks import megatron, options_of
+from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
 from ppsim.launch.flags import Flags, Row, torchrun_gpus
-from ppsim.launch.reading import ENDING, Reading, differences, effective, notes_in, notes_of, notes_text, padded
+from ppsim.launch.reading import (
+    ENDING,
+    Reading,
+    differences,
+    effective,
+    notes_in,
+    notes_of,
+    notes_text,
+    padded,
+    sort_unread,
+)
 from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule
 
@@ -64,6 +76,7 @@ LAYOUT = (
     Row("layout.sequence_parallel", "sequence-parallel", YES, False),
     Row("layout.overlap_data", "overlap-grad-reduce", YES, False),
     Row("layout.fp8_gather", "fp8-param-gather", YES, False),
+    Row("layout.replicas", "num-distributed-optimizer-instances", None, 1),
 )
 CONTEXT = Row(
     "layout.context_exchange", "cp-comm-type", {"ring": "p2p", "gather": "allgather", "all-to-all": "a2a"}, "ring"
@@ -71,33 +84,39 @@ CONTEXT = Row(
 TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
 
 
-def script_text(config: Config) -> str:
+def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
     costs, schedule = _checked(config)
-    gpus, sharded = costs.gpus(schedule.devices), costs.layout.sharded
+    gpus = costs.gpus(schedule.devices)
     node = min(gpus, costs.cluster.gpus_per_node)
     name = str(config.data.get("name", "A config")).replace("\n", " ")
     lines = [
         "#!/bin/bash",
-        f"# {name}: {gpus} GPUs, {schedule.name}; flags of Megatron-LM, {OPTIONS['version']}",
+        f"# {name}: {gpus} GPUs, {schedule.name}; flags of Megatron-LM, {version}",
         *(f"# {warning}" for warning in _warnings(costs)),
-        notes_text(config),
-        "unset CUDA_DEVICE_MAX_CONNECTIONS" if sharded else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
+        notes_text(notes_of(config)),
+        "unset CUDA_DEVICE_MAX_CONNECTIONS" if costs.layout.reduces_blocks else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
         f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
         "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} pretrain_gpt.py \\",
-        *(f"  {flag} \\" for flag in script_flags(config)),
+        *(f"  {flag} \\" for flag in _read_back(config, costs, schedule, version)),
         "  --bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4",
     ]
     return "\n".join(lines) + "\n"
 
 
-def script_flags(config: Config) -> list[str]:
+def script_flags(config: Config, version: str = OPTIONS["version"]) -> list[str]:
     """Return the flags of `script_text`, each with its argument; ConfigError names what Megatron-LM cannot run."""
-    costs, schedule = _checked(config)
+    return _read_back(config, *_checked(config), version)
+
+
+def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
+    """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     printed = _flags(config, costs, schedule)
     reading = read(split(" ".join(printed)), notes_of(config), costs.gpus(schedule.devices))
     if found := differences(config, schedule, reading.config(place=config.path)):
         raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(found))
+    if lacking := Flags.of(split(" ".join(printed))).arguments.keys() - options_of(OPTIONS, version).keys():
+        raise ConfigError(f"Megatron-LM {version} has no --{', --'.join(sorted(lacking))}; use {OPTIONS['version']}")
     return printed
 
 
@@ -139,7 +158,7 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
     if layout.fp8_gather and not (layout.distributed_optimizer or layout.sharded):
         yield "layout.fp8_gather: needs layout.distributed_optimizer=true (--fp8-param-gather)"
     if layout.sharded and not layout.shards_blocks:
-        yield "layout.sharded_by=stage: Megatron FSDP gathers weights block by block; set it to block"
+        yield "layout.sharded_by: Megatron FSDP gathers weights block by block; set it to block"
     if layout.context > 1 and model.sequence % (2 * layout.context):
         yield f"layout.context={layout.context}: model.sequence must be a multiple of {2 * layout.context}"
     if model.parallel_block:
@@ -161,7 +180,7 @@ def _predictions_fit(costs: DerivedCosts, schedule: Schedule) -> bool:
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
     layout, vocabulary = costs.layout, costs.model.vocabulary
-    if layout.sharded and (layout.tensor > 1 or layout.context > 1):
+    if layout.reduces_blocks and (layout.tensor > 1 or layout.context > 1):
         yield "Megatron-LM warns against FSDP with tensor or context parallelism: they want more connections"
     if vocabulary % layout.tensor:
         yield f"Megatron-LM pads the vocabulary to {padded(vocabulary, layout.tensor)} entries"
@@ -218,8 +237,11 @@ def _flags(config: Config, costs: DerivedCosts, schedule: Schedule) -> list[str]
         yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
         if schedule.devices > 1:
             yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
-        if schedule.num_stages > schedule.devices > 1 and (group := _group_size(config, schedule)) != schedule.devices:
-            yield f"--microbatch-group-size-per-virtual-pipeline-stage {group}"
+        if schedule.num_stages > schedule.devices > 1:
+            options = config.schedule.get("options", {})
+            groups = options.get("grouping", "megatron"), options.get("group_size")
+            size = int(group_sizes(schedule.devices, schedule.microbatches, *groups)[0])
+            yield from [f"--microbatch-group-size-per-virtual-pipeline-stage {size}"] * (size != schedule.devices)
         if schedule.name.startswith("combined"):
             yield "--overlap-moe-expert-parallel-comm"
         yield from _policy_flags()
@@ -232,9 +254,9 @@ def _flags(config: Config, costs: DerivedCosts, schedule: Schedule) -> list[str]
         if layout.distributed_optimizer or layout.sharded:
             yield "--use-distributed-optimizer"
             yield from ["--overlap-param-gather"] * bool(layout.chosen("overlap_data"))
-        if layout.sharded:
+        if layout.reduces_blocks:
             yield "--use-megatron-fsdp"
-            yield "--data-parallel-sharding-strategy optim_grads_params"
+            yield f"--data-parallel-sharding-strategy {'optim_grads_params' if layout.sharded else 'optim_grads'}"
             yield "--ckpt-format fsdp_dtensor"
         if layout.fp8 != "none":
             yield "--fp8-format hybrid"
@@ -258,18 +280,6 @@ def _recompute_flags(layout: Any) -> Iterator[str]:
             yield f"--recompute-modules {' '.join(MODULES.get(module, module) for module in modules)}"
 
 
-def _group_size(config: Config, schedule: Schedule) -> int:
-    """Return the microbatches of the first group, however `grouping` says it."""
-    options = config.schedule.get("options", {})
-    sizes = group_sizes(
-        schedule.devices, schedule.microbatches, options.get("grouping", "megatron"), options.get("group_size")
-    )
-    return int(sizes[0])
-
-
-# From flags to a config.
-
-
 def from_text(text: str, gpus: int | None = None) -> Reading:
     """Return what a launch script, or a line of flags, says; ConfigError for values that cannot be read."""
     launch = read_script(text)
@@ -286,6 +296,8 @@ def _command(launch: Script) -> tuple[list[str], list[str]]:
         if ends and "--num-layers" in " ".join(words):
             return words[ends[-1] + 1 :], words[: ends[-1]]
     words = [word for words in launch.commands for word in words]
+    if "--num-layers" not in words:  # the command depends on a condition, or another script has it
+        words += [word for value in launch.variables.values() if "--" in value for word in value.split()]
     if not any(word.startswith("--") for word in words):
         raise ConfigError("holds no flags of Megatron-LM; give the script that calls pretrain_gpt.py, or its flags")
     return words, []
@@ -318,12 +330,12 @@ def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Re
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, layout, reading)
     _read_schedule(flags, model, layout, schedule, gpus, reading)
-    _pad_vocabulary(flags, model, layout["tensor"])
+    _read_vocabulary(flags, model, layout["tensor"], reading)
     layout["framework"] = notes.get("framework", "megatron-core")
     reading.data = {key: value for key, value in notes.items() if key != "framework"}
     for name, part in sections.items():
         reading.data[name] = {key: value for key, value in part.items() if value is not None}
-    _sort_unread(flags, reading)
+    sort_unread(flags, reading, OPTIONS, megatron.LEFT_OUT_GROUPS, megatron.LEFT_OUT)
     return reading
 
 
@@ -358,9 +370,9 @@ def _read_experts(flags: Flags, model: dict[str, Any], layout: dict[str, Any]) -
         raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
     model |= {"expert_ffn": width, "shared_experts": shared // width}
     frequency = (flags.text("moe-layer-freq") or "1").replace(" ", "").strip("()'\"")
-    dense = re.fullmatch(r"\[0\]\*(\d{1,6})\+\[1\]\*(\d{1,6})", frequency.replace(")", "").replace("(", ""))
+    dense = re.fullmatch(r"\[0\](?:\*(\d{1,6}))?\+\[1\]\*(\d{1,6})", re.sub(r"[()]", "", frequency))
     if dense:
-        model["dense_layers"] = int(dense[1])
+        model["dense_layers"] = int(dense[1] or 1)
     elif frequency != "1":
         raise ConfigError(
             f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"
@@ -375,10 +387,10 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
     flags.has("overlap-param-gather", "ckpt-format")
     strategy = flags.text("data-parallel-sharding-strategy") or "no_shard"
     if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
-        if strategy == "optim_grads_params":
-            layout |= {"sharded": True, "sharded_by": "block"}
+        if strategy in STRATEGIES:
+            layout |= STRATEGIES[strategy]
         else:
-            reading.unknown.append(f"--data-parallel-sharding-strategy {strategy}: only optim_grads_params is priced")
+            reading.unknown.append(f"--data-parallel-sharding-strategy {strategy}: not priced")
     if (recipe := flags.text("fp8-format")) is not None:
         name = flags.text("fp8-recipe") or "delayed"
         known = {theirs: ours for ours, theirs in FP8_RECIPES.items()} | {"mxfp8": "block"}
@@ -418,8 +430,10 @@ def _read_schedule(
     devices = schedule["devices"]
     group = layout["tensor"] * layout["context"] * devices
     if gpus is None:
-        reading.assumed.append(f"{group} GPUs, one data-parallel copy: the script does not say how many (--gpus)")
-    copies, rest = divmod(gpus or group, group)
+        experts = layout.get("expert", 1) * (layout.get("expert_tensor") or layout["tensor"])
+        gpus = math.lcm(layout["tensor"] * layout["context"], experts) * devices
+        reading.assumed.append(f"{gpus} GPUs, the fewest for its groups: the script does not say how many (--gpus)")
+    copies, rest = divmod(gpus, group)
     if rest or not copies:
         raise ConfigError(f"{gpus} GPUs are no multiple of tensor x context x pipeline = {group}; give --gpus {group}")
     layout["data"] = copies
@@ -463,7 +477,7 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
                 f"--num-layers {model['num_layers']} cannot be split evenly over {total} stages, as Megatron-LM does"
             )
         counts = [layers // total] * total
-        layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
+        layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]] if any(ends) else None
         return stages
     # The first and the last device have layers of their own; each device splits its layers evenly over its stages.
     rest = model["num_layers"] - (first or 0) - (last or 0)
@@ -477,20 +491,10 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
     return stages
 
 
-def _pad_vocabulary(flags: Flags, model: dict[str, Any], tensor: int) -> None:
+def _read_vocabulary(flags: Flags, model: dict[str, Any], tensor: int, reading: Reading) -> None:
     size = flags.number("padded-vocab-size") or flags.number("vocab-size")
     if size is None:
-        raise ConfigError("gives no --vocab-size; a tokenizer's file is not read: add --vocab-size, such as 128256")
+        tokenizer = flags.text("tokenizer-type")
+        size = megatron.VOCABULARIES.get(str(tokenizer), megatron.LARGE_VOCABULARY)
+        reading.assumed.append(f"vocabulary {size}: the tokenizer {tokenizer} is not read (add --vocab-size)")
     model["vocabulary"] = padded(size, flags.number("make-vocab-size-divisible-by", 128) * tensor)
-
-
-def _sort_unread(flags: Flags, reading: Reading) -> None:
-    """Sort the flags that nothing has read into those that change no step and those that may."""
-    groups = {name: group for group, names in OPTIONS["groups"].items() for name in names.split()}
-    reading.read = [name for name in flags.arguments if name in flags.used]
-    for name in flags.unread:
-        if name in LEFT_OUT or groups.get(name) in LEFT_OUT_GROUPS:
-            reading.left_out.append(name)
-        else:
-            known = "may change the step" if name in groups else f"no option of {OPTIONS['version']}"
-            reading.unknown.append(f"--{name}: {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.config import Config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import DEFAULT_POLICIES
+from ppsim.frameworks import DEFAULT, options_of, options_of_all
+from ppsim.launch.flags import Flags
 from ppsim.run.schedules import Schedule
 
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
@@ -53,15 +55,15 @@ class Reading:
         return make_config(data, place=place)
 
 
-def notes_of(config: Config) -> dict[str, Any]:
-    """Return what a launch file does not say about a config: hardware, transport and how the step ends."""
-    notes = {key: value for key, value in config.data.items() if key not in _OWN and value is not None}
-    return {**notes, "framework": config.data.get("layout", {}).get("framework", "megatron-lm")}
+def notes_of(config: Config, *said: str) -> dict[str, Any]:
+    """Return what a launch file does not say about a config: hardware, transport, the step's end; sections `said`."""
+    notes = {key: value for key, value in config.data.items() if value is not None and (key not in _OWN or key in said)}
+    return {**notes, "framework": config.data.get("layout", {}).get("framework", DEFAULT)}
 
 
-def notes_text(config: Config) -> str:
-    """Return those notes as a comment."""
-    return _MARK + json.dumps(notes_of(config))
+def notes_text(notes: Mapping[str, Any]) -> str:
+    """Return notes as a comment."""
+    return _MARK + json.dumps(notes)
 
 
 def notes_in(text: str) -> dict[str, Any]:
@@ -75,6 +77,24 @@ def notes_in(text: str) -> dict[str, Any]:
     return notes
 
 
+def sort_unread(
+    flags: Flags, reading: Reading, record: Mapping[str, Any], groups: Sequence[str], names: Sequence[str]
+) -> None:
+    """Sort the flags that nothing has read into those that change no step (of `groups`, or `names`) and others."""
+    known, options = options_of_all(record), options_of(record, reading.version)
+    reading.read = [name for name in flags.arguments if name in flags.used]
+    for name in flags.unread:
+        if name in names or known.get(name) in groups:
+            reading.left_out.append(name)
+            continue
+        reason = "may change the step"
+        if name not in options:
+            versions = (record["version"], *record["others"])
+            others = [version for version in versions if name in options_of(record, version)]
+            reason = f"no option of {reading.version}" + (f", but of {others[0]}; {reason}" if others else "")
+        reading.unknown.append(f"{flags.sign}{name}: {reason}")
+
+
 def effective(section: Any, name: str) -> Any:
     """Return the value of a field of a model or layout; of a policy that the framework's defaults set, that value."""
     return section.chosen(name) if name in DEFAULT_POLICIES else getattr(section, name)
@@ -85,10 +105,11 @@ def padded(vocabulary: int, multiple: int) -> int:
     return -(-vocabulary // multiple) * multiple
 
 
-def differences(config: Config, schedule: Schedule, back: Config) -> list[str]:
+def differences(config: Config, schedule: Schedule, back: Config, lists: Schedule | None = None) -> list[str]:
     """Return what a framework would run in another way than the config, one sentence each.
 
-    `back` is what its launch file says. A key counts only if it changes the costs of the schedule.
+    `back` is what its launch file says; `lists`, if given, are read from another file. A key counts only if it changes
+    the costs of the schedule.
     """
     costs, read, found = config.costs, back.costs, []
     assert isinstance(costs, DerivedCosts)  # noqa: S101 - the caller has checked it
@@ -105,14 +126,14 @@ def differences(config: Config, schedule: Schedule, back: Config) -> list[str]:
             if changed.table(schedule) != table:
                 found.append(f"{section}.{item.name}={shown(one)}: it has no flag for this, and runs {shown(other)}")
     reason = "it runs another order"
+    if config.dispatch != "list":
+        found.append(f"dispatch={config.dispatch}: its devices run their lists in order; use list")
     try:
-        same = back.build() == schedule
+        same = (lists or back.build()) == schedule
     except BuildError as error:
         same, reason = False, str(error)
     if not same:
         found.append(f"schedule {schedule.name}: {reason}")
     elif read.megatron_layout(schedule.num_stages) != costs.megatron_layout(schedule.num_stages):
         found.append(f"layout.partition: it splits the layers as {read.megatron_layout(schedule.num_stages)}")
-    if config.dispatch != "list":
-        found.append(f"dispatch={config.dispatch}: its devices run their lists in order; use list")
     return found

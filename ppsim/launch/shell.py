@@ -97,8 +97,11 @@ def _assigned(statement: str, variables: dict[str, str]) -> bool:
     if not match:
         return first in _DECLARATIONS
     name, added, value = match.groups()
-    if not value.startswith("(") and len(_split(value)) > 1:  # NAME=value command ...
-        variables[name] = _split(value)[0]
+    if not value.startswith("(") and len(_split(value)) > 1:  # NAME=value NAME=value command ...
+        for word in _split(statement):
+            if not (given := _ASSIGNMENT.fullmatch(word)):
+                break
+            variables[given[1]] = _resolved(given[3], variables)
         return False
     if value.startswith("("):
         new = " ".join(map(shlex.quote, _words(value.strip()[1:-1], variables)))
@@ -120,7 +123,7 @@ def _words(statement: str, variables: dict[str, str]) -> list[str]:
 
 def _split(text: str) -> list[str]:
     try:
-        return shlex.split(text)
+        return shlex.split(re.sub(r"(?<!\\)\\$", "", text))  # a backslash before a blank at the end of a line
     except ValueError as error:
         raise ConfigError(f"{text[:60]!r} cannot be split into words: {error}; close each quote") from None
 
@@ -138,6 +141,8 @@ def _value(match: re.Match[str], variables: dict[str, str], depth: int) -> str:
         names = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda name: variables.get(name[1], UNRESOLVED), match["sum"])
         return _computed(names)
     name = match["braced"] or match["plain"]
+    if name in ("@", "*"):  # the script's own arguments
+        return ""
     if name is None or match["rest"]:
         return UNRESOLVED
     value = variables.get(name)

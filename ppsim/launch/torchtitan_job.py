@@ -6,51 +6,110 @@ Every rule follows torchtitan/distributed/pipeline_parallel.py and torchtitan/tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
 
 from ppsim.base.errors import BuildError, ConfigError, ScheduleError
 from ppsim.checks.faults import check_runnable
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks.pytorch import CLASSES, OPTIONS, TITAN_OPTIONS
+from ppsim.costs.model import Model
+from ppsim.frameworks.pytorch import CLASSES
+from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
+from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
+from ppsim.launch.reading import differences, notes_of, notes_text
+from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
 
 CSV_FILE = "schedule.csv"
-POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.recompute -> activation-checkpoint
+PRINTED = (OPTIONS["version"], "main")
+FP8_KEYS = ("fp8", "fp8_experts", "fp8_gather")
 
 
-def job_text(config: Config) -> str:
+def job_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return the command that launches a config; ConfigError names what torchtitan cannot run."""
-    flags = job_flags(config)
-    costs, schedule = config.costs, config.build()
-    assert isinstance(costs, DerivedCosts)  # noqa: S101 - job_flags has checked it
+    costs, schedule = _checked(config)
     gpus = costs.gpus(schedule.devices)
     node = min(gpus, costs.cluster.gpus_per_node)
     model, name = costs.model, str(config.data.get("name", "A config")).replace("\n", " ")
+    named = _named_config(costs)
+    module, known = named or ("${MODULE}", "${CONFIG}")
     lines = [
         "#!/bin/bash",
-        f"# {name}: {gpus} GPUs, {schedule.name}; flags of torchtitan {TITAN_OPTIONS['version']}",
-        f"# MODULE and CONFIG, such as llama3 and llama3_8b: {model.num_layers} blocks of width {model.hidden}",
+        f"# {name}: {gpus} GPUs, {schedule.name}; flags of torchtitan {version}",
+        *([] if named else [f"# MODULE and CONFIG, of your own: {model.num_layers} blocks of width {model.hidden}"]),
         *([f"# {CSV_FILE} is written by ppsim simulate --csv {CSV_FILE}"] if _class(schedule) is None else []),
         *([f"# products in fp8 ({costs.layout.fp8}) are set in CONFIG"] if costs.layout.fp8 != "none" else []),
+        notes_text(_notes(config)),
         f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
         "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} \\",
-        "  -m torchtitan.train --module ${MODULE} --config ${CONFIG} \\",
-        " \\\n".join(f"  {flag}" for flag in flags),
+        f"  -m torchtitan.train --module {module} --config {known} \\",
+        " \\\n".join(f"  {flag}" for flag in _read_back(config, costs, schedule, version)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def job_flags(config: Config) -> list[str]:
+def job_flags(config: Config, version: str = OPTIONS["version"]) -> list[str]:
     """Return the flags of `job_text`; ConfigError names what torchtitan cannot run."""
+    return _read_back(config, *_checked(config), version)
+
+
+def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
+    """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
+    if version not in PRINTED:
+        raise ConfigError(f"torchtitan {version}: its flags can be read, not printed; use {' or '.join(PRINTED)}")
+    printed = list(_flags(costs, schedule, version))
+    named = _named_config(costs)
+    module = f"--module {named[0]} --config {named[1]}" if named else ""
+    words = " ".join([module, *printed]).split()
+    back = read_options(normalised(words), _notes(config), costs.gpus(schedule.devices), version)
+    listed = _class(schedule) is None  # its lists are in a CSV file
+    if listed:
+        back.data["schedule"] = config.data["schedule"]
+    if found := differences(config, schedule, back.config(place=config.path), schedule if listed else None):
+        raise ConfigError("torchtitan cannot run this config: " + "; ".join(found))
+    return printed
+
+
+def _notes(config: Config) -> dict[str, Any]:
+    """Return what the flags do not say: hardware, the step's end, and sizes of a model that torchtitan does not name.
+
+    Products in fp8 are said here, too: they are part of torchtitan's own config.
+    """
     costs = config.costs
-    if not isinstance(costs, DerivedCosts):
+    assert isinstance(costs, DerivedCosts)  # noqa: S101 - _checked has seen to it
+    notes = notes_of(config)
+    if _named_config(costs) is None:
+        notes["model"] = {
+            item.name: getattr(costs.model, item.name)
+            for item in fields(costs.model)
+            if item.default is MISSING or getattr(costs.model, item.name) != item.default
+        }
+    if costs.layout.fp8 != "none":
+        notes["fp8"] = {name: getattr(costs.layout, name) for name in FP8_KEYS}
+    return notes
+
+
+def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
+    """Return module and config of torchtitan with this model and no quantization; None if it has none."""
+    for module, configs in CONFIGS.items():
+        for name, options in configs.items():
+            sizes = MODELS[module][options["flavor"]]
+            plain = not {"model.converters", "parallelism.expert_parallel_comm_backend"} & options.keys()
+            if plain and costs.model == Model(**sizes, sequence=costs.model.sequence):
+                return module, name
+    return None
+
+
+def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
+    if not isinstance(config.costs, DerivedCosts):
         raise ConfigError("torchtitan needs sections model and hardware; this config gives costs without a model")
     schedule = config.build()
-    if reasons := list(_reasons(config, costs, schedule)):
+    if reasons := list(_reasons(config, config.costs, schedule)):
         raise ConfigError("torchtitan cannot run this config: " + "; ".join(reasons))
-    return list(_flags(costs, schedule))
+    return config.costs, schedule
 
 
 def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
@@ -66,8 +125,10 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         yield f"model.prediction_layers={model.prediction_layers}: it has no prediction modules"
     if layout.distributed_optimizer and not layout.sharded:
         yield "layout.distributed_optimizer: it shards weights too (layout.sharded=true), or nothing"
-    if layout.sharded and not layout.shards_blocks:
-        yield "layout.sharded_by=stage: it gathers weights block by block; set it to block"
+    if layout.context > 1 and not layout.sharded:
+        yield f"layout.context={layout.context}: it shards weights over context x data; set layout.sharded=true"
+    if layout.data % layout.replicas:
+        yield f"layout.replicas={layout.replicas}: replicas divide the {layout.data} data-parallel GPUs"
     levels = {layout.recompute} if isinstance(layout.recompute, str) else {"one per stage"}
     partial = layout.recompute_stages, layout.recompute_blocks
     if not levels <= {*POLICIES} or (levels != {"none"} and partial != (None, None)):
@@ -79,30 +140,33 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         yield "layout.expert_exchange: its flags set all-to-all in bf16 only"
 
 
-def _flags(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
+def _flags(costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[str]:
     layout, microbatches = costs.layout, schedule.microbatches_of_a_step
     pipelined = schedule.devices > 1
-    local = layout.microbatch_size * (microbatches if pipelined else 1)
     values = {
-        "training.seq_len": costs.model.sequence,
-        "training.local_batch_size": local,
-        "training.global_batch_size": layout.microbatch_size * microbatches * layout.data,
+        **_batch_values(costs, microbatches, pipelined, version),
         "parallelism.tensor_parallel_degree": layout.tensor,
         "parallelism.context_parallel_degree": layout.context,
         "parallelism.pipeline_parallel_degree": schedule.devices,
-        "parallelism.data_parallel_shard_degree": layout.data if layout.sharded else 1,
-        "parallelism.data_parallel_replicate_degree": 1 if layout.sharded else layout.data,
+        "parallelism.data_parallel_shard_degree": layout.data // layout.replicas if layout.sharded else 1,
+        "parallelism.data_parallel_replicate_degree": layout.replicas if layout.sharded else layout.data,
         "parallelism.expert_parallel_degree": layout.expert,
     }
     yield from (f"--{name} {value}" for name, value in values.items())
     if layout.tensor > 1 and not layout.sequence_parallel:
         yield "--parallelism.no-enable-sequence-parallel"
     if layout.sharded:
-        yield "--parallelism.fsdp_reshard_after_forward always"
+        yield f"--parallelism.fsdp_reshard_after_forward {'always' if layout.shards_blocks else 'never'}"
     if pipelined or layout.expert > 1:
         yield "--training.disable_cuda_graphs"
+    if layout.chosen("fused"):
+        yield "--compile.enable"
+        yield "--compile.components model,loss"
+        if layout.tensor > 1 and layout.chosen("overlap_tensor"):
+            yield "--compile.enable_async_tensor_parallel"
+    else:
+        yield "--compile.no-enable"
     if pipelined:
-        yield f"--parallelism.pipeline_parallel_microbatch_size {layout.microbatch_size}"
         yield f"--parallelism.pipeline_parallel_schedule {_class(schedule) or _placement_class(schedule)}"
         if _class(schedule) is None:
             yield f"--parallelism.pipeline_parallel_schedule_csv {CSV_FILE}"
@@ -110,12 +174,31 @@ def _flags(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
     yield f"activation-checkpoint:{POLICIES[str(layout.recompute)]}"
 
 
+def _batch_values(costs: DerivedCosts, microbatches: int, pipelined: bool, version: str) -> dict[str, int]:
+    """Return the options for sequence and batch: since 0.3.0, main counts tokens in place of sequences."""
+    layout, sequence = costs.layout, costs.model.sequence
+    size, sequences = layout.microbatch_size, layout.microbatch_size * microbatches * layout.data
+    if version == "main":
+        return {
+            "training.max_context_length": sequence,
+            "training.num_tokens_per_microbatch_per_dp_rank": size * sequence,
+            "training.num_tokens_per_train_step": sequences * sequence,
+            **({"parallelism.num_pp_microbatches": microbatches} if pipelined else {}),
+        }
+    return {
+        "training.seq_len": sequence,
+        "training.local_batch_size": size * (microbatches if pipelined else 1),
+        "training.global_batch_size": sequences,
+        **({"parallelism.pipeline_parallel_microbatch_size": size} if pipelined else {}),
+    }
+
+
 def _partition_flags(blocks: Sequence[int]) -> Iterator[str]:
     """Yield the flags for the blocks of each stage: by number if torchtitan's own split makes them, or by name."""
     for first, last in ((1, 1), (0, 0), (0, 1), (1, 0)):
         total = sum(blocks) + first + last
         per_stage = -(-total // len(blocks))
-        if _split(blocks, first, last) == [*blocks] and -(-total // per_stage) == len(blocks):
+        if split_of(sum(blocks), len(blocks), first, last) == [*blocks] and -(-total // per_stage) == len(blocks):
             yield f"--parallelism.pipeline_parallel_layers_per_stage {per_stage}"
             yield f"--parallelism.pipeline_parallel_first_stage_less_layers {first}"
             yield f"--parallelism.pipeline_parallel_last_stage_less_layers {last}"
@@ -127,15 +210,6 @@ def _partition_flags(blocks: Sequence[int]) -> Iterator[str]:
     parts[0].insert(0, "tok_embeddings")
     parts[-1] += ["norm", "lm_head"]
     yield f"--parallelism.module_fqns_per_model_part {' '.join(map(','.join, parts))}"
-
-
-def _split(blocks: Sequence[int], first: int, last: int) -> list[int]:
-    """Return the blocks per stage if embedding and head count as so many blocks: one more for each first stage."""
-    each, more = divmod(sum(blocks) + first + last, len(blocks))
-    counts = [each + (stage < more) for stage in range(len(blocks))]
-    counts[0] -= first
-    counts[-1] -= last
-    return counts if each >= max(first, last) else []
 
 
 def _placement_class(schedule: ScheduleColumns) -> str | None:
@@ -171,7 +245,7 @@ def pytorch_class(schedule: ScheduleColumns) -> str | None:
     family, stages = find_family(name), lists.num_stages // lists.devices
     given = {} if family.fixed_stages else {"stages_per_device": stages}
     try:
-        theirs = family.columns(lists.devices, lists.microbatches, **given, **OPTIONS.get(name, {}))
+        theirs = family.columns(lists.devices, lists.microbatches, **given, **FAMILY_OPTIONS.get(name, {}))
     except BuildError:
         return None
     return CLASSES[name] if lists == theirs else None

@@ -88,7 +88,7 @@ class Jitter:
     @property
     def least_factor(self) -> float:
         """Smallest factor that any action or transfer gets; 0 if factors are drawn."""
-        return 0.0 if self.is_random else min(1.0, *self.slow_devices.values(), *self.slow_links.values())
+        return 0.0 if self.is_random else min([1.0, *self.slow_devices.values(), *self.slow_links.values()])
 
 
 def _factors(key: str, example: str) -> Check:

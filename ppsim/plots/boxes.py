@@ -15,7 +15,7 @@ from ppsim.base.arrays import distinct
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
-from ppsim.plots.lanes import STEPS, LaneSpans, Spans, band, lane_spans
+from ppsim.plots.lanes import LaneSpans, Spans, band, lane_spans
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -38,9 +38,9 @@ class Boxes(Spans):
         True for a fused OVERLAP_F_B slot.
     microbatch, kind : int32, int8
         A fused slot has the microbatch of its first part.
-    shade : int32
-        0 for the first local stage of the device, 1 for the next ...; bidirectional schedules count by direction first.
-        If there are several iterations and one stage per device: 1 in every second iteration.
+    local, reverse : int32, bool
+        Number of the stage among the device's stages of one direction, 0 for the first; whether the microbatch enters
+        at the other end of the pipeline. The marks of a box show both.
     """
 
     timeline: TimelineColumns
@@ -48,7 +48,8 @@ class Boxes(Spans):
     slot: np.ndarray
     microbatch: np.ndarray
     kind: np.ndarray
-    shade: np.ndarray
+    local: np.ndarray
+    reverse: np.ndarray
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -56,29 +57,31 @@ class Boxes(Spans):
         return np.searchsorted(self.device, np.arange(self.timeline.schedule.devices + 1))
 
     @cached_property
-    def shades(self) -> int:
-        """Number of shades in use."""
-        return int(self.shade.max(initial=0)) + 1
+    def locals(self) -> int:
+        """Maximum number of stages per device and direction."""
+        return int(self.local.max(initial=0)) + 1
 
     @cached_property
     def kinds(self) -> list[Kind]:
         """Kinds that occur, in the order of the legend."""
         present = set(distinct(self.kind).tolist())
-        return [kind for kind in palette.COLOURS if kind in present]
+        return [kind for kind in palette.TITLES if kind in present]
+
+    def kinds_of_parts(self, half: int) -> np.ndarray:
+        """Return the kind of each box (int8); for a fused slot, that of its first (0) or second (1) part."""
+        return np.where(self.slot, self.timeline.schedule.kind[self.row + (half if self.slot.any() else 0) * self.slot],
+                        self.kind)  # fmt: skip
 
     @cached_property
-    def colours(self) -> dict[Kind, np.ndarray]:
-        """Colours (#rrggbb) of each kind, one per shade."""
-        shades = range(self.shades)
-        return {
-            kind: np.array([palette.shade_colour(kind, shade, self.shades) for shade in shades])
-            for kind in palette.COLOURS
-        }
-
-    def colour(self, box: int, part: int = 0) -> str:
-        """Return the colour of a box; for an OVERLAP_F_B slot, of its first (0) or second (1) part."""
-        kind = self.timeline.schedule.kind[self.row[box] + part]
-        return str(self.colours[Kind(int(kind))][self.shade[box]])
+    def step_begins(self) -> np.ndarray:
+        """Index of each device's first box of every iteration but the first."""
+        schedule = self.timeline.schedule
+        if schedule.iterations == 1:
+            return np.empty(0, np.int64)
+        iteration = self.microbatch // (schedule.slices * schedule.microbatches_of_a_step)
+        name = self.device.astype(np.int64) * schedule.iterations + iteration
+        _, first = np.unique(name, return_index=True)
+        return first[iteration[first] > 0]
 
     def parts(self, chosen: np.ndarray) -> Iterator[tuple[Kind, np.ndarray, tuple[float, float]]]:
         """Yield each kind, its boxes among `chosen` (bool), and the top and bottom of the band that they fill.
@@ -103,7 +106,7 @@ class Boxes(Spans):
     @property
     def laned(self) -> bool:
         """True if rows have lanes at their edges: for gathers, reductions, copies or collectives."""
-        return any(lane.sort != STEPS for lane in self.lanes)
+        return any(lane.has_band for lane in self.lanes)
 
     @property
     def band(self) -> tuple[float, float]:
@@ -186,6 +189,7 @@ def make_boxes(timeline: TimelineColumns) -> Boxes:
         raise ConfigError(f"a makespan of {makespan(timeline):g} s is too short to draw; give costs in seconds")
     schedule, plan = timeline.schedule, timeline.plan
     row = plan.first_rows
+    local, reverse = local_stage(schedule)
     kind = plan.kind[row].astype(np.int8)
     start = timeline.row_start[row]
     return Boxes(
@@ -198,59 +202,57 @@ def make_boxes(timeline: TimelineColumns) -> Boxes:
         slot=kind == Kind.OVERLAP_F_B,
         microbatch=schedule.microbatch[row],
         kind=kind,
-        shade=_shade(schedule)[row],
+        local=local[row],
+        reverse=reverse[row],
     )
 
 
-def _shade(schedule: ScheduleColumns) -> np.ndarray:
-    """Return the shade of each row: its local stage, or if devices have one stage, its iteration modulo 2."""
-    if _shows_iterations(schedule):
-        return schedule.microbatch // (schedule.slices * schedule.microbatches_of_a_step) % 2
-    return local_stage(schedule)
+def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of each row's stage among its device's stages of one direction (int32), and its direction.
 
-
-def _shows_iterations(schedule: ScheduleColumns) -> bool:
-    return schedule.iterations > 1 and schedule.num_stages == schedule.devices
-
-
-def local_stage(schedule: ScheduleColumns) -> np.ndarray:
-    """Return the number of each row's stage among the stages of its device (int32), by direction, then by stage.
-
-    The device that runs the first forward of a microbatch gives its direction.
+    The device that runs the first forward of a microbatch gives its direction: false for the lowest such device.
     """
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
-    entry_devices, number = np.unique(schedule.device[enters], return_inverse=True)
+    first_device = int(schedule.device[enters].min(initial=schedule.devices))
     _, name = np.unique(schedule.microbatch, return_inverse=True)
-    direction = np.zeros(int(name.max(initial=0)) + 1, np.int64)
-    direction[name[enters]] = number
-    order = direction[name] * max(schedule.num_stages, 1) + schedule.stage
-    span = max(len(entry_devices), 1) * max(schedule.num_stages, 1)
-    used, number = np.unique(schedule.device.astype(np.int64) * span + order, return_inverse=True)
-    first_of_device = np.searchsorted(used // span, np.arange(schedule.devices))
-    return (number - first_of_device[schedule.device]).astype(np.int32)
+    direction = np.zeros(int(name.max(initial=0)) + 1, bool)
+    direction[name[enters]] = schedule.device[enters] != first_device
+    reverse = direction[name]
+    stages = max(schedule.num_stages, 1)
+    group = schedule.device.astype(np.int64) * 2 + reverse
+    used, number = np.unique(group * stages + schedule.stage, return_inverse=True)
+    first_of_group = np.searchsorted(used, np.arange(2 * schedule.devices) * stages)
+    return (number - first_of_group[group]).astype(np.int32), reverse
 
 
-def second_cue(schedule: ScheduleColumns) -> str:
-    """Return the meaning of a paler colour, for the legend; empty if all boxes have the same shade."""
-    if _shows_iterations(schedule):
-        return "paler: every second iteration"
-    enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
-    if len(distinct(schedule.device[enters])) > 1:
-        return "paler: microbatches that enter at the other end"
-    return "paler: later stage of the same device" if schedule.num_stages > schedule.devices else ""
+@dataclass(frozen=True)
+class LegendEntry:
+    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane" or "steps"; its words.
+
+    `kind` is that of the swatch, `lane` the sort of the lane.
+    """
+
+    sort: str
+    text: str
+    kind: Kind | None = None
+    lane: str | None = None
 
 
-def legend_entries(every: Sequence[Boxes]) -> list[tuple[str, str]]:
-    """Return the legend of these charts as (colour, text): kinds, idle time, the meaning of paler colours, lanes."""
-    kinds = [kind for kind in palette.COLOURS if any(kind in boxes.kinds for boxes in every)]
-    cues = dict.fromkeys(second_cue(boxes.timeline.schedule) for boxes in every)
+def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
+    """Return the legend of these charts, only what is drawn: kinds, idle time, marks, then lanes."""
+    kinds = [kind for kind in palette.TITLES if any(kind in boxes.kinds for boxes in every)]
+    parts = [kind for kind in kinds if kind != Kind.OVERLAP_F_B] or [Kind.F]
+    found = [LegendEntry("slot" if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
+    found.append(LegendEntry("idle", palette.IDLE_TITLE))
+    if (stages := max((boxes.locals for boxes in every), default=1)) > 1:
+        words = "second stage of the device" if stages == 2 else "later stage: longer line"
+        found.append(LegendEntry("stage", words, parts[0]))
+    if any(boxes.reverse.any() for boxes in every):
+        found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
+    if any(len(boxes.step_begins) for boxes in every):
+        found.append(LegendEntry("steps", "begin of a step"))
     lanes = {lane.sort: lane for boxes in every for lane in boxes.lanes}
-    return [
-        *((palette.COLOURS[kind], palette.TITLES[kind]) for kind in kinds),
-        (palette.IDLE, palette.IDLE_TITLE),
-        *((palette.shade_colour(kinds[0], 1, 2), cue) for cue in cues if cue),
-        *((lane.colour, lane.title) for lane in lanes.values()),
-    ]
+    return [*found, *(LegendEntry("lane", lane.title, lane=lane.sort) for lane in lanes.values())]
 
 
 def title_text(timeline: TimelineColumns) -> str:
@@ -259,10 +261,26 @@ def title_text(timeline: TimelineColumns) -> str:
     return sizes if timeline.name is None else f"{timeline.name}: {sizes}"
 
 
-def without_repeated_names(timelines: Sequence[TimelineColumns]) -> list[TimelineColumns]:
-    """Return the timelines, for charts below each other; only the first of successive runs keeps a config's name."""
-    names = [None, *(timeline.name for timeline in timelines)]
-    return [run.named(None) if run.name == before else run for before, run in zip(names, timelines, strict=False)]
+def common_title(timelines: Sequence[TimelineColumns]) -> str:
+    """Return what timelines have in common: the name of their config, and their devices and microbatches."""
+    sizes = {(one.schedule.devices, one.schedule.microbatches_of_a_step) for one in timelines}
+    schedules = {one.schedule.name for one in timelines}
+    names = {one.name for one in timelines if one.name is not None} - schedules
+    devices, microbatches = min(sizes)
+    text = f"{counted(devices, 'device')}, {counted(microbatches, 'microbatch')}"
+    parts = [*(names if len(names) == 1 else ()), text if len(sizes) == 1 else counted(len(timelines), "timeline")]
+    return ": ".join(parts)
+
+
+def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:
+    """Return the schedules' names; equal names get what distinguishes the timelines: config or sizes."""
+    names = [one.schedule.name for one in timelines]
+    if len(set(names)) == len(names):
+        return names
+    configs = [one.name or "" for one in timelines]
+    if len(set(configs)) == len(configs) and all(configs):
+        return [f"{config}: {name}" for config, name in zip(configs, names, strict=True)]
+    return [sizes_text(one.schedule) if names.count(one.schedule.name) > 1 else one.schedule.name for one in timelines]
 
 
 def headline(timeline: TimelineColumns) -> str:

@@ -32,6 +32,7 @@ def save_gantt(
     labels: bool | str = "auto",
     critical_path: Any = None,
     until: float | None = None,
+    theme: str = "light",
     dpi: float = 150,
 ) -> None:
     """Draw a timeline with the options of `ppsim.plots.gantt.draw` and write it atomically.
@@ -41,7 +42,8 @@ def save_gantt(
     cannot be written, or an option that the format does not have.
     """
     if is_page(path):
-        _refuse(path, width=width is not None, labels=labels != "auto", until=until is not None, dpi=dpi != 150)
+        _refuse(path, width=width is not None, labels=labels != "auto", until=until is not None, dpi=dpi != 150,
+                theme=theme != "light")  # fmt: skip
         visible = {
             "transfers": transfers,
             "critical": critical_path is not None and critical_path is not False,
@@ -55,7 +57,7 @@ def save_gantt(
     save_figure(
         lambda: draw(
             timeline, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
-            critical_path=critical_path, until=until,
+            critical_path=critical_path, until=until, theme=theme,
         ),
         path, dpi=dpi,
     )  # fmt: skip
@@ -68,19 +70,26 @@ def save_comparison(
     width: float | None = None,
     titles: Sequence[str] | None = None,
     labels: bool | str = "auto",
+    memory: bool | str = False,
     group: int | None = None,
+    base: int = 0,
+    theme: str = "light",
     dpi: float = 150,
 ) -> None:
     """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison`; write the file, as `save_gantt`."""
     if is_page(path):
-        _refuse(path, width=width is not None, labels=labels != "auto", group=group is not None, dpi=dpi != 150)
-        save_html(timelines, path, titles)
+        _refuse(path, width=width is not None, labels=labels != "auto", group=group is not None, dpi=dpi != 150,
+                theme=theme != "light")  # fmt: skip
+        save_html(timelines, path, titles, base=base)
         return
     from ppsim.plots.gantt import draw_comparison
 
     save_figure(
-        lambda: draw_comparison(timelines, width=width, titles=titles, labels=labels, group=group), path, dpi=dpi
-    )
+        lambda: draw_comparison(
+            timelines, width=width, titles=titles, labels=labels, memory=memory, group=group, base=base, theme=theme
+        ),
+        path, dpi=dpi,
+    )  # fmt: skip
 
 
 def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: float = 150) -> None:
@@ -88,7 +97,7 @@ def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: f
     suffix = _checked_suffix(path, PICTURES)
     if not (is_number(dpi) and 1 <= dpi <= MAX_DPI):
         raise ConfigError(f"dpi={shown(dpi)} must be the pixels per inch of a PNG, from 1 to {MAX_DPI}, such as 150")
-    from ppsim.plots.gantt import rendered
+    from ppsim.plots.figures import rendered
 
     write_atomically(path, rendered(make(), suffix[1:], dpi))
 

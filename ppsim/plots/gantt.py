@@ -1,70 +1,66 @@
-"""Gantt charts by matplotlib, for papers and reports: PNG, SVG and PDF."""
+"""Gantt charts by matplotlib, for papers and reports: one or several timelines on one linear axis of time."""
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 
-from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_memory, static_memory
+from ppsim.analysis.bounds import lower_bound
+from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
+from ppsim.analysis.interval import short_interval
+from ppsim.analysis.memory import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
-from ppsim.base.units import axis_unit
-from ppsim.plots import marks, overview
-from ppsim.plots.boxes import Boxes, headline, make_boxes, without_repeated_names
-from ppsim.plots.lanes import STEPS
+from ppsim.base.units import percent_text, time_unit
+from ppsim.plots import marks, scale
+from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, title_text
+from ppsim.plots.chart_rows import POINTS, ChartRows
+from ppsim.plots.figures import PAGE, PIXELS, Chart, figure_of, font_points, settings, time_axis
+from ppsim.plots.legend import Legend, is_mixed, text_width
+from ppsim.plots.memory_strip import MemoryStrip, draw_memory
+from ppsim.plots.palette import Theme, theme_of
 from ppsim.timeline import TimelineColumns
 
 MAX_WIDTH = 200.0  # inches
-_NARROW, _WIDE = 7.0, 15.0  # limits of the default width in inches: two columns of a paper, a wide screen
-_MEMORY_HEIGHT = 1.5  # inches
-_OUTLIER = 2.0  # a timeline longer than this times the second longest is cut
-_MAX_TICKS = 12  # on the time axis
-_TITLE_MARGINS, _TITLE_LINE = 0.5, 0.15  # inches: left and right of a title together; height of a title line
-_AROUND = 0.55  # inches above and below the rows, without the legend
-_FULLEST, _OTHERS, _TOO_MUCH = "#2853a3", "#9a9fa6", "#c64027"
-_MAX_CURVES = 16  # more devices are drawn as one area from the emptiest to the fullest
-_LABEL_HEIGHT = 0.2  # of a label of two lines, as a fraction of the axis
-FONTS: Any = {
-    "font.size": 8.0,
-    "axes.titlesize": 8.5,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "ppsim",
-    "text.usetex": False,  # LaTeX would read names as its commands, if the user had turned it on
-}
+_MARGIN, _TITLE, _SUBTITLE = 14, 14, 11  # pixels of the rules, as all sizes below
+_BESIDE = 700  # narrower figures have names and numbers above the rows
+_HIGHEST_ROW, _COLUMN_ROW, _LANED = 24, 15, 1.3
+_ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
+_COLUMNS = 62  # width of a column of numbers
+_OUTLIER = 3.0  # a timeline longer than this times the longest other is cut
+_MAX_TICKS = 10
+_BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
 
-class _RoundedLayout(ConstrainedLayoutEngine):
-    """Layout by matplotlib's solver, rounded because its last digits differ between runs."""
+@dataclass(frozen=True)
+class _Block:
+    """A timeline of a chart: its boxes, name, and numbers: step, difference to the base, idle fraction."""
 
-    def execute(self, fig: Figure) -> None:
-        """Lay out the figure."""
-        super().execute(fig)
-        for axes in fig.axes:
-            left, bottom, width, height = np.round(axes.get_position(original=True).bounds, 9).tolist()
-            axes.set_position((left, bottom, width, height), which="original")
-            axes.set_in_layout(True)  # set_position has removed the axes from the layout
+    boxes: Boxes
+    name: str
+    numbers: tuple[str, str, str]
+
+    @property
+    def devices(self) -> int:
+        return self.boxes.timeline.schedule.devices
 
 
-class Chart(Figure):
-    """A figure that notebooks show without pyplot; the same chart always gives the same bytes."""
+@dataclass(frozen=True)
+class _FigureLayout:
+    """Places in pixels of the rules: width, ends of the rows; `beside`: names are left of the rows, numbers right."""
 
-    def __init__(self, **options: Any):
-        super().__init__(layout=_RoundedLayout(), **options)
-
-    def _repr_png_(self) -> bytes:
-        return rendered(self, "png", 120)
+    width: float
+    left: float
+    right: float
+    beside: bool
+    rows: tuple[float, ...]
+    memory: float
 
 
 def draw(
@@ -78,12 +74,12 @@ def draw(
     labels: bool | str = "auto",
     critical_path: Any = None,
     until: float | None = None,
+    theme: str = "light",
 ) -> Figure:
-    """Draw a Gantt chart as a matplotlib figure: a row per device from top to bottom, colour by kind, idle time pale.
+    """Draw a Gantt chart as a matplotlib figure: a row per device, colour by kind, idle time in one pale tone.
 
-    A box is an action, labelled with its microbatch if that fits. If actions are narrower than a pixel, each row shows
-    the fraction of its time in which the device computes instead, with fill and drain enlarged. Weight gathers run
-    along the top edge of a row, gradient reductions along its bottom edge; optimizer steps are among the actions.
+    A pixel shows the mean of its actions' colours, so that actions of any length have one encoding. Boxes with space
+    show their microbatches. Weight gathers run along the top edge of a row, gradient reductions along its bottom edge.
 
     `timeline` is what to draw; the other options are those of `ppsim.Timeline.plot`. `savefig` writes the figure.
 
@@ -92,7 +88,7 @@ def draw(
     ConfigError
         For an invalid width or option.
     """
-    _check(width, memory, labels, timeline)
+    colours = _checked(width, memory, labels, theme, [timeline])
     for name, value, kind, legal in (
         ("ax", ax, Axes, "matplotlib Axes"),
         ("transfers", transfers, bool, "True or False"),
@@ -105,20 +101,22 @@ def draw(
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
     boxes = make_boxes(timeline)
-    critical = critical_path is not None and critical_path is not False
-    with matplotlib.rc_context({} if ax is not None else FONTS):
-        axes = [ax] if ax is not None else _new_axes([boxes], width, [_MEMORY_HEIGHT] * bool(memory))
-        if memory:
-            _draw_memory(axes[1], timeline, memory)
-        longest = makespan(timeline) if until is None else until
-        _draw_blocks(axes, [boxes], [title], labels, longest, transfers=transfers, critical=critical)
-        if len(timeline.schedule.evicted):
-            marks.add_evictions(axes[0], boxes)
+    longest = makespan(timeline) if until is None else float(until)
+    shown_lines = {"transfers": transfers, "critical": critical_path is not None and critical_path is not False}
+    with matplotlib.rc_context(settings()):
+        if ax is not None:
+            rows = _draw_into(ax, boxes, title, bool(labels), longest, colours, shown_lines)
+        else:
+            heading = title_text(timeline) if title is None else title
+            rows = _compose(
+                _blocks([boxes], None, None), heading, width, longest, colours, memory=memory, labels=bool(labels),
+                lines=shown_lines,
+            )[0]  # fmt: skip
         if transfers:
-            marks.add_transfers(axes[0], boxes)
-        if critical:
-            marks.add_critical_path(axes[0], boxes, critical_path)
-    return marks.figure_of(axes[0])
+            marks.add_transfers(rows, boxes, colours)
+        if shown_lines["critical"]:
+            marks.add_critical_path(rows, boxes, critical_path, colours)
+    return figure_of(rows)
 
 
 def draw_comparison(
@@ -127,14 +125,17 @@ def draw_comparison(
     width: float | None = None,
     titles: Sequence[str] | None = None,
     labels: bool | str = "auto",
+    memory: bool | str = False,
     group: int | None = None,
+    base: int = 0,
+    theme: str = "light",
 ) -> Figure:
     """Draw several Gantt charts on one time axis, one block per timeline, in the order given.
 
-    Each block shows its step time relative to the first timeline of its group.
+    Each block shows its step time relative to the timeline with number `base` in its group.
 
-    `width`, `titles` and `labels` are options of `Comparison.plot`; `group` is the number of timelines in a group, such
-    as 2 for pairs (default: all).
+    `width`, `titles`, `labels`, `memory` and `theme` are options of `Comparison.plot`; `group` is the number of
+    timelines in a group, such as 2 for pairs (default: all).
 
     Raises
     ------
@@ -147,204 +148,280 @@ def draw_comparison(
         raise ConfigError(f"titles lists {len(titles)} texts for {len(timelines)} timelines; give one each")
     if group is not None and not (type(group) is int and group > 0):
         raise ConfigError(f"group={shown(group)} must be a whole number of at least 1, such as 2 for pairs")
-    for timeline in timelines:
-        _check(width, False, labels, timeline)
+    colours = _checked(width, memory, labels, theme, timelines)
     every = [make_boxes(timeline) for timeline in timelines]
-    with matplotlib.rc_context(FONTS):
-        axes = _new_axes(every, width)
-        if titles is None:
-            titles = [headline(timeline) for timeline in without_repeated_names(timelines)]
-        _draw_blocks(axes, every, titles, labels, _shown_seconds(every), group or len(every))
-    return marks.figure_of(axes[0])
+    with matplotlib.rc_context(settings()):
+        blocks = _blocks(every, titles, group, base)
+        rows = _compose(
+            blocks, common_title(timelines), width, _shown_seconds(every), colours, memory=memory, labels=bool(labels)
+        )
+    return figure_of(rows[0])
 
 
-def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:
-    """Return the figure as a file of the format "png", "svg" or "pdf", without the date."""
-    buffer = io.BytesIO()
-    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
-    with matplotlib.rc_context(FONTS):
-        figure.savefig(buffer, format=form, dpi=dpi, metadata=dateless)
-    return buffer.getvalue()
-
-
-def _check(width: Any, memory: Any, labels: Any, timeline: TimelineColumns) -> None:
+def _checked(width: Any, memory: Any, labels: Any, theme: Any, timelines: Sequence[TimelineColumns]) -> Theme:
+    """Return the theme; raise ConfigError for an invalid option."""
     if width is not None and not (type(width) in (int, float) and 1 <= width <= MAX_WIDTH):
         raise ConfigError(f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MAX_WIDTH:g}")
     if not isinstance(labels, bool) and not (isinstance(labels, str) and labels == "auto"):
         raise ConfigError(f"labels={shown(labels)} is not known; use 'auto', True or False")
     if not isinstance(memory, bool) and not (isinstance(memory, str) and memory in ("activations", "bytes")):
         raise ConfigError(f"memory={shown(memory)} is not known; use True, False, 'activations' or 'bytes'")
-    if memory == "bytes" and peak_memory(timeline) is None:
+    if memory == "bytes" and any(peak_memory(timeline) is None for timeline in timelines):
         raise ConfigError(
             "memory='bytes' needs costs that say what is held (activation_bytes and weight_bytes); "
             "use memory='activations'"
         )
+    return theme_of(theme)
 
 
-def _width(boxes: Boxes) -> float:
-    """Return the width in inches, from `_NARROW` to `_WIDE`, at which the labels of most boxes fit."""
-    lengths = boxes.length[boxes.length > 0]
-    if not len(lengths):
-        return _NARROW
-    digits = len(str(int(boxes.microbatch.max())))
-    per_box = (digits * marks.DIGIT_POINTS + 3) / 72
-    short = np.quantile(lengths, 0.1)
-    wanted = makespan(boxes.timeline) * per_box / max(short, np.finfo(float).tiny) + 0.9
-    return float(np.clip(wanted, _NARROW, _WIDE))
+def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int = 0) -> list[_Block]:
+    """Return the blocks, each with its numbers against the base of its group; one alone against its lower bound."""
+    timelines = [boxes.timeline for boxes in every]
+    names = block_names(timelines) if titles is None else list(titles)
+    unit = time_unit(max(map(iteration_time, timelines)))
+    blocks = []
+    for number, (boxes, name) in enumerate(zip(every, names, strict=True)):
+        run, first = boxes.timeline, number - number % (group or len(every))
+        against = timelines[min(first + base, len(timelines) - 1)]
+        step = f"{iteration_time(run) * unit.factor:,.1f} {unit.symbol}"
+        several = run.schedule.iterations > 1
+        idle = steady_bubble_fraction(run) if several else bubble_fraction(run)
+        differs = _bound_text(run) if len(every) == 1 else "base" if run is against else _difference(run, against)
+        blocks.append(_Block(boxes, name, (step, differs, percent_text(idle))))
+    return blocks
 
 
-def _new_axes(every: Sequence[Boxes], width: float | None, below: Sequence[float] = ()) -> list[Axes]:
-    """Return the axes of a new figure with one time axis: one per timeline, then others of heights `below`, inches."""
-    gap = 0.25 if len(every) > 1 else 0.0
-    heights = [*(marks.height(boxes) + gap for boxes in every), *below]
-    inches = max(map(_width, every)) if width is None else float(width)
-    figure = Chart(figsize=(inches, sum(heights) + _AROUND))
-    return list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
+def _difference(run: TimelineColumns, base: TimelineColumns) -> str:
+    """Return the step time relative to the base, with a true minus."""
+    before = iteration_time(base)
+    return percent_text(iteration_time(run) / before - 1.0, signed=True).replace("-", "−") if before > 0 else ""
 
 
-def _draw_blocks(
-    axes: Sequence[Axes], every: Sequence[Boxes], titles: Sequence[str | None], labels: bool | str, longest: float,
-    group: int = 1, **legend: bool,
-) -> None:  # fmt: skip
-    """Draw a block of rows per timeline on one time axis; its label is below the last of `axes`."""
-    blocks = list(zip(axes, every, strict=False))
-    differences = [
-        marks.relative_step_text(boxes, every[number - number % group]) for number, boxes in enumerate(every)
-    ]
-    for (ax, boxes), title, differs in zip(blocks, titles, differences, strict=True):
-        marks.device_axis(ax, boxes.timeline.schedule.devices)
-        ax.tick_params(axis="x", length=2.5, labelbottom=ax is axes[-1])
-        axes[-1].set_xlabel(f"time ({marks.time_axis(ax, longest, _MAX_TICKS)})")
-        difference = f"; step {differs}" if differs and marks.ends_late(boxes, longest) else ""
-        _add_title(ax, (headline(boxes.timeline) if title is None else title) + difference)
-    _add_legend(axes[0], every, **legend)
-    marks.figure_of(axes[0]).draw_without_rendering()  # lays out the figure, so that axes can be measured
-    rows, ends = [ax for ax, _ in blocks], overview.phases([boxes.timeline for boxes in every], longest)
-    boxes_fit = not any(overview.too_narrow(boxes, marks.points_per_second(ax)) for ax, boxes in blocks)
-    for ax, boxes in blocks:
-        if boxes_fit:
-            _fill(ax, boxes, labels)
-        else:
-            overview.add_busy_shares(ax, boxes, ends)
-        marks.add_lanes(ax, boxes, marks.points_per_second(ax))
-        marks.add_idle_shares(ax, boxes)
-    if not boxes_fit:
-        overview.add_busy_scale(axes)
-        overview.enlarge_ends(rows, ends)
-    if len(every) > 1:
-        marks.add_ends(rows, every, differences, longest)
+def _bound_text(run: TimelineColumns) -> str:
+    """Return how far the makespan is above its lower bound; empty for measured runs, several iterations, many rows."""
+    if run.engine == "measured" or run.schedule.iterations > 1 or len(run.row_start) > _BOUNDED:
+        return ""
+    gap = lower_bound(run).gap
+    return "at bound" if gap < 5e-4 else percent_text(gap, signed=True)
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
     """Return the length of the time axis in seconds: that of the longest timeline, unless it is an outlier."""
     lengths = sorted(makespan(boxes.timeline) for boxes in every)
-    return lengths[-2] * 1.15 if len(lengths) > 2 and lengths[-1] > _OUTLIER * lengths[-2] else lengths[-1]
+    return lengths[-2] * 1.05 if len(lengths) > 1 and lengths[-1] > _OUTLIER * lengths[-2] > 0 else lengths[-1]
 
 
-def _add_title(ax: Axes, title: str) -> None:
-    """Set a title; in a `Chart`, wrap it if it is too wide and make the figure higher."""
-    written, figure = ax.set_title(title, loc="left", parse_math=False), marks.figure_of(ax)
-    wide, room = written.get_window_extent().width, figure.bbox.width - _TITLE_MARGINS * figure.dpi
-    if isinstance(figure, Chart) and wide > room > 0:
-        lines = textwrap.wrap(title, max(int(len(title) * room / wide), 12))
-        written.set_text("\n".join(lines))
-        figure.set_figheight(figure.get_figheight() + (len(lines) - 1) * _TITLE_LINE)
+def _draw_into(
+    ax: Axes, boxes: Boxes, title: str | None, labels: bool, longest: float, theme: Theme, lines: dict[str, bool]
+) -> Axes:
+    """Draw the rows into given axes, with a title, an axis and a legend."""
+    _prepare(ax, boxes.timeline.schedule.devices, theme)
+    ax.tick_params(axis="x", length=2.5, labelbottom=True)
+    ax.set_ylabel("device")
+    ax.set_xlabel(f"time ({time_axis(ax, longest, _MAX_TICKS).symbol})")
+    ax.set_title(title_text(boxes.timeline) if title is None else title, loc="left", parse_math=False)
+    ChartRows(ax, boxes, theme, labels)
+    Legend([boxes], theme, **lines).add_to(ax)
+    return ax
 
 
-def _add_legend(ax: Axes, every: Sequence[Boxes], transfers: bool = False, critical: bool = False) -> None:
-    """Add the legend below all axes; make a `Chart` higher for it."""
-    legend, figure = marks.add_legend(ax, every, transfers, critical), marks.figure_of(ax)
-    if isinstance(figure, Chart):
-        figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
+def _prepare(ax: Axes, devices: int, theme: Theme, row: float = 0.0) -> None:
+    """Give each device a row, device 0 on top, and name devices at 1, 2, 4 ... steps."""
+    ax.set_ylim(devices - 0.5, -0.5)
+    every = scale.device_steps(row) if row else 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))
+    ax.set_yticks(range(0, devices, every))
+    ax.tick_params(axis="y", length=0, pad=4 * POINTS, labelcolor=theme.quiet, labelsize=font_points(11 * POINTS))
+    ax.tick_params(axis="x", length=0, labelbottom=False)
+    ax.grid(axis="x", color=theme.grid, linewidth=POINTS)
+    ax.set_axisbelow(True)
+    ax.set_facecolor("none")
+    for side in ax.spines.values():
+        side.set_visible(False)
 
 
-def _fill(ax: Axes, boxes: Boxes, labels: bool | str) -> None:
-    """Draw the boxes with their labels."""
-    points = marks.points_per_second(ax)
-    marks.add_boxes(ax, boxes, points)
-    if not labels:
-        return
-    marks.add_labels(ax, boxes, points)
-    several = boxes.timeline.schedule.num_stages > boxes.timeline.schedule.devices
-    for lane in boxes.lanes:
-        if several or lane.sort == STEPS:
-            marks.add_lane_labels(ax, boxes, lane, points)
+class _Writer:
+    """Text of a figure, placed in pixels from its left and upper edge."""
+
+    def __init__(self, figure: Figure, theme: Theme):
+        self.figure, self.theme = figure, theme
+
+    def write(self, x: float, y: float, text: str, size: float = _SUBTITLE, **style: Any) -> Any:
+        """Write a text whose base line is at y."""
+        wide, high = self.figure.get_size_inches() * PIXELS
+        style = {"color": self.theme.text, "va": "baseline", "fontsize": font_points(size * POINTS), **style}
+        return self.figure.text(x / wide, 1 - y / high, text, parse_math=False, **style)
+
+    def axes(self, left: float, top: float, width: float, height: float, **style: Any) -> Axes:
+        """Add axes."""
+        wide, high = self.figure.get_size_inches() * PIXELS
+        return self.figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high), **style)
 
 
-def _draw_memory(ax: Axes, timeline: TimelineColumns, memory: bool | str) -> None:
-    """Draw memory over time: bytes if `memory` is "bytes", or is True and the costs know them, else live activations.
-
-    The fullest device has a colour and a label; the others are grey, many of them as one area. If the memory of a
-    device is known, a line shows it, and a peak above it is red.
-    """
-    in_bytes = memory == "bytes" or (memory is True and peak_memory(timeline) is not None)
-    curves, starts = _curves(timeline, in_bytes)
-    peaks = np.array([levels.max(initial=0.0) for _, levels in curves])
-    capacity = timeline.table.workload.memory if in_bytes and timeline.table.workload else None
-    highest = max(float(peaks.max()), capacity or 0.0)
-    factor, symbol = axis_unit(highest, "bytes" if in_bytes else "microbatches")
-    origin = float(timeline.device_start.min())
-    from_start = [
-        (times - origin, np.append(first, levels) * factor)
-        for (times, levels), first in zip(curves, starts, strict=True)
+def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLayout:
+    """Return the layout of a figure of a width in pixels."""
+    widest = max(text_width(block.name, 13) for block in blocks) * 1.1
+    digits = text_width(str(max(block.devices for block in blocks)), 11)
+    digits = max(digits, text_width("88.88", 10)) if memory else digits
+    beside = width >= _BESIDE and widest <= 0.2 * width
+    names = max(widest, text_width("activations", 11) if memory else 0) + 14 if beside and len(blocks) > 1 else 0
+    if beside and len(blocks) == 1:
+        names = text_width("activations", 11) + 14 if memory else 0
+    highest = _HIGHEST_ROW if width >= _BESIDE else _COLUMN_ROW
+    room = max(_ALL_ROWS / len(blocks), _FEWEST_ROWS)
+    rows = [
+        min(block.devices * highest * (_LANED if block.boxes.laned else 1.0), max(room, 2.0 * min(block.devices, 200)))
+        for block in blocks
     ]
-    fullest, too_much = int(peaks.argmax()), capacity is not None and float(peaks.max()) > capacity
-    others = [curve for device, curve in enumerate(from_start) if device != fullest]
-    colour = _TOO_MUCH if too_much else _FULLEST
-    if len(from_start) > _MAX_CURVES:
-        edges = overview.time_edges(overview.phases([timeline], makespan(timeline)))
-        low, high = _extremes(others, edges)
-        ax.fill_between(edges[:-1], low, high, step="post", color=_OTHERS, alpha=0.45, linewidth=0.0, zorder=2)
+    left = _MARGIN + names + digits + 8 if width >= _BESIDE else digits + 8
+    right = width - _MARGIN - (3 * _COLUMNS + 14 if beside else 0) if width >= _BESIDE else width - 9
+    strip = (72 if len(blocks) == 1 else 28) if memory else 0
+    return _FigureLayout(width, left, right, beside, tuple(rows), strip)
+
+
+def _compose(
+    blocks: Sequence[_Block], title: str, width: float | None, longest: float, theme: Theme, *,
+    memory: bool | str, labels: bool, lines: dict[str, bool] | None = None,
+) -> list[Axes]:  # fmt: skip
+    """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
+    pixels = (PAGE if width is None else float(width)) * PIXELS
+    layout = _lay_out(blocks, pixels, bool(memory))
+    strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
+    every = [block.boxes for block in blocks]
+    has_limit = strip is not None and strip.limit is not None
+    mixed = any(is_mixed(boxes, layout.right - layout.left) for boxes in every)
+    legend = Legend(every, theme, limit=has_limit, mixed=mixed, **(lines or {}))
+    is_narrow = pixels < _BESIDE
+    head = (24 if title else 4) + (18 if layout.beside else 0)
+    above, between = 0 if layout.beside else 22, 14
+    tall = sum(layout.rows) + len(blocks) * (above + between + (layout.memory + 8 if memory else 0))
+    axis, lined = 34 if layout.beside else 46, legend.height(pixels - 2 * (0 if is_narrow else _MARGIN))
+    height = head + tall + axis + lined + 6
+    figure = Chart(solved=False, figsize=(pixels / PIXELS, height / PIXELS), facecolor=theme.paper)
+    writer = _Writer(figure, theme)
+    if title:
+        _write_title(writer, title, pixels, blocks)
+    _write_headings(writer, layout, blocks, head)
+    found, y = [], float(head)
+    for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
+        _write_numbers(writer, layout, block, y, len(blocks) > 1)
+        y += above
+        ax = writer.axes(layout.left, y, layout.right - layout.left, rows)
+        _prepare(ax, block.devices, theme, rows / block.devices)
+        time_axis(ax, longest, _MAX_TICKS if pixels >= _BESIDE else 8)
+        ChartRows(ax, block.boxes, theme, labels and not is_narrow)
+        marks.add_evictions(ax, block.boxes, theme)
+        _mark_end(ax, block, longest, theme, layout)
+        found.append(ax)
+        y += rows + 8
+        if strip is not None:
+            area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
+            draw_memory(area, strip, number, theme, layout.beside, is_first=number == 0)
+            if layout.beside:
+                writer.write(_MARGIN, y + layout.memory / 2, strip.name, color=theme.quiet, va="center")
+            y += layout.memory + 8
+        y += between - 8
+    _add_axis(writer, layout, y, longest, every, theme)
+    legend.draw(figure, 0 if is_narrow else _MARGIN, y + axis, pixels)
+    return found
+
+
+def _write_title(writer: _Writer, title: str, width: float, blocks: Sequence[_Block]) -> None:
+    """Write the title, smaller if it is too wide, and after it the 90 % interval of a single run's step."""
+    size = _TITLE if width >= _BESIDE else 12
+    room = width - 2 * _MARGIN
+    size = max(min(size, size * room / max(text_width(title, size) * 1.08, 1)), 6)
+    left = _MARGIN if width >= _BESIDE else 0
+    writer.write(left, 18, title, size, fontweight="bold")
+    interval = short_interval(blocks[0].boxes.timeline).strip(" ()") if len(blocks) == 1 else ""
+    wide = text_width(title, size) * 1.12
+    if interval and left + wide + text_width(interval, _SUBTITLE) + 24 < width:
+        writer.write(left + wide + 12, 18, interval, color=writer.theme.quiet)
+
+
+def _write_headings(writer: _Writer, layout: _FigureLayout, blocks: Sequence[_Block], y: float) -> None:
+    """Write the headings of the columns of numbers, which name the base."""
+    if not layout.beside:
+        return
+    bases = [block.name for block in blocks if block.numbers[1] == "base"]
+    against = (
+        f"vs {bases[0] if len(bases) == 1 else 'first'}"
+        if len(blocks) > 1
+        else "vs bound"
+        if blocks[0].numbers[1]
+        else ""
+    )
+    if text_width(against, _SUBTITLE) > _COLUMNS + 6:
+        against = "vs base"
+    for x, text in zip(_number_places(layout), ("step", against, "idle"), strict=True):
+        writer.write(x, y - 6, text, color=writer.theme.quiet, ha="right")
+
+
+def _number_places(layout: _FigureLayout) -> list[float]:
+    """Return the right ends of the columns: step, difference, idle."""
+    if layout.beside:
+        end = layout.width - _MARGIN
+        return [end - 2 * _COLUMNS - 4, end - _COLUMNS + 4, end]
+    return [layout.right - 158, layout.right - 88, layout.right]
+
+
+def _write_numbers(writer: _Writer, layout: _FigureLayout, block: _Block, y: float, named: bool) -> None:
+    """Write a block's name, and its step, difference and idle time; narrow figures have them above the rows."""
+    theme, size = writer.theme, 13 if layout.beside else 12
+    base = y + 15
+    places = _number_places(layout)
+    if named:
+        left = _MARGIN if layout.beside else layout.left
+        room = places[0] - 60 - left if not layout.beside else layout.left
+        size = max(min(size, size * room / max(text_width(block.name, size) * 1.12, 1)), 6)
+        writer.write(left, base, block.name, size, fontweight="bold")
+    step, differs, idle = block.numbers
+    bold: Any = {"fontweight": "bold"} if layout.beside else {}
+    quiet: Any = {"color": theme.quiet}
+    styles = (bold, quiet if differs in ("base", "") else bold, {} if layout.beside else quiet)
+    words = (step, differs, idle if layout.beside else f"{idle} idle")
+    for x, text, style in zip(places, words, styles, strict=True):
+        writer.write(x, base, text, 12, ha="right", **style)
+
+
+def _mark_end(ax: Axes, block: _Block, longest: float, theme: Theme, layout: _FigureLayout) -> None:
+    """Draw a line at the end of the step over all rows; a cut timeline gets an arrow and its end instead."""
+    end = makespan(block.boxes.timeline)
+    if end > longest * (1 + 1e-9):
+        unit = time_unit(longest)
+        style: Any = {"fontsize": font_points(11 * POINTS), "ha": "right", "va": "bottom", "color": theme.text}
+        words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
+        ax.annotate(words, (1, 1), (0, 1), "axes fraction", "offset points", annotation_clip=False, **style)
+        return
+    beyond = 3 / (layout.rows[0] or 1)
+    ax.plot(
+        [end, end], [-beyond, 1 + beyond], transform=ax.get_xaxis_transform(), color=theme.text,
+        linewidth=1.5 * POINTS, clip_on=False, zorder=7, solid_capstyle="butt",
+    )  # fmt: skip
+
+
+def _add_axis(
+    writer: _Writer, layout: _FigureLayout, y: float, longest: float, every: Sequence[Boxes], theme: Theme
+) -> None:
+    """Add the axis of time below all rows, with a triangle at the end of each step."""
+    ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1)
+    ax.set_yticks([])
+    unit = time_axis(ax, longest, _MAX_TICKS if layout.width >= _BESIDE else 8)
+    for name, side in ax.spines.items():
+        side.set_visible(name == "bottom")
+        side.set(color=theme.edge, linewidth=POINTS)
+    ax.tick_params(
+        axis="x", length=4 * POINTS, width=POINTS, color=theme.edge, pad=4 * POINTS, labelcolor=theme.quiet,
+        labelsize=font_points(11 * POINTS),
+    )  # fmt: skip
+    ends = sorted({makespan(boxes.timeline) for boxes in every})
+    ends = [end for end in ends if end <= longest * (1 + 1e-9)]
+    ax.plot(
+        ends, [4.0] * len(ends), "v", color=theme.text, markersize=7 * POINTS, clip_on=False, zorder=8,
+        transform=ax.get_xaxis_transform(), markeredgewidth=0,
+    )  # fmt: skip
+    style: Any = {"fontsize": font_points(11 * POINTS), "labelcolor": theme.quiet}
+    words = f"time ({unit.symbol})"
+    if layout.beside:
+        writer.write(layout.right + 14, y + 18, f"{words}; ▼ end of step", color=theme.quiet)
     else:
-        steps = [_steps(*curve, makespan(timeline)) for curve in others]
-        ax.add_collection(LineCollection(steps, colors=_OTHERS, linewidths=0.6, zorder=2), autolim=False)
-    step = _steps(*from_start[fullest], makespan(timeline))
-    ax.add_collection(LineCollection([step], colors=colour, linewidths=1.4, zorder=3), autolim=False)
-    ax.set_ylim(0.0, highest * factor * 1.08 if highest > 0 else 1.0)
-    ax.set_ylabel(f"memory ({symbol})" if in_bytes else "live activations\n(microbatches,\none device share)")
-    ax.yaxis.set_major_locator(MaxNLocator(5, integer=not in_bytes))
-    unit = f" {symbol}" if in_bytes else ""
-    ax.tick_params(length=2.5)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    labels = [(peaks[fullest] * factor, f"device {fullest}: {peaks[fullest] * factor:.4g}{unit}", colour)]
-    if capacity is not None:
-        ax.axhline(capacity * factor, color="#222222", linewidth=0.9, linestyle=(0, (4, 2)), zorder=4)
-        words = "does not fit" if too_much else "one device"
-        labels.append((capacity * factor, f"{capacity * factor:.4g} {symbol}\n{words}", "#222222"))
-    _write_at_the_right(ax, labels)
-
-
-def _curves(timeline: TimelineColumns, in_bytes: bool) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """Return the times and levels of each device, and the level before its first time."""
-    devices, static = timeline.schedule.devices, static_memory(timeline)
-    curve_of = memory_over_time if in_bytes else activations_over_time
-    starts = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
-    return [curve_of(timeline, device) for device in range(devices)], starts
-
-
-def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:
-    """Return the points of a step curve from 0 to `last`, float64 (points, 2); `levels[0]` is before the first time."""
-    x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
-    return np.stack([x, np.repeat(levels, 2)], axis=1)
-
-
-def _extremes(curves: Sequence[tuple[np.ndarray, np.ndarray]], edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimum and maximum of step curves, given as in `_steps`, per time bin; float64 (bins,) each."""
-    low, high = np.full(len(edges) - 1, np.inf), np.full(len(edges) - 1, -np.inf)
-    for times, levels in curves:
-        first, last = np.searchsorted(times, edges[:-1], side="right"), np.searchsorted(times, edges[1:])
-        begin, within, parts = levels[first], np.append(levels[1:], 0.0), np.stack([first, last], axis=1).ravel()
-        changes = last > first
-        low = np.minimum(low, np.minimum(begin, np.where(changes, np.minimum.reduceat(within, parts)[::2], begin)))
-        high = np.maximum(high, np.maximum(begin, np.where(changes, np.maximum.reduceat(within, parts)[::2], begin)))
-    return low, high
-
-
-def _write_at_the_right(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
-    """Write one or two labels (level, text, colour); if two are close, write one below its level and one above."""
-    labels = sorted(labels)
-    close = labels[-1][0] - labels[0][0] < _LABEL_HEIGHT * ax.get_ylim()[1]
-    sides = ("top", "bottom") if close and len(labels) > 1 else ("center", "center")
-    for (level, text, colour), side in zip(labels, sides, strict=False):
-        ax.text(1.005, level, text, transform=ax.get_yaxis_transform(), va=side, fontsize=6.5, color=colour)
+        ax.set_xlabel(words, color=theme.quiet, fontsize=style["fontsize"], labelpad=2)

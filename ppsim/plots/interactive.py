@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
@@ -16,7 +17,9 @@ from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, headline, legend_entries, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
-from ppsim.plots.shares import kind_shares, share_codes, share_colours, share_edges
+from ppsim.plots.palette import LIGHT
+from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
+from ppsim.plots.scale import fitting_numbers
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
 
 
 MAX_BOXES = 5_000  # plotly draws and moves this many without delay
-_LINES = 8  # lines per device in the overview
-_CHART_PIXELS, _CHARACTER_PIXELS = 900, 6  # typical widths of a figure and of a label's character
+_CHART_PIXELS, _ROW_PIXELS = 900, 30  # typical sizes of a figure and of a row
+_OVERVIEW_COLUMNS, _OVERVIEW_BINS, _OVERVIEW_LINES = 1600, 400, 800  # pixels of the picture; bins of its hover
 _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges would hide them
 
 
@@ -34,10 +37,10 @@ def interactive_figure(
 ) -> plotly.graph_objects.Figure:
     """Return a plotly figure with one trace per kind; hover shows action, device, times and what it waited for.
 
-    With more than 5,000 boxes in view the figure is an overview: each device's row shows the fraction of its time in
-    each kind. For exact boxes, choose a shorter time with `start` and `end`, or use the page that
-    `ppsim.plots.viewer.save_html` writes. Dragging zooms the time axis; so does the wheel with
-    `figure.show(config={"scrollZoom": True})`. Kinds that the legend hides do not look idle.
+    With more than 5,000 boxes in view the figure is an overview: each pixel has the mean colour of what it covers. For
+    exact boxes, choose a shorter time with `start` and `end`, or use the page of `ppsim.plots.viewer.save_html`.
+    Dragging zooms the time axis; so does the wheel with `figure.show(config={"scrollZoom": True})`. Kinds that the
+    legend hides do not look idle.
 
     Parameters
     ----------
@@ -68,9 +71,9 @@ def interactive_figure(
         drawn = [*map(palette.TITLES.get, boxes.kinds), palette.IDLE_TITLE]
     _add_lanes(figure, boxes, unit, window)
     drawn += [lane.title for lane in boxes.lanes]
-    for colour, text in legend_entries([boxes]):
-        if text not in drawn:
-            _add_legend_entry(figure, text, colour)
+    for entry in legend_entries([boxes]):
+        if entry.text not in drawn and entry.sort in ("kind", "slot", "idle"):
+            _add_legend_entry(figure, entry.text, LIGHT.idle if entry.kind is None else LIGHT.kinds[entry.kind])
     _lay_out(figure, timeline, unit, window, headline(timeline) if title is None else title)
     return figure
 
@@ -98,29 +101,44 @@ def _add_bars(
     unit: ScaledUnit,
     window: tuple[float, float],
 ) -> None:
-    """Add a trace per kind; many short boxes have no white edges."""
-    numbered = _labels_fit(boxes, visible, window)
+    """Add a trace per kind, and the marks of later stages and of the other direction; short boxes have no gaps."""
     edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MAX_EDGED else 0.0
-    # the legend takes the colour of a trace's first box
-    visible = visible[np.argsort(boxes.shade[visible], kind="stable")]
+    per_second = _CHART_PIXELS / (window[1] - window[0])
     for kind in boxes.kinds:
-        mine = visible[boxes.kind[visible] == kind]
-        _add_spans(
-            figure, boxes, mine, unit, boxes.band, name=palette.TITLES[kind], edge=edge,
-            colours=boxes.colours[kind][boxes.shade[mine]].tolist(),
-            texts=[boxes.short_label(box) if numbered else "" for box in mine.tolist()],
-            facts=[[boxes.name(box), boxes.waited_text(box)] for box in mine.tolist()],
-            last_fact="<br>started after: %{customdata[4]}",
+        chosen = np.zeros(len(boxes), bool)
+        chosen[visible[boxes.kind[visible] == kind]] = True
+        for number, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
+            labels = [boxes.short_label(box) for box in mine.tolist()] if kind == part else [""] * len(mine)
+            long = boxes.length[mine] * per_second
+            fits = fitting_numbers(np.array([len(label) for label in labels]), long, _ROW_PIXELS)
+            _add_spans(
+                figure, boxes, mine, unit, band, name=palette.TITLES[kind], edge=edge, colour=LIGHT.kinds[part],
+                ink=LIGHT.on[part], texts=[label if fit else "" for label, fit in zip(labels, fits, strict=True)],
+                facts=[[boxes.name(box), boxes.waited_text(box)] for box in mine.tolist()],
+                last_fact="<br>started after: %{customdata[4]}",
+            )  # fmt: skip
+            figure.data[-1].update(legendgroup=palette.TITLES[kind], showlegend=number == 0)
+            if kind == part:
+                _add_marks(figure, boxes, mine[long >= 6], unit, part)
+
+
+def _add_marks(
+    figure: plotly.graph_objects.Figure, boxes: Boxes, mine: np.ndarray, unit: ScaledUnit, kind: Kind
+) -> None:
+    """Add lines at the lower edge of the boxes of later stages, at the upper edge of those of the other direction."""
+    for sort, is_marked, y in (("stage", boxes.local[mine] > 0, 0.36), ("reverse", boxes.reverse[mine], -0.36)):
+        which = mine[is_marked]
+        if not len(which):
+            continue
+        part = boxes.local[which] / max(boxes.locals - 1, 1) if sort == "stage" else np.ones(len(which))
+        begin = boxes.start[which] + 0.06 * boxes.length[which]
+        end = begin + 0.88 * part * boxes.length[which]
+        x = np.stack([begin * unit.factor, end * unit.factor, np.full(len(which), np.nan)], axis=1).ravel()
+        rows = np.repeat(boxes.device[which] + y, 3)
+        figure.add_scatter(
+            x=x, y=rows, mode="lines", line={"color": LIGHT.on[kind], "width": 2.5}, hoverinfo="skip",
+            showlegend=False, legendgroup=palette.TITLES[kind],
         )  # fmt: skip
-
-
-def _labels_fit(boxes: Boxes, visible: np.ndarray, window: tuple[float, float]) -> bool:
-    """Return whether every box that takes time has space for its label; a chart numbers all boxes or none."""
-    lengths = boxes.length[visible][boxes.length[visible] > 0]
-    if not len(lengths):
-        return False
-    characters = len(str(int(boxes.microbatch[visible].max()))) * (2 if boxes.slot[visible].any() else 1)
-    return float(lengths.min()) / (window[1] - window[0]) * _CHART_PIXELS >= characters * _CHARACTER_PIXELS + 2
 
 
 def _add_lanes(
@@ -131,14 +149,15 @@ def _add_lanes(
         mine = _within(lane, window)
         _add_spans(
             figure, lane, mine, unit, lane_edges(lane, boxes.lanes), name=lane.title, edge=0.0,
-            colours=[lane.colour] * len(mine), texts=[lane.label(span) for span in mine.tolist()],
+            colour=LIGHT.lanes[lane.sort], ink=LIGHT.on_lanes[lane.sort],
+            texts=[lane.label(span) for span in mine.tolist()],
             facts=[[lane.name(span)] for span in mine.tolist()],
         )  # fmt: skip
 
 
 def _add_spans(
     figure: plotly.graph_objects.Figure, spans: Spans, mine: np.ndarray, unit: ScaledUnit, edges: tuple[float, float],
-    *, name: str, edge: float, colours: list[str], texts: list[str], facts: list[list[str]], last_fact: str = "",
+    *, name: str, edge: float, colour: str, ink: str, texts: list[str], facts: list[list[str]], last_fact: str = "",
 ) -> None:  # fmt: skip
     """Add a trace of bars; hover shows a span's first fact, its times, and `last_fact`, a template of the second."""
     start, length = spans.start[mine] * unit.factor, spans.length[mine] * unit.factor
@@ -146,9 +165,9 @@ def _add_spans(
     figure.add_bar(
         orientation="h", name=name, y=spans.device[mine], x=length, base=start,
         offset=edges[0], width=edges[1] - edges[0],
-        marker={"color": colours, "line": {"color": "white", "width": edge}},
+        marker={"color": colour, "line": {"color": "white", "width": edge}},
         text=texts, textposition="inside", insidetextanchor="middle", textangle=0,
-        insidetextfont={"color": [palette.label_colour(colour) for colour in colours]},
+        insidetextfont={"color": ink},
         customdata=[[first, *row, *rest] for (first, *rest), row in zip(facts, times, strict=True)],
         hovertemplate="<b>%{customdata[0]}</b>, device %{y}<br>start %{customdata[1]}<br>length %{customdata[2]}"
         f"<br>end %{{customdata[3]}}{last_fact}<extra></extra>",
@@ -156,23 +175,28 @@ def _add_spans(
 
 
 def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit) -> None:
-    """Add a picture of stacked shares, and over it an invisible layer whose hover shows the shares of each bin."""
-    edges = share_edges(boxes, max_bins=600)
-    shares = kind_shares(boxes, edges)
-    devices, bins, _ = shares.shape
-    picture, colours = share_codes(boxes, edges, _LINES), share_colours(boxes)
-    figure.add_heatmap(
-        z=picture, x=edges * unit.factor, y=np.linspace(-0.5, devices - 0.5, len(picture) + 1),
-        colorscale=[[(code + end) / len(colours), colour] for code, colour in enumerate(colours) for end in (0, 1)],
-        zmin=-0.5, zmax=len(colours) - 0.5, showscale=False, hoverinfo="skip",
+    """Add the picture of all pixels, and over it an invisible layer whose hover shows the shares of each bin."""
+    devices, length = boxes.timeline.schedule.devices, makespan(boxes.timeline)
+    lines = min(devices * 24, max(_OVERVIEW_LINES, devices)) if devices < 200 else _OVERVIEW_LINES
+    pixels = picture(boxes, LIGHT, PixelColumns(0.0, length, _OVERVIEW_COLUMNS), lines)
+    figure.add_layout_image(
+        source=png_address(pixels), xref="x", yref="y", x=0, y=-0.5, sizex=length * unit.factor, sizey=devices,
+        sizing="stretch", layer="below",
     )  # fmt: skip
-    percent = np.round(100 * np.concatenate([shares, 1 - shares.sum(axis=2, keepdims=True)], axis=2), 1)
+    first, last = bins(PixelColumns(0.0, length, _OVERVIEW_BINS), 1.0, length)
+    parts = np.zeros((devices, _OVERVIEW_BINS, len(boxes.kinds) + 1))
+    for device in range(devices):
+        rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+        for number, kind in enumerate(boxes.kinds):
+            mine = boxes.kind[rows] == kind
+            parts[device, :, number] = shares(boxes.start[rows][mine], boxes.end[rows][mine], first, last)
+    parts[..., -1] = 1.0 - parts.sum(axis=2)
     words = [*(kind.name for kind in boxes.kinds), "idle"]
-    lines = "".join(f"<br>{word} %{{customdata[{number}]}} %" for number, word in enumerate(words))
+    shown_lines = "".join(f"<br>{word} %{{customdata[{number}]}} %" for number, word in enumerate(words))
     figure.add_heatmap(
-        z=np.zeros((devices, bins), np.uint8), x=edges * unit.factor, y=np.arange(devices),
-        customdata=percent.astype(np.float32), opacity=0, showscale=False,
-        hovertemplate=f"device %{{y}}, around %{{x:.6g}} {unit.symbol}{lines}<extra></extra>",
+        z=np.zeros((devices, _OVERVIEW_BINS), np.uint8), x=(first + last) / 2 * unit.factor, y=np.arange(devices),
+        customdata=np.round(100 * parts, 1).astype(np.float32), opacity=0, showscale=False,
+        hovertemplate=f"device %{{y}}, around %{{x:.6g}} {unit.symbol}{shown_lines}<extra></extra>",
     )  # fmt: skip
 
 
@@ -208,10 +232,9 @@ def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUni
     mine = _within(gaps, window)
     _add_spans(
         figure, gaps, mine, unit, boxes.band, name=palette.IDLE_TITLE, edge=0.0, texts=[""] * len(mine),
-        colours=[palette.IDLE] * len(mine), facts=[["idle"]] * len(mine),
+        colour=LIGHT.idle, ink=LIGHT.text, facts=[["idle"]] * len(mine),
     )  # fmt: skip
-    hatched = {"shape": "/", "fgcolor": palette.IDLE_HATCH, "bgcolor": palette.IDLE, "size": 6, "solidity": 0.2}
-    figure.data[-1].update(legendrank=2000, marker_pattern=hatched)
+    figure.data[-1].update(legendrank=2000)
 
 
 def _gaps(boxes: Boxes) -> Spans:

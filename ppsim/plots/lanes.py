@@ -15,19 +15,11 @@ from ppsim.timeline import TimelineColumns
 
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
 COLLECTIVES, STEPS = "collectives", "optimizer steps"
-COLOURS = {
-    GATHERS: "#8537ed",
-    RELOADS: "#e08011",
-    REDUCTIONS: "#701c28",
-    OFFLOADS: "#07061e",
-    COLLECTIVES: "#87d25a",
-    STEPS: "#101085",
-}
 TITLES = {
     GATHERS: "weight gather (UNSHARD)",
-    RELOADS: "activation comes back (RELOAD)",
+    RELOADS: "activation reload (RELOAD)",
     REDUCTIONS: "gradient reduction (REDUCE_GRAD)",
-    OFFLOADS: "activation leaves (OFFLOAD)",
+    OFFLOADS: "activation offload (OFFLOAD)",
     COLLECTIVES: "collective of the output layer",
     STEPS: "optimizer step",
 }
@@ -37,7 +29,6 @@ KINDS = {
     REDUCTIONS: Kind.REDUCE_GRAD,
     OFFLOADS: Kind.OFFLOAD,
 }
-LANE_GROUND = "#f7f7f7"
 LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O"}
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
@@ -82,9 +73,9 @@ class LaneSpans(Spans):
     kind: np.ndarray | None = None
 
     @property
-    def colour(self) -> str:
-        """Colour of the sort in every chart."""
-        return COLOURS[self.sort]
+    def has_band(self) -> bool:
+        """True if the sort has a lane of its own; optimizer steps are among the actions."""
+        return self.sort != STEPS
 
     @property
     def title(self) -> str:

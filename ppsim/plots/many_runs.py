@@ -3,50 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
+import matplotlib
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from ppsim.actions import Kind
 from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
-from ppsim.plots.gantt import Chart
-from ppsim.plots.marks import figure_of
-from ppsim.plots.palette import INK
+from ppsim.plots.figures import PAGE, Chart, figure_of, font_points, plain_axes, settings
+from ppsim.plots.palette import LIGHT
+from ppsim.plots.scale import number_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-MAX_BARS = 12
-_LINE = 10  # points; height of a name
+MAX_BARS, MAX_DIRECT = 12, 6  # bars of a chart; lines that are named at their ends
+_LINE, _SMALL = 10, 7.0  # points: height of a name, and its size
+_KINDS = (Kind.F, Kind.I, Kind.W, Kind.B, Kind.T, Kind.S, Kind.R, Kind.OVERLAP_F_B)
+_MARKERS = "osD^vP*X"
 
 
-def draw_lines(lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str) -> Figure:
-    """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values."""
-    figure, axes = _axes()
-    factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
-    for name, pairs in lines.items():
-        numbers, values = zip(*sorted(pairs), strict=True)
-        axes.plot(numbers, [value * factor for value in values], marker="o", markersize=4, label=name)
-    whole = all(float(number).is_integer() for pairs in lines.values() for number, _ in pairs)
-    axes.locator_params(axis="x", integer=whole)
-    axes.set_xlabel(over)
-    axes.set_ylabel(f"{title} ({symbol})")
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+def axis_name(key: str) -> str:
+    """Return the name of an axis for a key of the config, such as `microbatches`."""
+    return key.rpartition(".")[2].replace("_", " ")
+
+
+def draw_lines(
+    lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str, width: float | None = None
+) -> Figure:
+    """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values.
+
+    Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends. `width` is
+    that of the figure in inches.
+    """
+    with matplotlib.rc_context(settings()):
+        figure, axes = _axes(width)
+        factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
+        ends = []
+        for place, (name, pairs) in enumerate(lines.items()):
+            numbers, values = zip(*sorted(pairs), strict=True)
+            scaled = [value * factor for value in values]
+            colour, marker = LIGHT.kinds[_KINDS[place % len(_KINDS)]], _MARKERS[place % len(_MARKERS)]
+            axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
+            ends.append((numbers[-1], scaled[-1], name, colour))
+        _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
+        axes.set_xlabel(axis_name(over))
+        axes.set_ylabel(f"{title} ({symbol})")
+        if len(lines) <= MAX_DIRECT:
+            _name_ends(axes, ends)
+        else:
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=font_points(_SMALL))
     return figure
 
 
-def draw_front(pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str) -> Figure:
+def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
+    """Give a logarithmic axis to numbers that double each time, whole ticks to whole numbers."""
+    doubles = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
+    if doubles:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(numbers))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
+    else:
+        axes.locator_params(axis="x", integer=all(float(number).is_integer() for number in numbers))
+
+
+def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Write the name of each line at its right end; names that would meet move apart."""
+    style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "va": "center"}
+    figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
+    places = [float(axes.transData.transform((x, y))[1]) for x, y, _, _ in ends]
+    apart = font_points(_SMALL) * 1.25 * figure_of(axes).dpi / 72
+    reached = -float("inf")
+    for number in sorted(range(len(ends)), key=lambda place: places[place]):
+        x, y, name, colour = ends[number]
+        reached = max(places[number], reached + apart)
+        shift = (reached - places[number]) / figure_of(axes).dpi * 72
+        axes.annotate(name, (x, y), (6, shift), color=colour, annotation_clip=False, **style)
+
+
+def draw_front(
+    pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str, width: float | None = None
+) -> Figure:
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`."""
-    figure, axes = _axes()
-    byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
-    second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
-    axes.scatter([x * byte for x, _ in pairs], [y * second for _, y in pairs], s=16, color="#9db4d0")
-    front = pareto_front(pairs)
-    corners = [(pairs[index][0] * byte, pairs[index][1] * second) for index in front]
-    axes.plot(*zip(*corners, strict=True), color="#b8432b", marker="o", markersize=5, drawstyle="steps-post")
-    axes.set_xlabel(f"{memory} ({symbol})")
-    axes.set_ylabel(f"step ({time_symbol})")
-    _name_corners(axes, corners, [names[index] for index in front])
+    with matplotlib.rc_context(settings()):
+        figure, axes = _axes(width)
+        byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
+        second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
+        axes.scatter([x * byte for x, _ in pairs], [y * second for _, y in pairs], s=14, color=LIGHT.edge, linewidths=0)
+        front = pareto_front(pairs)
+        corners = [(pairs[index][0] * byte, pairs[index][1] * second) for index in front]
+        style: Any = {"color": LIGHT.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
+        axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", **style)
+        axes.set_xlabel(f"{memory} ({symbol})")
+        axes.set_ylabel(f"step ({time_symbol})")
+        _name_corners(axes, corners, [names[index] for index in front])
     return figure
 
 
@@ -56,7 +110,7 @@ def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Seq
     room, taken = axes.get_window_extent(), []
     for number in dict.fromkeys([len(corners) - 1, 0, *range(len(corners))]):
         for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right")):
-            style: Any = {"xytext": offset, "ha": side, "textcoords": "offset points", "fontsize": 7}
+            style: Any = {"xytext": offset, "ha": side, "textcoords": "offset points", "fontsize": font_points(_SMALL)}
             name = axes.annotate(names[number], corners[number], **style)
             box = name.get_window_extent()
             if room.x0 <= box.x0 and box.x1 <= room.x1 and not any(map(box.overlaps, taken)):
@@ -67,26 +121,33 @@ def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Seq
 
 def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str) -> Figure:
     """Draw a bar per name, as long as its fraction; write the fraction in percent and a note at its right."""
-    figure = Chart(figsize=(8, 0.8 + 0.3 * len(names)))
-    axes = figure.add_subplot()
-    axes.axvline(0.0, color=INK, linewidth=0.8)
-    axes.barh(range(len(names)), [100 * fraction for fraction in fractions], color="#9db4d0")
-    for row, (fraction, note) in enumerate(zip(fractions, notes, strict=True)):
-        text = f"{percent_text(fraction, signed=True)}  {note}"
-        axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
-    axes.locator_params(axis="x", nbins=6)
-    axes.set_xlabel(f"{title} (%)")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    with matplotlib.rc_context(settings()):
+        figure = Chart(figsize=(PAGE, 0.8 + 0.24 * len(names)))
+        axes = figure.add_subplot()
+        axes.axvline(0.0, color=LIGHT.text, linewidth=0.8)
+        axes.barh(range(len(names)), [100 * fraction for fraction in fractions], color=LIGHT.kinds[Kind.F])
+        small = font_points(_SMALL)
+        for row, (fraction, note) in enumerate(zip(fractions, notes, strict=True)):
+            text = f"{percent_text(fraction, signed=True)}  {note}"
+            axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=small)
+        axes.set_yticks(range(len(names)), names, fontsize=small)
+        axes.invert_yaxis()
+        axes.locator_params(axis="x", nbins=6)
+        axes.set_xlabel(f"{title} (%)", fontsize=small)
+        axes.tick_params(axis="x", labelsize=small)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
     return figure
 
 
-def _axes() -> tuple[Figure, Axes]:
-    figure = Chart(figsize=(8, 4.5))
+def _axes(width: float | None) -> tuple[Figure, Axes]:
+    """Return a figure for a column or a page of a paper, and its axes."""
+    wide = PAGE if width is None else width
+    figure = Chart(figsize=(wide, max(0.55 * wide, 2.1)))
     axes = figure.add_subplot()
-    axes.grid(alpha=0.3)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    plain_axes(axes)
+    small = font_points(8.0 if wide > 5 else _SMALL)
+    axes.tick_params(labelsize=small)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_fontsize(small)
     return figure, axes

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.analysis.bounds import lower_bound
+from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
 from ppsim.analysis.interval import short_interval
@@ -19,15 +20,15 @@ from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_activations, peak_memory, static_memory
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
-from ppsim.plots.boxes import Boxes, kind_letter, legend_entries, title_text
+from ppsim.plots.boxes import Boxes, kind_letter, title_text
 from ppsim.plots.lanes import COLLECTIVES, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
-from ppsim.plots.shares import PERIODS_PER_BIN, bin_seconds, steady_part
+from ppsim.plots.pixels import median_box
 from ppsim.schedule.barriers import BARRIER_NAMES
 from ppsim.timeline import TimelineColumns
 
 _MAX_TICKS = 2**32 - 1  # ticks per makespan
 _MANY = 16_384  # rows; with more, the size of the page matters more than the last digits
-_FINE, _COARSE = 2**14, 2**8  # minimum ticks of the shortest action and of the shortest transfer
+_FINE, _COARSE = 2**13, 2**8  # minimum ticks of the shortest action and of the shortest transfer
 _LEVELS = 2**16 - 1  # steps up to the largest amount of memory
 _MAX_POINTS = 65_536  # limit of all memory curves together; see `_thinned`
 NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # codes of what an item waited for, as in data.js
@@ -51,32 +52,41 @@ class PageColumn(NamedTuple):
         return np.ascontiguousarray(planes.T).tobytes()
 
 
-def page_data(boxes: Boxes, title: str | None = None) -> dict[str, Any]:
-    """Return the data of the page's script as plain values; `title` replaces name and sizes."""
+def page_data(boxes: Boxes, title: str | None = None, slow: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """Return the data of the page's script as plain values; `title` is the name, `slow` says why devices are marked."""
     timeline = boxes.timeline
     points, memory = _memory(timeline)
     waits, last = _waits(boxes)
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
+    few = len(timeline.row_start) <= _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
+    several = timeline.schedule.iterations > 1
     return {
-        "title": title_text(timeline) if title is None else title,
+        "title": title_text(timeline),
+        "short": timeline.schedule.name if title is None else title,
         "measures": measures_line(timeline),
+        "run": f"transport {timeline.transport}",
         "devices": timeline.schedule.devices,
         "makespan": makespan(timeline),
+        "step": iteration_time(timeline),
+        "bound": lower_bound(timeline).seconds if few else None,
         "interval": short_interval(timeline),
         "bubble": bubble_fraction(timeline),
+        "idle": steady_bubble_fraction(timeline) if several else bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
-        "steady": _short(steady_part(timeline)),
-        "period": bin_seconds(boxes) / PERIODS_PER_BIN,
-        "legend": legend_entries([boxes]),
+        "box": median_box(boxes),
+        "longest": float(boxes.length.max(initial=0.0)),
+        "locals": boxes.locals,
+        "slices": timeline.schedule.slices,
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
         "instants": bool(np.any(boxes.length == 0)),
         "band": part_of_row(boxes.band),
         "lanes": [_lane(lane, boxes) for lane in boxes.lanes],
-        "kinds": [_kind(kind, boxes) for kind in boxes.kinds],
+        "kinds": [_kind(kind) for kind in boxes.kinds],
         **_ledger(timeline),
         "memory": memory,
         "last": last,
+        "slow": {str(device): words for device, words in (slow or {}).items()},
         "columns": [[column.name, len(column.values), column.size, column.summed] for column in columns],
         "packed": base64.b64encode(packed).decode(),
     }
@@ -90,24 +100,16 @@ def measures_line(timeline: TimelineColumns) -> str:
     return " · ".join([*parts, f"transport {timeline.transport}", f"engine {timeline.engine}"])
 
 
-def _kind(kind: Kind, boxes: Boxes) -> dict[str, Any]:
-    colours, slot = boxes.colours[kind].tolist(), kind == Kind.OVERLAP_F_B
-    return {
-        "letter": kind_letter(kind),
-        "title": palette.TITLES[kind],
-        "slot": slot,
-        "parts": {part.name: boxes.colours[part].tolist() for part in (Kind.F, Kind.B) if slot},
-        "colours": colours,
-        "inks": [palette.label_colour(colour) for colour in colours],
-    }
+def _kind(kind: Kind) -> dict[str, Any]:
+    slot = kind == Kind.OVERLAP_F_B
+    return {"letter": kind_letter(kind), "name": kind.name, "title": palette.TITLES[kind], "slot": slot}
 
 
 def _lane(lane: LaneSpans, boxes: Boxes) -> dict[str, Any]:
     return {
         "sort": lane.sort,
         "title": lane.title,
-        "colour": lane.colour,
-        "ink": palette.label_colour(lane.colour),
+        "banded": lane.has_band,
         "lane": part_of_row(lane_edges(lane, boxes.lanes)),
         "name": lane.name(0).strip("-0123456789"),
         "names": [] if lane.kind is None else [f"{name} " for name in BARRIER_NAMES],
@@ -117,11 +119,11 @@ def _lane(lane: LaneSpans, boxes: Boxes) -> dict[str, Any]:
 
 
 def _ledger(timeline: TimelineColumns) -> dict[str, Any]:
-    """Return the idle seconds of each device by cause, and the colour and definition of each cause that occurs."""
+    """Return the idle seconds of each device by cause, and the definition of each cause that occurs."""
     found = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
     return {
         "ledger": {cause: _short(seconds) for cause, seconds in found.items()},
-        "causes": {cause: [palette.CAUSE_COLOURS[cause], CAUSES[cause]] for cause in found},
+        "causes": {cause: CAUSES[cause] for cause in found},
     }
 
 
@@ -136,10 +138,14 @@ def _boxes(boxes: Boxes) -> list[PageColumn]:
     columns = [
         *_times("", boxes, boxes.timeline),
         PageColumn("kind", code[boxes.kind], 1),
-        PageColumn("shade", boxes.shade, 2),
+        PageColumn("local", boxes.local, 2),
         PageColumn("stage", boxes.stage, 4, summed=True),
         PageColumn("microbatch", boxes.microbatch, 4, summed=True),
     ]
+    if boxes.reverse.any():
+        columns.append(PageColumn("reverse", boxes.reverse, 1))
+    if len(boxes.step_begins):
+        columns.append(PageColumn("begins", np.sort(boxes.step_begins), 4, summed=True))
     if boxes.slot.any():
         other = np.minimum(boxes.row + 1, len(schedule.kind) - 1)
         columns += [

@@ -1,73 +1,79 @@
-"""One colour per kind for every chart, distinct for colour-blind readers and in greyscale too."""
+"""The colours of all charts, in a light, a dark and a grey theme, and their contrast (`palette.json`)."""
 
 from __future__ import annotations
 
-from ppsim.actions import Kind
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
-# tests/test_plots_palette.py enforces these CIELAB differences between kinds and idle time: at least 20 for normal
-# sight, protanopia, deuteranopia and tritanopia; at least 9 in lightness, for greyscale, between those of one chart.
-# An OVERLAP_F_B slot shows its two parts; its own colour is for text.
-COLOURS = {
-    Kind.F: "#2853a3",
-    Kind.B: "#ffd426",
-    Kind.I: "#c64027",
-    Kind.W: "#0bac62",
-    Kind.R: "#f688e6",
-    Kind.S: "#c369ff",
-    Kind.T: "#a55a87",
-    Kind.OVERLAP_F_B: "#52295f",
-}
-IDLE, IDLE_TITLE = "#b2bab1", "idle"
-IDLE_DARK = "#454945"  # on a page with a dark background
-IDLE_HATCH, IDLE_HATCH_DARK = "#8c948b", "#6a706a"  # lines over idle time
-# From idle to busy, for actions that are too narrow to show; a dark background reverses lightness.
-BUSY = (IDLE, "#96a8c1", "#5d83c4", "#16305f")
-BUSY_DARK = (IDLE_DARK, "#50607c", "#6487c2", "#9dbdf2")
-# Causes of idle time; each has a different lightness, and NOT_IDLE too.
-CAUSE_COLOURS = {
-    "fill": "#85abde",
-    "drain": "#1c50cc",
-    "dependency": "#ca5800",
-    "recompute": "#604054",
-    "imbalance": "#ded03a",
-    "transfer": "#382890",
-    "queue": "#63d25a",
-    "sharding": "#676e4b",
-    "reload": "#1e041b",
-    "optimizer": "#002604",
-    "jitter": "#ab88a2",
-    "overhead": "#38205e",
-}
-NOT_IDLE = "#e9ece9"
-TRANSFER_FORWARD = "#1f4e86"
-TRANSFER_BACKWARD = "#8a5a00"
-CRITICAL = "#000000"
-INK = "#222222"
+from ppsim.actions import Kind
+from ppsim.base.errors import ConfigError, shown
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours (#rrggbb) of one theme.
+
+    `on` has the colour of text and marks on each kind, and `on_lanes` on each lane. `paper` is the background, `idle`
+    idle time, `not_idle` the rest of a bar of causes and the ground of a lane, `edge` thin lines, `halo` the casing of
+    the critical path. An OVERLAP_F_B slot shows its two parts; its own colour is for tables and text.
+    """
+
+    name: str
+    paper: str
+    idle: str
+    text: str
+    quiet: str
+    grid: str
+    edge: str
+    not_idle: str
+    panel: str
+    limit: str
+    memory: str
+    critical: str
+    halo: str
+    kinds: Mapping[Kind, str]
+    on: Mapping[Kind, str]
+    causes: Mapping[str, str]
+    lanes: Mapping[str, str]
+
+    @property
+    def on_lanes(self) -> dict[str, str]:
+        """Colour of text on each lane."""
+        return {sort: label_colour(colour) for sort, colour in self.lanes.items()}
+
+
+def _read() -> dict[str, Theme]:
+    found: dict[str, Any] = json.loads(files("ppsim.plots").joinpath("palette.json").read_text(encoding="utf-8"))
+    themes = {}
+    for name, colours in found.items():
+        by_kind = {key: {Kind[kind]: colour for kind, colour in colours[key].items()} for key in ("kinds", "on")}
+        themes[name] = Theme(name, **{**colours, **by_kind})
+    return themes
+
+
+THEMES = _read()
+LIGHT, DARK, GREY = (THEMES[name] for name in ("light", "dark", "grey"))
+IDLE_TITLE = "idle"
 TITLES = {
     Kind.F: "F forward",
-    Kind.B: "B full backward",
-    Kind.I: "I input-gradient backward",
-    Kind.W: "W weight-gradient backward",
-    Kind.R: "R forward again (recompute)",
-    Kind.S: "S output layer's part forward",
-    Kind.T: "T output layer's part backward",
-    Kind.OVERLAP_F_B: "OVERLAP_F_B, F and B in one slot",
+    Kind.B: "B backward",
+    Kind.I: "I input gradient",
+    Kind.W: "W weight gradient",
+    Kind.R: "R recompute",
+    Kind.S: "S output layer forward",
+    Kind.T: "T output layer backward",
+    Kind.OVERLAP_F_B: "F and B in one slot",
 }
-_PALEST = 0.55  # fraction of white in the last shade
 
 
-def shade_colour(kind: int, shade: int, shades: int) -> str:
-    """Return the colour of shade number `shade` of `shades`; 0 is the full colour of the kind, later ones are paler."""
-    colour = COLOURS[Kind(kind)]
-    if shades <= 1:
-        return colour
-    step = 0.38 if shades == 2 else _PALEST
-    return mix_with_white(colour, step * shade / (shades - 1))
-
-
-def mix_with_white(colour: str, fraction: float) -> str:
-    """Return `colour` mixed with this fraction (0..1) of white, as #rrggbb."""
-    return "#" + "".join(f"{round(channel + (255 - channel) * fraction):02x}" for channel in channels(colour))
+def theme_of(name: Any) -> Theme:
+    """Return the theme of this name; raise ConfigError for another name."""
+    if not isinstance(name, str) or name not in THEMES:
+        raise ConfigError(f"theme={shown(name)} is not known; use one of: {', '.join(THEMES)}")
+    return THEMES[name]
 
 
 def channels(colour: str) -> tuple[int, int, int]:
@@ -76,8 +82,8 @@ def channels(colour: str) -> tuple[int, int, int]:
 
 
 def label_colour(colour: str) -> str:
-    """Return black or white, whichever has the higher contrast on `colour` (WCAG 2 contrast ratio)."""
-    return "#ffffff" if contrast("#ffffff", colour) >= contrast("#000000", colour) else "#000000"
+    """Return the ink, near black or white, with the higher contrast on `colour` (WCAG 2 contrast ratio)."""
+    return "#ffffff" if contrast("#ffffff", colour) >= contrast("#0b0d10", colour) else "#0b0d10"
 
 
 def contrast(one: str, other: str) -> float:

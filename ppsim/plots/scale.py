@@ -1,10 +1,17 @@
-"""Numbers that do not touch each other: round ticks of an axis, and the numbers written on boxes."""
+"""Sizes in charts: round ticks of an axis, and the gaps, marks and numbers of boxes, in pixels of the rules.
+
+A pixel of these rules is half a point in print. The page's draw.js has the same rules.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+
+NARROWEST_MARK, FULL_MARK, LOWEST_MARK = 3.0, 6.0, 6.0  # pixels
+NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, 2.5  # pixels
+DIGIT = 0.56  # width of a digit, as a fraction of its size
 
 
 def round_ticks(last: float, max_ticks: int) -> np.ndarray:
@@ -20,40 +27,49 @@ def round_ticks(last: float, max_ticks: int) -> np.ndarray:
     return np.arange(math.floor(last / step * (1 + 1e-9)) + 1) * step
 
 
-_MIN_FITTING_BOXES = 0.9  # if a smaller fraction of a row's boxes has space for its numbers, not all get one
-_STEPS = (1, 2, 5, 10, 20, 50, 100)
-_MIN_FITTING_ROWS = 0.7  # if a smaller fraction of rows has space for the numbers, fewer are written
+def fade(width: np.ndarray) -> np.ndarray:
+    """Return the strength (0..1) of gaps and marks of boxes of these widths."""
+    return np.clip((width - NARROWEST_MARK) / (FULL_MARK - NARROWEST_MARK), 0.0, 1.0)
 
 
-def roomy_rows(device: np.ndarray, fits: np.ndarray, devices: int) -> np.ndarray:
-    """Return the rows (bool) whose boxes can all get numbers, if most rows can; `fits` (bool): the box has space."""
-    count = np.bincount(device, minlength=devices)
-    roomy = np.bincount(device, fits, devices) >= _MIN_FITTING_BOXES * count
-    return roomy if roomy.sum() >= _MIN_FITTING_ROWS * devices else np.zeros(devices, bool)
+def gap_strength(width: np.ndarray) -> np.ndarray:
+    """Return the strength (0..1) of the line of paper at the begin of each box."""
+    return np.minimum(1.0, 0.1 * width) * fade(width)
 
 
-def every_kth(
-    device: np.ndarray, middle: np.ndarray, wide: np.ndarray, microbatch: np.ndarray, rows: np.ndarray
-) -> np.ndarray:
-    """Return the boxes (indices) whose numbers are written in the `rows` (bool): every k-th microbatch.
+def row_gap(row: float, box: float) -> float:
+    """Return the pixels between rows of height `row` with boxes of the usual width `box`; rows under 6 px touch."""
+    return 0.0 if row < LOWEST_MARK else min(max(round(0.1 * row), 1), 4) * min(max((box - 1) / 5, 0.0), 1.0)
 
-    The boxes come device by device in time order; `middle` and `wide` are positions and widths of their numbers in one
-    unit. k is the smallest for which no two numbers meet in most rows; the other rows get a larger k. Neighbours of one
-    microbatch whose numbers meet share the first number.
-    """
 
-    def meet(chosen: np.ndarray) -> np.ndarray:
-        distance, needed = np.diff(middle[chosen]), (wide[chosen[1:]] + wide[chosen[:-1]]) / 2
-        return (distance < needed) & (np.diff(device[chosen]) == 0)
+def mark_bar(height: float) -> tuple[float, float]:
+    """Return the thickness of a mark in a box of this height, and its distance to the box's edge."""
+    thick = min(max(round(0.14 * height), 2), 4)
+    return thick, max(1, round(thick / 2))
 
-    shown = []
-    for step in _STEPS:
-        chosen = np.flatnonzero((microbatch % step == 0) & rows[device])
-        again = meet(chosen) & (np.diff(microbatch[chosen]) == 0)
-        chosen = np.delete(chosen, 1 + np.flatnonzero(again))
-        free = rows.copy()
-        free[device[chosen[1:]][meet(chosen)]] = False
-        if free.sum() >= _MIN_FITTING_ROWS * rows.sum():
-            shown.append(chosen[free[device[chosen]]])
-            rows = rows & ~free
-    return np.concatenate([np.empty(0, np.int64), *shown])
+
+def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray:
+    """Return the length of the marks of later stages, as a fraction of their boxes, 0 for first stages."""
+    part = local / max(stages - 1, 1)
+    return np.where((stages > 4) & (width < 12.0) & (local > 0), 1.0, part)
+
+
+def number_size(width: np.ndarray, height: float) -> np.ndarray:
+    """Return the size of numbers in boxes."""
+    return np.clip(np.floor(np.minimum(height * 0.62, width * 0.8)), *NUMBER_SIZES)
+
+
+def fitting_numbers(characters: np.ndarray, width: np.ndarray, height: float, digit: float = DIGIT) -> np.ndarray:
+    """Return which boxes (bool) have space for numbers of this many characters; `digit` is the width of one."""
+    wide = characters * number_size(width, height) * digit + NUMBER_ROOM
+    return (wide <= width) & (height >= LOWEST_NUMBER)
+
+
+def device_steps(row: float, apart: float = 14.0) -> int:
+    """Return every how many rows a device is named: 1, 2, 4 ..., names at least `apart` pixels from each other."""
+    return max(2 ** math.ceil(math.log2(apart / row)), 1) if row > 0 else 1
+
+
+def number_text(value: float) -> str:
+    """Return the number of a tick, with commas between thousands."""
+    return f"{value:,.10g}" if abs(value) < 1e9 else f"{value:.4g}"

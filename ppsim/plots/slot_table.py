@@ -11,12 +11,12 @@ from ppsim.actions import Kind
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted
 from ppsim.plots.boxes import local_stage, sizes_text
-from ppsim.plots.palette import COLOURS, IDLE, label_colour, shade_colour
+from ppsim.plots.palette import LIGHT
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
 MAX_DEVICES, MAX_SLOTS = 32, 100  # limits of a notebook's table
-_OTHER = "#dddddd"  # transfers and sharding actions
+_OTHER = LIGHT.not_idle  # transfers and sharding actions
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,12 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None) -
     """Return the table for a notebook: devices down, slots across, coloured by kind; a note names what is left out."""
     layout = _lay_out(schedule, slots_of_rows)
     devices, slots = min(schedule.devices, MAX_DEVICES), min(layout.slots, MAX_SLOTS)
-    shade = local_stage(schedule)
-    shades = int(shade.max(initial=0)) + 1
-    cells = [[f'<td bgcolor="{IDLE}"></td>'] * slots for _ in range(devices)]
+    local, reverse = local_stage(schedule)
+    cells = [[f'<td bgcolor="{LIGHT.idle}"></td>'] * slots for _ in range(devices)]
     device = schedule.device[layout.row]
     for number in np.flatnonzero((device < devices) & (layout.slot < slots)).tolist():
         row = int(layout.row[number])
-        cells[device[number]][layout.slot[number]] = _cell(schedule, row, int(shade[row]), shades)
+        cells[device[number]][layout.slot[number]] = _cell(schedule, row, local[row] > 0, bool(reverse[row]))
     head = "".join(f"<th>{slot}</th>" for slot in range(slots))
     body = "".join(
         f'<tr><th style="white-space:nowrap">device {number}</th>{"".join(row)}</tr>'
@@ -73,11 +72,17 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None) -
     )
 
 
-def _cell(schedule: ScheduleColumns, row: int, shade: int, shades: int) -> str:
+def _cell(schedule: ScheduleColumns, row: int, is_later: bool, is_reverse: bool) -> str:
+    """Return a cell; its lower edge marks a later stage of the device, its upper edge the other direction."""
     text = _text(schedule, row)
     kind = Kind.OVERLAP_F_B if text.startswith("(") else Kind(int(schedule.kind[row]))
-    ground = shade_colour(kind, shade, shades) if kind in COLOURS else _OTHER
-    return f'<td bgcolor="{ground}" style="color:{label_colour(ground)}">{text}</td>'
+    if kind not in LIGHT.kinds:
+        return f'<td bgcolor="{_OTHER}">{text}</td>'
+    ink = LIGHT.on[kind]
+    edges = "".join(
+        f";border-{side}:2px solid {ink}" for side, has in (("bottom", is_later), ("top", is_reverse)) if has
+    )
+    return f'<td bgcolor="{LIGHT.kinds[kind]}" style="color:{ink}{edges}">{text}</td>'
 
 
 def _text(schedule: ScheduleColumns, row: int) -> str:

@@ -1,4 +1,4 @@
-"""The measures of a timeline as text, with units and definitions, and its costs with their origins."""
+"""The summary of a timeline as text: its answer first, then measures with definitions and costs with origins."""
 
 from __future__ import annotations
 
@@ -11,39 +11,154 @@ import numpy as np
 
 from ppsim.analysis.assumptions import assumptions
 from ppsim.analysis.bubbles import device_idle, iteration_time, makespan
-from ppsim.analysis.interval import interval_text
+from ppsim.analysis.interval import interval_in_words, interval_text
+from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
+from ppsim.analysis.memory import HEADROOM, fit_in_words, peak_activations, peak_memory, usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
-from ppsim.base.units import counted, seconds_text, value_text
+from ppsim.base.units import counted, percent_text, seconds_text, value_text
+from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plan.lengths import HOST_MEMORY
 from ppsim.plots.boxes import title_text
 from ppsim.timeline import TimelineColumns
 
+PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "prediction modules", "head": "the head"}
+_NOTABLE = 0.02  # report a device only if it is this much busier than the average over devices
 MAX_DEVICES = 16  # rows of the table of devices; more devices form groups
 
 
-def summary_text(timeline: TimelineColumns) -> str:
-    """Return the measures with units and definitions, a table of devices, the run's settings and the costs' origins."""
-    costs: Any = timeline.costs
+_SMALLEST_SHARE = 0.01  # causes of less idle time are left out
+_BAR = 20  # characters of the longest bar
+
+
+def summary_text(timeline: TimelineColumns, verbose: bool = False, costs: bool = False) -> str:
+    """Return the step, its memory and the causes of its idle time, in at most 24 lines.
+
+    `verbose` adds every measure with its definition and a table of devices; `costs` adds all costs with their origins,
+    and what they assume.
+    """
+    lines = [*textwrap.wrap(title_text(timeline), WIDTH), *textwrap.wrap(timeline.schedule.found, WIDTH), ""]
+    lines += [*_answer(timeline), *_idle_lines(timeline)]
+    if verbose:
+        lines += ["", *_measure_lines(timeline)]
+    if costs:
+        lines += ["", *_cost_lines(timeline)]
+    return "\n".join(lines) + "\n"
+
+
+def _answer(timeline: TimelineColumns) -> list[str]:
+    """Return step, memory and bubble, each with a remark."""
+    measured = {measure.name: measure.of(timeline) for measure in _measures_of([timeline])}
+    remarks = [interval_in_words(timeline)]
+    if measured.get("tokens_per_second") is not None:
+        remarks += [f"{measured['tokens_per_second']:,.0f} tokens/s", f"MFU {percent_text(measured['mfu'])}"]
+    bubble = "steady_bubble_fraction" if "steady_bubble_fraction" in measured else "bubble_fraction"
+    rows = [
+        ("step", seconds_text(iteration_time(timeline), 3), "; ".join(filter(None, remarks))),
+        _memory_row(timeline),
+        ("bubble", percent_text(measured[bubble]), "idle / total device time" + _of_the_busiest(timeline)),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    heads = [f"{label:<{widths[0]}}  {value:>{widths[1]}}  " for label, value, _ in rows]
+    return [
+        line.rstrip()
+        for head, row in zip(heads, rows, strict=True)
+        for line in textwrap.wrap(row[2], WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head]
+    ]
+
+
+def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
+    """Return the peak of the fullest device, with the usable memory; without bytes, its peak of activations."""
+    peak, workload = peak_memory(timeline), timeline.table.workload
+    if peak is None:
+        held = peak_activations(timeline)
+        device = int(held.argmax())
+        return "activations", f"{held[device]:.3g}", f"microbatches of a device share on device {device}, the fullest"
+    device = int(peak.argmax())
+    on_device, capacity = f"device {device}, the fullest", None if workload is None else workload.memory
+    if capacity is None:
+        return "memory", value_text(peak[device], "bytes"), on_device
+    usable = value_text(usable_bytes(capacity, HEADROOM), "bytes")
+    fit = fit_in_words(peak[device], capacity)
+    return "memory", value_text(peak[device], "bytes"), f"{fit}: {usable} usable on {on_device}"
+
+
+def _of_the_busiest(timeline: TimelineColumns) -> str:
+    sentence = busiest_device(timeline)
+    return f"; {sentence}" if sentence else ""
+
+
+def _idle_lines(timeline: TimelineColumns) -> list[str]:
+    """Return the causes of idle time with their share, a bar and their meaning, largest first."""
+    idle = {cause: float(seconds.sum()) for cause, seconds in ledger(timeline).items()}
+    total = sum(idle.values())
+    causes = sorted((one for one in idle if idle[one] > _SMALLEST_SHARE * total), key=lambda one: -idle[one])
+    if not causes:
+        return []
+    largest = idle[causes[0]]
+    rows = [
+        (
+            "" if number else "idle",
+            cause,
+            percent_text(idle[cause] / total, 0),
+            "#" * round(_BAR * idle[cause] / largest),
+        )
+        for number, cause in enumerate(causes)
+    ]
+    return ["", *(f"{line:<42}  {CAUSES[cause]}" for line, cause in zip(aligned(rows), causes, strict=True))]
+
+
+def busiest_device(timeline: TimelineColumns) -> str | None:
+    """Return a sentence about the device that computes longest and its layers; None if all are about equal."""
+    busy = timeline.device_busy
+    device = int(busy.argmax())
+    more = float(busy[device] / busy.mean()) - 1 if busy.mean() > 0 else 0.0
+    if more < _NOTABLE:
+        return None
+    return f"device {device} computes {percent_text(more, 0)} longer than the mean{_held_by(timeline, device)}"
+
+
+def _held_by(timeline: TimelineColumns, device: int) -> str:
+    if not isinstance(timeline.costs, DerivedCosts):
+        return ""
+    schedule = timeline.schedule
+    held = timeline.costs.stages(schedule.num_stages)
+    stages = schedule.holdings[schedule.holdings[:, 0] == device, 1].tolist()
+    blocks = sum(held[stage].get("block", 0) for stage in stages)
+    others = [PARTS[name] for stage in stages for name in held[stage] if name != "block"]
+    each = sum(one.get("block", 0) for one in held) / schedule.devices
+    mean = "" if each == blocks else f" (mean {each:g})"
+    return f": it holds {' and '.join([counted(blocks, 'block') + mean, *others])}"
+
+
+def _measure_lines(timeline: TimelineColumns) -> list[str]:
+    """Return what ran, the measures with units and definitions, the interval's source and a table of devices."""
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
-    lines = [*textwrap.wrap(title_text(timeline), WIDTH), _what_ran(timeline)]
-    lines += [*textwrap.wrap(timeline.schedule.found, WIDTH), "", *aligned(rows), ""]
+    lines = [_what_ran(timeline), "", *aligned(rows), ""]
     if interval := interval_text(timeline):
         lines += [*textwrap.wrap(interval, WIDTH), ""]
     lines += aligned(_device_rows(timeline), left=1)
-    lines += [f"{row.title}: {row.short}" for row in _of_devices(timeline) if row.short and "summary" not in row.shown]
+    return lines + [
+        f"{row.title}: {row.short}" for row in _of_devices(timeline) if row.short and "summary" not in row.shown
+    ]
+
+
+def _cost_lines(timeline: TimelineColumns) -> list[str]:
+    """Return the layers of each stage, the costs with their origins, and what derived costs assume."""
+    costs: Any = timeline.costs
+    lines: list[str] = []
     if hasattr(costs, "stages"):
         number = timeline.schedule.num_stages
-        lines += ["", f"stages: {stages_text(costs.stages(number))}", *layout_lines(costs.megatron_layout(number))]
-    lines += ["", "costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
+        lines += [f"stages: {stages_text(costs.stages(number))}", *layout_lines(costs.megatron_layout(number)), ""]
+    lines += ["costs", *("  " + line for line in aligned(_cost_rows(timeline)))]
     if assumed := assumptions(timeline):
         whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # file names contain hyphens
         indent: Any = {"initial_indent": "  ", "subsequent_indent": "    "}
         wrapped = (textwrap.wrap(text, WIDTH, **indent, **whole) for text in assumed)
         lines += ["", "assumptions", *chain.from_iterable(wrapped)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def stages_text(stages: Sequence[Mapping[str, int]]) -> str:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +14,8 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, KINDS, LETTERS, STEPS, Spans
-from ppsim.plots.palette import COLOURS, TITLES, channels, label_colour
+from ppsim.plots.palette import LIGHT, TITLES, channels, label_colour
+from ppsim.plots.pixels import shares
 from ppsim.plots.scale import round_ticks
 from ppsim.timeline import TimelineColumns
 
@@ -48,9 +46,8 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     """Return a Gantt chart in text.
 
     Each action is a box with an edge at its start, unless some boxes have one column. A box shows kind and microbatch
-    if they fit, else the kind alone; idle time is dotted. If most actions are narrower than three columns, successive
-    actions form groups: F0-6 are seven forwards, 12 x FB twelve times a forward and a backward, F+B a mix without a
-    pattern.
+    if they fit, else the kind alone; idle time is dotted. If most actions are narrower than three columns, a column is
+    an equal part of the time, and the letters of a row are in proportion to the time of its kinds and of idle time.
 
     Parameters
     ----------
@@ -84,7 +81,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     fits = _actions_fit(boxes, per_second)
     per_second = per_second if fits else room / makespan(timeline)
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
-    rows = (_box_rows if fits else _group_rows)(boxes, per_second, drawn, style, color)
+    rows = (_box_rows if fits else _column_rows)(boxes, per_second, drawn, style, color)
     lines = [headline(timeline)]
     lines += [name.ljust(margin) + row for name, row in zip(names, rows, strict=True)]
     lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, style)]
@@ -127,7 +124,12 @@ def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color:
     for box in np.flatnonzero(widths > 0).tolist():
         text = _box_text(boxes, box, int(widths[box]), style, edged)
         device = boxes.device[box]
-        _put(rows[device], int(first[box]), int(last[box]), _colored(text, boxes.colour(box), color))
+        _put(
+            rows[device],
+            int(first[box]),
+            int(last[box]),
+            _colored(text, LIGHT.kinds[Kind(int(boxes.kind[box]))], color),
+        )
         reached[device] = last[box]
     for lane in boxes.lanes:
         for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort == STEPS else ():
@@ -135,7 +137,7 @@ def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color:
             end = min(max(end, begin + 1), drawn)
             if begin < end:
                 text = _filled(lane.letter, end - begin, style, edged)
-                _put(rows[device], begin, end, _colored(text, lane.colour, color))
+                _put(rows[device], begin, end, _colored(text, LIGHT.lanes[lane.sort], color))
     return ["".join(row) for row in rows]
 
 
@@ -170,30 +172,39 @@ def _filled(label: str, width: int, style: _Style, edged: bool) -> str:
 def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) -> str:
     letter = kind_letter(int(boxes.kind[box]))
     labels = [f"{letter}{boxes.short_label(box)}", letter]
-    if boxes.shades > 1 and not boxes.slot[box]:
+    if (boxes.locals > 1 or boxes.reverse.any()) and not boxes.slot[box]:
         labels.insert(0, boxes.name(box))
     return _filled(next(label for label in labels if len(label) <= width - edged), width, style, edged)
 
 
-def _group_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
-    """Return the row of each device: its groups of actions."""
+def _column_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
+    """Return the row of each device: in each column one of the kinds that run in it, or idle time.
+
+    The kind or idle time that is furthest behind its share of the time so far comes next.
+    """
     rows = list(_background(boxes, per_second, drawn, style, set(LETTERS)).astype(object))
+    edges = np.arange(drawn + 1) / per_second
     for device, row in enumerate(rows):
-        reached = 0
-        for group in action_groups(boxes, device, per_second, drawn):
-            if group.last > reached:
-                group = replace(group, first=max(group.first, reached))
-                _put(row, group.first, group.last, _group_text(group, style, color))
-                reached = group.last
+        mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+        start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
+        parts = [shares(start[kind == one], end[kind == one], edges[:-1], edges[1:]) for one in boxes.kinds]
+        parts.append(np.maximum(1.0 - np.sum(parts, axis=0), 0.0))
+        for column, number in enumerate(_in_proportion(np.stack(parts, axis=1))):
+            if number < len(boxes.kinds):
+                chosen = boxes.kinds[number]
+                row[column] = _colored(kind_letter(chosen), LIGHT.kinds[chosen], color)
     return ["".join(row) for row in rows]
 
 
-def _group_text(group: Group, style: _Style, color: bool) -> str:
-    """Return a group's edge and label, on the colours of its kinds in proportion to their time."""
-    width = group.last - group.first
-    text = style.edge + group.label.ljust(width - 1) if width > 1 else group.label
-    runs = groupby(zip(text, group.kinds(), strict=True), key=itemgetter(1))
-    return "".join(_colored("".join(one for one, _ in run), COLOURS[Kind(kind)], color) for kind, run in runs)
+def _in_proportion(parts: np.ndarray) -> list[int]:
+    """Return for each column the index of one of its parts, so that every part gets its share of columns."""
+    owed, chosen = np.zeros(parts.shape[1]), []
+    for column in parts:
+        owed = np.where(column > 1e-9, owed + column, 0.0)
+        best = int(np.where(column > 1e-9, owed, -np.inf).argmax())
+        owed[best] -= 1.0
+        chosen.append(best)
+    return chosen
 
 
 def _colored(text: str, ground: str, color: bool) -> str:
@@ -221,7 +232,7 @@ def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list
 def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: _Style, color: bool) -> list[str]:
     """Return the meaning of all characters in `drawn`."""
     titles = {kind: "X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind] for kind in boxes.kinds}
-    entries = [_colored(title, COLOURS[kind], color) for kind, title in titles.items()]
+    entries = [_colored(title, LIGHT.kinds[kind], color) for kind, title in titles.items()]
     lines = ["; ".join([*entries, *([f"{style.idle} idle"] if style.idle in drawn else [])])]
     if lanes := [lane for lane in boxes.lanes if lane.letter in drawn]:
         titles = "; ".join(f"{lane.letter} {lane.title}" for lane in lanes)
@@ -231,134 +242,7 @@ def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: 
         stages = ", stage before the kind" if re.search(r"\d[A-Z]", drawn) else ""
         lines.append(f"numbers: {numbering} after the kind{stages}, where they fit")
     if not fits:
-        lines += _group_notes(drawn, numbering)
-        gaps = (boxes.start[1:] - boxes.end[:-1])[boxes.device[1:] == boxes.device[:-1]] / (column_seconds or 1.0)
-        hold = "; groups hold idle gaps of up to 3 columns" if np.any((gaps > 1e-6) & (gaps < NARROWEST - 1)) else ""
-        lines.append(f"a column is {seconds_text(column_seconds)}{hold}")
+        lines.append(f"a column is {seconds_text(column_seconds)}; letters in proportion to the time of each kind")
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {hidden} action(s) of zero length")
     return lines
-
-
-def _group_notes(drawn: str, numbering: str) -> list[str]:
-    """Return the meaning of the group labels in `drawn`."""
-    examples = (
-        (r"[A-Z](\d+)-(\d+)", f"actions of one kind from the first {numbering} to the last"),
-        (r"\d+ x [A-Z]+", "so many times these actions in turn"),
-        (r"[A-Z](\+[A-Z])+", "a mix of these, most time first"),
-    )
-    found = [(re.search(pattern, drawn), meaning) for pattern, meaning in examples]
-    notes = "; ".join(f"{match[0]}: {meaning}" for match, meaning in found if match)
-    return [f"groups: {notes}"] if notes else []
-
-
-LONGEST_UNIT = 8  # actions of a repeating unit
-NARROWEST = 4  # columns of a group; successive narrower groups form a mix
-MIN_SHARE = 0.08  # fraction of the time of a mix; its label omits kinds with less
-
-
-@dataclass(frozen=True)
-class Group:
-    """Successive actions of a device without a visible gap.
-
-    Attributes
-    ----------
-    first, last : int
-        First column, and the column after the last.
-    shares : dict kind -> fraction of the time, largest first
-    labels : texts, the longest first; the last is one letter
-    """
-
-    first: int
-    last: int
-    shares: dict[int, float]
-    labels: list[str]
-
-    @property
-    def label(self) -> str:
-        """The longest label that fits after an edge."""
-        return next((text for text in self.labels if len(text) < self.last - self.first), self.labels[-1])
-
-    def kinds(self) -> list[int]:
-        """Return the kind of each column, in proportion to the time of kinds: the kind furthest behind comes next."""
-        kinds, shares = list(self.shares), np.array(list(self.shares.values()))
-        owed, chosen = np.zeros(len(kinds)), []
-        for _ in range(self.last - self.first):
-            owed += shares
-            chosen.append(kinds[int(owed.argmax())])
-            owed[owed.argmax()] -= 1.0
-        return chosen
-
-
-def action_groups(boxes: Boxes, device: int, per_second: float, drawn: int) -> list[Group]:
-    """Return the groups of a device's actions that take time, in time order."""
-    rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-    mine = np.flatnonzero(boxes.length[rows] > 0) + rows.start
-    begin, end = (np.floor(times[mine] * per_second + 0.5) for times in (boxes.start, boxes.end))
-    gaps = np.cumsum(np.append(False, begin[1:] - end[:-1] >= NARROWEST - 1))  # visible gaps before each action
-    found: list[Group] = []
-    narrow: list[np.ndarray] = []
-    for part, unit in _repeats(boxes.kind[mine], gaps):
-        if narrow and (gaps[part[0]] != gaps[narrow[-1][0]] or end[part[-1]] - begin[part[0]] >= NARROWEST):
-            found.append(_mix(boxes, mine[np.concatenate(narrow)], per_second, drawn))
-            narrow = []
-        if end[part[-1]] - begin[part[0]] < NARROWEST:
-            narrow.append(part)
-        else:
-            found.append(_group(boxes, mine[part], _labels(boxes, mine[part], unit), per_second, drawn))
-    return [*found, *([_mix(boxes, mine[np.concatenate(narrow)], per_second, drawn)] if narrow else [])]
-
-
-def _repeats(kind: np.ndarray, gaps: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield runs of action indices and the length of the unit that each repeats: the longest run of the shortest unit.
-
-    No run spans a visible gap; `gaps` counts them before each action.
-    """
-    count = len(kind)
-    until = []  # per unit length and action: the index at which the repetition ends
-    for unit in range(1, LONGEST_UNIT + 1):
-        same = np.zeros(count + 1, bool)
-        same[unit:count] = (kind[unit:] == kind[:-unit]) & (gaps[unit:] == gaps[:-unit])
-        ends = np.where(same, count, np.arange(count + 1))
-        until.append(np.minimum.accumulate(ends[::-1])[::-1])
-    first = 0
-    while first < count:
-        best, length = 1, 1
-        for unit in range(1, min(LONGEST_UNIT, count - first) + 1):
-            covered = (int(until[unit - 1][min(first + unit, count)]) - first) // unit * unit
-            if covered > max(length, unit):
-                best, length = unit, covered
-        yield np.arange(first, first + length), best
-        first += length
-
-
-def _labels(boxes: Boxes, mine: np.ndarray, unit: int) -> list[str]:
-    letters, times = "".join(kind_letter(int(kind)) for kind in boxes.kind[mine[:unit]]), len(mine) // unit
-    if unit > 1:
-        return [f"{times} x {letters}", letters, letters[0]]
-    first, last = boxes.microbatch[mine[0]], boxes.microbatch[mine[-1]]
-    if times == 1:
-        return [letters + boxes.short_label(int(mine[0])), letters]
-    in_turn = not boxes.slot[mine].any() and bool(np.all(np.diff(boxes.microbatch[mine]) == 1))
-    return [*([f"{letters}{first}-{last}"] if in_turn else []), f"{times} x {letters}", letters]
-
-
-def _mix(boxes: Boxes, mine: np.ndarray, per_second: float, drawn: int) -> Group:
-    """Return a group of actions without a pattern; its label names their kinds, most time first."""
-    if len(mine) == 1:
-        return _group(boxes, mine, _labels(boxes, mine, 1), per_second, drawn)
-    shares = _shares(boxes, mine)
-    letters = [kind_letter(kind) for kind, share in shares.items() if share >= MIN_SHARE]
-    return _group(boxes, mine, ["+".join(letters), letters[0]], per_second, drawn)
-
-
-def _shares(boxes: Boxes, mine: np.ndarray) -> dict[int, float]:
-    seconds = np.bincount(boxes.kind[mine], boxes.length[mine])
-    order = np.argsort(-seconds, kind="stable")
-    return {int(kind): float(seconds[kind] / seconds.sum()) for kind in order if seconds[kind] > 0}
-
-
-def _group(boxes: Boxes, mine: np.ndarray, labels: list[str], per_second: float, drawn: int) -> Group:
-    first = min(int(boxes.start[mine[0]] * per_second + 0.5), drawn - 1)
-    last = min(max(int(boxes.end[mine[-1]] * per_second + 0.5), first + 1), drawn)
-    return Group(first, last, _shares(boxes, mine), labels)

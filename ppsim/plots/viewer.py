@@ -15,19 +15,14 @@ from os import PathLike
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.plots import palette
-from ppsim.plots.boxes import Boxes, make_boxes, title_text, without_repeated_names
-from ppsim.plots.lanes import LANE_GROUND
+from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, title_text
 from ppsim.plots.page_data import page_data
 from ppsim.timeline import TimelineColumns
 
 SHOWN = ("memory",)  # parts that a new page shows in addition to the actions
-_SCRIPTS = ("data.js", "words.js", "time.js", "draw.js", "shares.js", "marks.js", "controls.js", "viewer.js")
-_COLOURS = {
-    "IDLE": palette.IDLE, "IDLE_DARK": palette.IDLE_DARK, "LANE": LANE_GROUND, "CRITICAL": palette.CRITICAL,
-    "HATCH": palette.IDLE_HATCH, "HATCH_DARK": palette.IDLE_HATCH_DARK,
-    "FORWARD": palette.TRANSFER_FORWARD, "BACKWARD": palette.TRANSFER_BACKWARD, "INK": palette.INK,
-    "BUSY": ", ".join(palette.BUSY), "BUSY_DARK": ", ".join(palette.BUSY_DARK),
-}  # fmt: skip
+_SCRIPTS = (
+    "data.js", "words.js", "view.js", "pixels.js", "draw.js", "marks.js", "range.js", "controls.js", "viewer.js",
+)  # fmt: skip
 
 
 def save_html(
@@ -36,38 +31,50 @@ def save_html(
     titles: Sequence[str] | None = None,
     *,
     shown: Sequence[str] = SHOWN,
+    slow: Sequence[Mapping[int, str]] = (),
+    text: str = "",
+    base: int = 0,
 ) -> None:
     """Write, atomically, a page that shows timelines offline in any browser of 2023 or later.
 
     Several timelines share one time axis, one below the other. `titles` has one title each (default: names and sizes).
     Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
+    `slow` marks devices of each timeline, with the reason; `text` stands below the charts; differences are relative to
+    the timeline with number `base`.
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
     if not every or (titles is not None and len(titles) != len(every)):
         raise ConfigError(f"a page of {len(every)} timelines and {len(titles or [])} titles; give one title each")
-    write_atomically(path, viewer_html(*map(make_boxes, every), titles=titles, shown=shown))
+    page = viewer_html(*map(make_boxes, every), titles=titles, shown=shown, slow=slow, text=text, base=base)
+    write_atomically(path, page)
 
 
 def viewer_html(
-    *every: Boxes, titles: Sequence[str] | None = None, framed: bool = False, shown: Sequence[str] = SHOWN
+    *every: Boxes,
+    titles: Sequence[str] | None = None,
+    framed: bool = False,
+    shown: Sequence[str] = SHOWN,
+    slow: Sequence[Mapping[int, str]] = (),
+    text: str = "",
+    base: int = 0,
 ) -> str:
     """Return the page of `save_html`.
 
     `framed`: another page shows it in a frame, with name and measures; the wheel scrolls that page until a click.
     """
     timelines = [boxes.timeline for boxes in every]
-    titles = titles or [title_text(timeline) for timeline in without_repeated_names(timelines)]
-    charts = [page_data(boxes, title) for boxes, title in zip(every, titles, strict=True)]
-    names = [timeline.schedule.name for timeline in timelines]
-    several = ", ".join(names) if len(names) < 5 else f"{len(names)} schedules"
-    title = charts[0]["title"] if len(charts) == 1 else several
+    names = block_names(timelines) if titles is None else list(titles)
+    marked = [*slow, *[{}] * (len(every) - len(slow))]
+    charts = [page_data(boxes, name, why) for boxes, name, why in zip(every, names, marked, strict=True)]
+    title = common_title(timelines) if len(charts) > 1 else title_text(timelines[0]) if titles is None else names[0]
     return filled(
         "viewer.html",
         {
             "TITLE": html.escape(title),
-            "OPTIONS": json.dumps({"framed": framed, "on": list(shown)}),
+            "TEXT": f"<details><summary>In words</summary><pre>{html.escape(text)}</pre></details>" if text else "",
+            "OPTIONS": json.dumps({"framed": framed, "on": list(shown), "base": base}),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
             "STYLE": style(),
             "SCRIPT": base64.b64encode(zlib.compress(script().encode(), 9)).decode(),
@@ -77,14 +84,32 @@ def viewer_html(
 
 def style() -> str:
     """Return the style sheet of the viewer, for all pages that contain one."""
-    return filled("viewer.css", _COLOURS)
+    plain = {theme.name.upper(): _variables(theme) for theme in (palette.LIGHT, palette.DARK)}
+    return filled("viewer.css", plain)
+
+
+def _variables(theme: palette.Theme) -> str:
+    """Return the colours of a theme that the style sheet uses, as its variables."""
+    names = ("paper", "idle", "text", "quiet", "grid", "edge", "panel", "limit")
+    return " ".join(f"--{name}: {getattr(theme, name)};" for name in names)
+
+
+def _themes() -> str:
+    """Return the themes as the script's JSON, kinds by name."""
+    themes = {}
+    for name, theme in palette.THEMES.items():
+        colours = {key: value for key, value in vars(theme).items() if key != "name"}
+        letters = {key: {kind.name: colour for kind, colour in colours[key].items()} for key in ("kinds", "on")}
+        themes[name] = {**colours, **letters, "on_lanes": theme.on_lanes}
+    return json.dumps(themes, separators=(",", ":"))
 
 
 @cache
 def script() -> str:
     """Return the script that defines `startViewer`, for all pages that contain a viewer."""
     parts = "".join(_read(name) for name in _SCRIPTS)
-    return f'const startViewer = (() => {{\n"use strict";\n{parts}return startViewer;\n}})();\n'
+    themes = f"const THEMES = {_themes()};\n"
+    return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}return startViewer;\n}})();\n'
 
 
 def filled(name: str, parts: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ from ppsim.plan.resolve import Plan, make_plan, repriced
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import check_call
 from ppsim.run.timelines import Timeline
-from ppsim.search.partitions import with_optimal_stages
+from ppsim.search.partitions import with_stages_of_run
 
 if TYPE_CHECKING:
     import pandas
@@ -245,7 +245,7 @@ def _runs(
 ) -> Iterator[tuple[Plan, CostTable, CostModel]]:
     """Yield plan, table and costs of each run, in the order of the batch's columns."""
     for given in models:
-        model = with_optimal_stages(given, plans.schedule, plans.transport, plans.optimizer)
+        model = with_stages_of_run(given, plans.schedule, plans.transport, plans.optimizer)
         table = model.table(plans.compute)
         plan = plans.under(table)
         if jitter is None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppsim.base.errors import BuildError, ConfigError, PpsimError
+from ppsim.base.errors import BuildError, ConfigError, PpsimError, UnknownNameError
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.checks.faults import check_runnable, validate
@@ -164,7 +164,16 @@ class Family(registry.RegisteredFamily):
 
 
 class Families(dict[str, Family]):
-    """Mapping of the name of each schedule family to its `Family`, in the order of docs/schedules.md."""
+    """Mapping of the name of each schedule family to its `Family`, in the order of docs/schedules.md.
+
+    An unknown name raises a ConfigError that is a KeyError, and names similar ones.
+    """
+
+    def __getitem__(self, name: str) -> Family:
+        try:
+            return super().__getitem__(name)
+        except (KeyError, TypeError):
+            raise UnknownNameError(registry.unknown_family(name, [*self])) from None
 
     def __repr__(self) -> str:
         return f"<{len(self)} schedule families: {', '.join(list(self)[:8])}, ...>"

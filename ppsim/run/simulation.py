@@ -16,7 +16,7 @@ from ppsim.plan.resolve import make_plan
 from ppsim.plan.streams import OPTIMIZERS
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search.partitions import with_optimal_stages
+from ppsim.search.partitions import with_stages_of_run
 
 
 @checked_call()
@@ -76,7 +76,7 @@ def simulate(
     costs = Costs() if costs is None else costs
     if not is_cost_model(costs):
         raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
-    costs = with_optimal_stages(costs, schedule, transport, optimizer)
+    costs = with_stages_of_run(costs, schedule, transport, optimizer)
     table = costs.table(schedule.compute)
     plan = make_plan(schedule, table, transport, optimizer)
     if jitter is not None:

@@ -181,9 +181,9 @@ class Timeline(TimelineColumns):
         """Return a lower bound on the makespan of any order of the same actions with the same activation peaks."""
         return lower_bound(self)
 
-    def summary(self) -> str:
-        """Return the measures as readable text, with units."""
-        return summary_text(self)
+    def summary(self, verbose: bool = False, costs: bool = False) -> str:
+        """Return step, memory and causes of idle time as text; `verbose` adds measures and devices, `costs` prices."""
+        return summary_text(self, verbose, costs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the measures under the names of docs/glossary.md, as plain Python values (schema ppsim.result/1)."""
@@ -218,6 +218,7 @@ class Timeline(TimelineColumns):
         labels: bool | str = "auto",
         critical_path: bool | Sequence[int] | np.ndarray | None = None,
         until: float | None = None,
+        theme: str = "light",
     ) -> Figure:
         """Return a Gantt chart as a matplotlib figure, which a notebook shows: a row per device, a colour per kind.
 
@@ -226,19 +227,21 @@ class Timeline(TimelineColumns):
         ax : matplotlib Axes, optional
             Draw into these axes instead of a new figure (then without `memory`).
         width : float, optional
-            Width of the figure in inches. Default: what the labels need, from 7 to 15.
+            Width of the figure in inches. Default: 7; 3.3 is a column of a paper.
         memory : bool or "activations" or "bytes"
             Add each device's memory over time below: bytes if the costs know them, live activations otherwise.
         transfers : bool
             Draw each transfer as a line from sender to receiver.
         title : str, optional
-            Default: the schedule's sizes, makespan and bubble fraction; "" for none.
+            Default: the config's name and the schedule's sizes; "" for none.
         labels : bool or "auto"
             Write microbatch numbers if they fit ("auto", True), or never (False).
         critical_path : True or list of int, optional
-            Outline these actions (indices into `start`); True finds the critical path.
+            Draw a line along these actions (indices into `start`); True finds the critical path.
         until : float, optional
             End of the time axis in seconds, so that several figures have one scale. Default: the makespan.
+        theme : "light", "dark" or "grey"
+            Colours; grey is for print without colour, and its boxes name their kinds.
 
         Raises ConfigError for any other option or value.
         """
@@ -246,7 +249,7 @@ class Timeline(TimelineColumns):
 
         return draw(
             self, ax=ax, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
-            critical_path=critical_path, until=until,
+            critical_path=critical_path, until=until, theme=theme,
         )  # fmt: skip
 
     @checked_call()
@@ -261,6 +264,7 @@ class Timeline(TimelineColumns):
         labels: bool | str = "auto",
         critical_path: bool | Sequence[int] | np.ndarray | None = None,
         until: float | None = None,
+        theme: str = "light",
         dpi: float = 150,
     ) -> None:
         """Write a Gantt chart atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
@@ -273,7 +277,7 @@ class Timeline(TimelineColumns):
 
         save_gantt(
             self, path, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
-            critical_path=critical_path, until=until, dpi=dpi,
+            critical_path=critical_path, until=until, theme=theme, dpi=dpi,
         )  # fmt: skip
 
     @checked_call(hint="plot_ledger().savefig(path) writes a file")

@@ -13,6 +13,7 @@ from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, 
 from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import cached_column, unwritable
+from ppsim.base.rules import checked_methods
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
 
@@ -30,6 +31,7 @@ class Slots(NamedTuple):
     backward: np.ndarray
 
 
+@checked_methods
 class ScheduleColumns:
     """Ordered actions per device, as flat columns; device d owns rows `offsets[d]:offsets[d + 1]`.
 
@@ -110,6 +112,8 @@ class ScheduleColumns:
 
     def mark_valid(self, source: np.ndarray | None = None) -> None:
         """Store that the validator found no fault, and `source` if the validator computed it; columns never change."""
+        if source is not None and (source.dtype.kind != "i" or source.shape != self.kind.shape):
+            raise ScheduleError(f"source={shown(source)} must hold one row number per action")
         self.__dict__["is_valid"] = True
         if source is not None:
             self.__dict__["source"] = unwritable(source)
@@ -124,7 +128,11 @@ class ScheduleColumns:
     @classmethod
     def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
         """Return a schedule from one Block of rows per device; `traits` are the other arguments of the constructor."""
-        tables = [np.empty((4, 0), np.int32), *(block.table for block in blocks)]
+        tables = [np.empty((4, 0), np.int32)]
+        for block in blocks:
+            if not isinstance(block, Block):
+                raise ScheduleError(f"{shown(block)} is no Block of rows; give one per device")
+            tables.append(block.table)
         kind, stage, microbatch, joined = (
             np.concatenate([table[row] for table in tables], dtype=dtype, casting="unsafe")
             for row, dtype in enumerate((np.int8, np.int32, np.int32, np.bool_))
@@ -244,7 +252,7 @@ class ScheduleColumns:
 
     def rows(self, device: int) -> slice:
         """Return the rows of one device; ScheduleError if there is no such device."""
-        if not isinstance(device, int | np.integer) or not 0 <= device < self.devices:
+        if isinstance(device, bool) or not isinstance(device, int | np.integer) or not 0 <= device < self.devices:
             raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
         return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
 
@@ -284,6 +292,8 @@ class ScheduleColumns:
 
     def label(self, row: int) -> str:
         """Return the text of one row, such as `2F0`; a part of a fused slot gives the part."""
+        if not 0 <= row < len(self.kind):
+            raise ScheduleError(f"row {shown(row)} does not exist; the rows are 0 to {len(self.kind) - 1}")
         return str(self._plain(row))
 
     def __eq__(self, other: object) -> bool:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ppsim.analysis.bubbles import iteration_time
-from ppsim.analysis.memory import peak_memory
+from ppsim.analysis.memory import HEADROOM, peak_memory, usable_bytes
 from ppsim.analysis.static_bounds import SAFETY, ScheduleSummary, layer_bound, memory_at_peaks
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import (
+    BALANCED,
     LayoutString,
     Pieces,
     balanced,
@@ -42,13 +43,23 @@ Counts = tuple[int, ...]  # layers of each stage
 Objective = Callable[[Counts], Any]  # orders cuts: the lowest value is the best
 
 
-def with_optimal_stages(
-    costs: CostModel, schedule: ScheduleColumns, transport: str, optimizer: str | None
-) -> CostModel:
-    """Return `costs` with the fastest stages for this run if their partition is `optimal`; other costs unchanged."""
-    if not isinstance(costs, DerivedCosts) or costs.layout.partition != "optimal" or costs.layers_of_stages is not None:
+def with_stages_of_run(costs: CostModel, schedule: ScheduleColumns, transport: str, optimizer: str | None) -> CostModel:
+    """Return `costs` with the stages that their partition means for this run; other costs unchanged.
+
+    `optimal`: the fastest stages; `balanced`: stages balanced over the devices, within the memory that answers use.
+    """
+    if not isinstance(costs, DerivedCosts) or costs.layers_of_stages is not None:
         return costs
-    return fastest_stages(costs, schedule, transport, optimizer, costs.cluster.device.memory, filled=True)
+    if costs.layout.partition == BALANCED:
+        compute, limit = schedule.compute, usable_bytes(costs.cluster.device.capacity, HEADROOM)
+
+        def table(found: LayoutString) -> CostTable:
+            return costs.with_partition(found).table(compute)
+
+        return costs.with_partition(balanced_within(costs, ScheduleSummary.of(compute), table, limit))
+    if costs.layout.partition != "optimal":
+        return costs
+    return fastest_stages(costs, schedule, transport, optimizer, costs.cluster.device.capacity, filled=True)
 
 
 def fastest_stages(

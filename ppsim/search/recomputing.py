@@ -26,6 +26,7 @@ RECOMPUTED_FRACTIONS = (0.5, 1.0)  # fractions of the stages, from stage 0 on: t
 
 @family(
     "ripipe",
+    group="memory",
     title="Interleaved 1F1B with R in idle time (RiPipe)",
     idea="Interleaved 1F1B in which R is an action of its own. In mode `in-bubble` only what goes beyond p v live "
     "stages is made again, as far as it can in time that would be idle. In mode `in-advance` all stages are made again "
@@ -48,6 +49,7 @@ def ripipe(p: int, m: int, v: int = 2, *, mode: str = "in-bubble", costs: CostMo
 
 @family(
     "mario",
+    group="memory",
     title="1F1B with R in idle time and forwards pulled ahead (Mario)",
     idea="1F1B that recomputes every stage but where a backward directly follows its forward. R runs before the "
     "gradient arrives, and further ahead where the device is idle; forwards go ahead into idle time as far as the "

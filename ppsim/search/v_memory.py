@@ -36,6 +36,7 @@ _METHOD = (
 
 @family(
     "v-half",
+    group="zero bubble",
     title="V-Half",
     idea="A V of stages in which a microbatch's forward and backward follow each other closely: about half of 1F1B's "
     "activations, and about half of its bubble. " + _METHOD,
@@ -53,6 +54,7 @@ def v_half(p: int, m: int, v: int, *, costs: CostModel | None = None, search: bo
 
 @family(
     "v-min",
+    group="zero bubble",
     title="V-Min",
     idea="The V with the shortest life of an activation: about a third of 1F1B's activations, with about two thirds of "
     "its bubble. " + _METHOD,

@@ -31,6 +31,7 @@ _SOURCE = "Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, s
 
 @family(
     "zb-1p",
+    group="zero bubble",
     title="Zero bubble ZB-1p",
     idea="The zero-bubble schedule that a search finds within the activations of 1F1B, p on each device. " + _METHOD,
     makespan=_MAKESPAN,
@@ -44,6 +45,7 @@ def zb_1p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: 
 
 @family(
     "zb-2p",
+    group="zero bubble",
     title="Zero bubble ZB-2p",
     idea="The zero-bubble schedule that a search finds within twice the activations of 1F1B, 2p on each device. "
     + _METHOD,
@@ -58,6 +60,7 @@ def zb_2p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: 
 
 @family(
     "zb-auto",
+    group="zero bubble",
     title="Zero bubble by search (ZB-auto)",
     idea="The zero-bubble schedule that a search finds within `memory_limit` activations (microbatches through one "
     "device share; one number or one a device; default p), also below p, where the idle time grows slowly. " + _METHOD,

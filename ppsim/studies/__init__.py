@@ -18,19 +18,22 @@ from ppsim.studies.gate import (
 )
 from ppsim.studies.points import Candidate, run_points
 from ppsim.studies.recipe import config_yaml
+from ppsim.studies.step_calibration import calibrated_config
 from ppsim.studies.store import RESULTS, Store, store_key
 from ppsim.studies.what_if import break_even, changes, failed_device_losses, known_change, rerouted, slow_device_losses
-from ppsim.studies.worker_pool import SlurmJobs, dask_executor
+from ppsim.studies.worker_pool import JobRunner, SlurmJobs, dask_executor
 
 __all__ = [
     "RESULTS",
     "Candidate",
+    "JobRunner",
     "Limits",
     "SlurmJobs",
     "Store",
     "Tolerance",
     "break_even",
     "calibrate",
+    "calibrated_config",
     "changes",
     "check_configs",
     "config_findings",

@@ -3,47 +3,45 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ppsim.analysis.interval import spread
 from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
-from ppsim.base.rules import checked_call
+from ppsim.base.progress import track
+from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
-from ppsim.config import AnyConfig, Config, as_config, value_at
-from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.layers import RECOMPUTE
+from ppsim.config import AnyConfig, Config, as_config
+from ppsim.costs.spread import Spread, order_error
 from ppsim.run.timelines import Timeline
-from ppsim.search import families, find_family
-from ppsim.search.partitions import balanced_partition
-from ppsim.studies.best_first import BestFirstSearch
-from ppsim.studies.points import POINT_MEASURES, Candidate, fits_within
+from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
+from ppsim.studies.free_keys import (
+    schedules_run_by,
+)
+from ppsim.studies.points import NOISE, POINT_MEASURES, Candidate, fits_within
 from ppsim.studies.reasons import removed_cause, seconds_by_cause
-from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, PARTITION, SHARDING, TENSOR, schedules_run_by, search_space
-from ppsim.studies.worker_pool import InProcess
+from ppsim.studies.worker_pool import InProcess, open_resources
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
 UNITS = {"step": "seconds", "step_difference": "seconds", "tokens_per_second": "tokens per second"}
-STAGES_TRIED = (2, 3, 4)
 ADVISED = ("iteration_time", "tokens_per_second", "peak_memory", "peak_activations")
 ROW = (
-    "what", "changes", "step", "step_difference", "tokens_per_second", "peak", "peak_difference", "fits", "removes",
-    "layout_string",
+    "what", "changes", "idea", "kind", "step", "step_difference", "tokens_per_second", "peak", "peak_difference",
+    "fits", "removes", "layout_string",
 )  # fmt: skip
-# Keys that `what_fits` frees to find a layout, and keys that go with one partition only.
-LAYOUT_KEYS = (TENSOR, DEVICES, MICROBATCH_SIZE, "layout.recompute", SHARDING, PARTITION)
-PARTITION_KEYS = ("layout.first_stage_layers", "layout.last_stage_layers", "layout.recompute_stages")
-Changes = Mapping[str, Any]
+MAX_FITTING = 4  # changes that `what_fits` returns
 
 
+@checked_methods
 @dataclass(frozen=True)
 class AdviceList:
     """Advice: every single change of a config, simulated; the result of `advise`.
@@ -56,7 +54,7 @@ class AdviceList:
     fits : bool or None
         True if the config itself fits; None if that is not known.
     advice : list of Candidate
-        Changes that fit before those that do not, then the shortest step first.
+        Changes of software before those of hardware, those that fit first, then the shortest step first.
     refused : mapping of change in words to the rule that refuses it
     headroom : float
     """
@@ -72,9 +70,33 @@ class AdviceList:
 
     @property
     def better(self) -> list[Candidate]:
-        """The changes that fit and shorten the step; if the config itself does not fit, all changes that fit."""
-        fitting = [one for one in self.advice if one.fits is not False]
-        return fitting if self.fits is False else [one for one in fitting if one.step_difference < 0]
+        """The best change of each idea that fits and gains more than the model can tell, without hardware.
+
+        If the config itself does not fit, the best change of each idea that makes it fit.
+        """
+        return [one for one in self._best(hardware=False) if self.fits is False or self.is_certain(one)]
+
+    @property
+    def better_hardware(self) -> list[Candidate]:
+        """The faster hardware that gains more than the model can tell."""
+        return [one for one in self._best(hardware=True) if self.is_certain(one)]
+
+    def _best(self, hardware: bool) -> list[Candidate]:
+        first: dict[str, Candidate] = {}
+        for one in self.advice:
+            if one.fits is not False and (one.kind == HARDWARE) == hardware:
+                first.setdefault(one.idea, one)
+        return [*first.values()]
+
+    def is_certain(self, one: Candidate) -> bool:
+        """Return whether the change shortens the step by more than half of published pairs miss their prediction."""
+        return one.step * self.error_of(one.kind) < self.run.iteration_time
+
+    def error_of(self, kind: str) -> float:
+        """Return the smallest ratio of two steps that the model can tell, by kind of change; 1 for given costs."""
+        if not isinstance(spread(self.run), Spread):
+            return 1 + NOISE
+        return order_error(OPTIONS if kind == HARDWARE else kind).middle
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per change."""
@@ -92,7 +114,7 @@ class AdviceList:
         from ppsim.plots.many_runs import MAX_BARS, draw_bars
 
         if not self.better:
-            raise ConfigError("no single change shortens the step and fits; there is nothing to draw")
+            raise ConfigError("no single change gains more than the model can tell and fits; there is nothing to draw")
         shown = self.better[:MAX_BARS]
         step = self.run.iteration_time
         changes = [one.step_difference / step for one in shown]
@@ -108,9 +130,19 @@ class AdviceList:
 
 @checked_call()
 def advise(
-    config: AnyConfig, headroom: float = HEADROOM, *, framework: str | None = None, executor: Executor | None = None
+    config: AnyConfig,
+    headroom: float = HEADROOM,
+    *,
+    framework: str | None = None,
+    research: bool = False,
+    executor: Executor | None = None,
+    workers: int | None = None,
 ) -> AdviceList:
     """Return single changes of a config, each simulated with everything else unchanged.
+
+    A change keeps the GPUs and the batch: another size of two parallel groups, of the experts' group or of the
+    microbatches, another schedule, other stages or layers of them, another recompute level, sharding or overlap. Keys
+    that must follow, such as the microbatches of a larger data-parallel group, change with it.
 
     Parameters
     ----------
@@ -119,9 +151,13 @@ def advise(
     headroom : float
         Fraction of each device's memory that must stay free for a change to fit, from 0 to below 1.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Try only schedules that it runs; default: all synchronous ones.
+        Try only schedules that it runs; default: those that some framework runs.
+    research : bool
+        Also try schedules that no framework runs with the model unchanged.
     executor : concurrent.futures.Executor, optional
-        Simulates the changes; default: this process.
+        Simulates the changes; default: `workers` processes of this machine, or this process.
+    workers : int, optional
+        Number of processes.
 
     Returns
     -------
@@ -136,155 +172,49 @@ def advise(
         The config itself cannot be simulated.
     """
     check_headroom(headroom)
-    names = [*families()] if framework is None else schedules_run_by(framework)
     config = as_config(config)
+    names = schedules_run_by(framework, config.model, research)
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()
     now = _candidate(run, headroom, {})
-    tried: dict[str, Changes] = {}
-    for what, changes in _single_changes(config, run, names):
-        if changes not in tried.values():
-            tried[what] = changes
+    changes = single_changes(config, run, names, headroom)
     work = functools.partial(
         _simulated, config=config, headroom=headroom, before=now, causes_before=seconds_by_cause(run)
     )
-    found, refused = [], {}
-    for one in (executor or InProcess()).map(work, tried.items()):
-        if one.refused is None:
-            found.append(one)
-        else:
-            refused[one.what] = one.refused
-    found.sort(key=lambda one: (one.fits is False, one.step, one.peak, one.what))
+    with open_resources(1, executor, workers, None) as (runner, _):
+        results = map(work, changes) if isinstance(runner, InProcess) else runner.map(work, changes)
+        tried = [*track(results, len(changes), "advising")]
+    found = [one for one in tried if one.refused is None]
+    found.sort(key=lambda one: (one.kind == HARDWARE, one.fits is False, one.step, one.peak, one.what))
+    refused = {one.what: one.refused for one in tried if one.refused is not None}
     return AdviceList(config, run, now.fits, found, refused, headroom)
 
 
 def _simulated(
-    item: tuple[str, Changes], config: Config, headroom: float, before: Candidate, causes_before: Mapping[str, float]
+    change: Change, config: Config, headroom: float, before: Candidate, causes_before: Mapping[str, float]
 ) -> Candidate:
-    """Simulate one change, given in words and as keys; return a candidate, refused or with its measures."""
-    what, changes = item
+    """Simulate one change; return a candidate, refused or with its measures."""
+    empty = Candidate(change.keys, None, what=change.what, idea=change.idea, kind=change.kind, before=before.measures)
     try:
-        run = replace(config.changed(changes), engine=config.engine).simulate()
-        found = replace(_candidate(run, headroom, changes), what=what, before=before.measures)
+        run = replace(config.changed(change.keys), engine=config.engine).simulate()
+        now = _candidate(run, headroom, change.keys)
+        found = replace(empty, measures=now.measures, layout_string=now.layout_string, fits=now.fits)
         removes = removed_cause(causes_before, seconds_by_cause(run)) if found.step_difference < 0 else None
         return replace(found, removes=removes)
     except PpsimError as error:
-        return Candidate(changes, None, str(error).removeprefix(f"{config.path}: "), what=what)
+        return replace(empty, refused=str(error).removeprefix(f"{config.path}: "))
 
 
-def _candidate(run: Timeline, headroom: float, changes: Changes) -> Candidate:
+def _candidate(run: Timeline, headroom: float, changes: Mapping[str, Any]) -> Candidate:
     numbers = {name: POINT_MEASURES[name].number(run) for name in ADVISED}
     return Candidate(changes, numbers, layout_string=run.layout_string, fits=fits_within(run, headroom))
 
 
-def _single_changes(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
-    """Yield every single change, in words and as keys."""
-    if "csv" not in config.schedule:
-        yield from _schedule_changes(config, names)
-    if isinstance(config.costs, DerivedCosts):
-        yield from _microbatch_changes(config, config.costs)
-        yield from _partition_changes(config.costs, run)
-        yield from _recompute_changes(config.costs, run)
-        yield from _parallelism_changes(config.costs)
-        yield from _link_changes(config.costs)
-    elif "latency" in config.data.get("costs", {}):
-        yield "links with half the latency", {"costs.latency": 0.5 * config.costs.latency}  # type: ignore[attr-defined]
-
-
-def _schedule_changes(config: Config, names: Iterable[str]) -> Iterator[tuple[str, Changes]]:
-    section = config.schedule
-    own = find_family(section["name"])
-    if not own.fixed_stages:
-        now = section.get("stages_per_device") or own.stages_per_device
-        for count in (now - 1, now + 1):
-            if count > 1:
-                yield f"{count} stages a device instead of {now}", {"schedule.stages_per_device": count}
-    for name in names:
-        family = find_family(name)
-        if name == own.name or family.asynchronous or "costs" in family.options:
-            continue
-        for count in [None] if family.fixed_stages else STAGES_TRIED:
-            words = f"schedule {name}" + (f" with {count} stages a device" if count else "")
-            changes = {"schedule.name": name, "schedule.stages_per_device": count, "schedule.options": None}
-            yield words, {**changes, **_without_stage_list(config)}
-
-
-def _without_stage_list(config: Config) -> Changes:
-    """Return the change to an even partition if the config lists stages, because a list fits one number of stages."""
-    costs = config.costs
-    listed = isinstance(costs, DerivedCosts) and not isinstance(costs.layout.partition, str)
-    return {"layout.partition": None} if listed else {}
-
-
-def _microbatch_changes(config: Config, costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
-    count, size = config.schedule.get("microbatches"), costs.layout.microbatch_size
-    if count and size % 2 == 0:
-        yield (
-            "twice the microbatches of half the size",
-            {"schedule.microbatches": 2 * count, "layout.microbatch_size": size // 2},
-        )
-    if count and count % 2 == 0:
-        yield (
-            "half the microbatches of twice the size",
-            {"schedule.microbatches": count // 2, "layout.microbatch_size": 2 * size},
-        )
-
-
-def _partition_changes(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
-    ends = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
-    text = str(balanced_partition(costs, run.schedule))
-    if text != costs.megatron_layout(run.schedule.num_stages):
-        yield f"layers balanced over the devices: {text}", {"layout.partition": text, **ends}
-    if costs.layout.partition != "optimal":
-        yield "partition by_cost(optimal)", {"layout.partition": "by_cost(optimal)", **ends}
-
-
-def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[tuple[str, Changes]]:
-    now = costs.layout.recompute_of_stages(run.schedule.num_stages)
-    selective = ["selective"] if costs.model.attention == "full" else []
-    for level in ["none", *selective, "full"]:
-        if set(now) != {level}:
-            yield f"recompute {level}", {"layout.recompute": level, "layout.recompute_stages": None}
-    if run.peak_memory is not None:
-        fullest = int(run.peak_memory.argmax())
-        held = set(run.schedule.holdings[run.schedule.holdings[:, 0] == fullest, 1].tolist())
-        levels = ["full" if stage in held else level for stage, level in enumerate(now)]
-        if levels != now:
-            yield (
-                f"recompute full on device {fullest} only, the fullest",
-                {"layout.recompute": levels, "layout.recompute_stages": None},
-            )
-
-
-def _parallelism_changes(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
-    layout = costs.layout
-    if layout.tensor > 1 and not layout.sequence_parallel:
-        yield "sequence parallelism", {"layout.sequence_parallel": True}
-    if max(layout.data_groups) > 1 and not layout.sharded:
-        if not layout.distributed_optimizer:
-            yield "optimizer state split over the copies", {"layout.distributed_optimizer": True}
-        yield "weights split over the copies", {"layout.sharded": True}
-    if layout.sharded:
-        yield (
-            "whole weights, optimizer state split over the copies",
-            {"layout.sharded": False, "layout.distributed_optimizer": True},
-        )
-
-
-def _link_changes(costs: DerivedCosts) -> Iterator[tuple[str, Changes]]:
-    cluster = costs.cluster
-    for key, sheet in (("link", cluster.link), ("network", cluster.network)):
-        if key == "link" or sheet != cluster.link:
-            yield f"a {key} of twice the bandwidth", {f"hardware.{key}.bandwidth": 2 * sheet.bandwidth}
-
-
 @checked_call()
-def what_fits(config: Config, headroom: float = HEADROOM) -> list[Candidate]:
+def what_fits(config: Config, headroom: float = HEADROOM, *, executor: Executor | None = None) -> list[Candidate]:
     """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 
-    At most four, each with everything else unchanged: the first recompute level that fits (of none, selective, full);
-    the first smaller number of microbatches (halving); the fastest other schedule; and the fastest other layout of the
-    config's schedule, GPUs and batch.
+    These are the fastest changes of `advise` that fit, at most four and one per idea.
 
     Parameters
     ----------
@@ -292,6 +222,8 @@ def what_fits(config: Config, headroom: float = HEADROOM) -> list[Candidate]:
         Its costs must give the bytes held.
     headroom : float
         Fraction of each device's memory that must stay free, from 0 to below 1.
+    executor : concurrent.futures.Executor, optional
+        As in `advise`.
 
     Returns
     -------
@@ -303,63 +235,14 @@ def what_fits(config: Config, headroom: float = HEADROOM) -> list[Candidate]:
     CostError
         The costs do not give the bytes held, or name no device.
     """
-    unchanged = _with_spare(config, {}, headroom)
+    unchanged = _with_spare(config, _candidate(config.simulate(), headroom, {}), headroom)
     if unchanged.fits:
         return [unchanged]
-    levels = ({"layout.recompute": level, "layout.recompute_stages": None} for level in RECOMPUTE)
-    found = [
-        next(_fitting(config, levels, headroom), None),
-        next(_fitting(config, _fewer_microbatches(config), headroom), None),
-        min(_fitting(config, _other_schedules(config), headroom), key=lambda one: one.step, default=None),
-        _best_layout(config, headroom),
-    ]
-    return [one for one in found if one is not None]
+    best = advise(config, headroom, executor=executor).better[:MAX_FITTING]
+    return [_with_spare(config, one, headroom) for one in best]
 
 
-def _with_spare(config: Config, changes: Changes, headroom: float) -> Candidate:
-    """Return a simulated change with its run and the bytes that it leaves free."""
-    run = (config.changed(changes) if changes else config).simulate()
-    spare = float(run.memory().spare(headroom).min())
-    return replace(_candidate(run, headroom, changes), run=run, spare=spare)
-
-
-def _fitting(config: Config, tried: Iterator[Changes], headroom: float) -> Iterator[Candidate]:
-    """Yield the changes that fit; skip those that a rule refuses."""
-    for changes in tried:
-        try:
-            candidate = _with_spare(config, changes, headroom)
-        except PpsimError:
-            continue
-        if candidate.fits:
-            yield candidate
-
-
-def _fewer_microbatches(config: Config) -> Iterator[Changes]:
-    microbatches = config.schedule.get("microbatches", 0) // 2
-    while microbatches:
-        yield {"schedule.microbatches": microbatches}
-        microbatches //= 2
-
-
-def _other_schedules(config: Config) -> Iterator[Changes]:
-    """Yield the change to each other family that needs no search."""
-    for name, family in families().items():
-        if "costs" not in family.options and name != config.schedule.get("name"):
-            yield {"schedule.name": name, "schedule.options": None, "schedule.stages_per_device": None}
-
-
-def _best_layout(config: Config, headroom: float) -> Candidate | None:
-    """Return the fastest layout that fits, with the config's GPUs, schedule and batch."""
-    stages = config.schedule.get("stages_per_device")
-    free = dict.fromkeys(LAYOUT_KEYS) | {"schedule.name": [config.schedule.get("name")]}
-    try:
-        space = search_space(config, {key: values or () for key, values in free.items()})
-    except PpsimError:
-        return None
-    search = BestFirstSearch(space, headroom, top=1, executor=InProcess(), with_front=False)
-    search.run()
-    if not search.ranked:
-        return None
-    keys = {**dict.fromkeys(PARTITION_KEYS), **search.ranked[0].changes, "schedule.stages_per_device": stages}
-    changes = {key: value for key, value in keys.items() if value != value_at(config.data, key)}
-    return _with_spare(config, changes, headroom)
+def _with_spare(config: Config, one: Candidate, headroom: float) -> Candidate:
+    """Return a candidate with its run and the bytes that it leaves free."""
+    run = config.changed(one.changes).simulate()
+    return replace(one, run=run, spare=float(run.memory().spare(headroom).min()))

@@ -19,18 +19,43 @@ from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.partition import LayoutString
+from ppsim.costs.partition import BALANCED, LayoutString
 from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
-from ppsim.studies.points import Candidate, fastest_partitions, front_of, rank, rounded, run_points, scope
-from ppsim.studies.space import BALANCED, DEVICES, MICROBATCHES, PARTITION, Changes, Space
+from ppsim.studies.free_keys import (
+    DEVICES,
+    EXCHANGE,
+    GROUPED,
+    MICROBATCHES,
+    OVERLAP,
+    OVERLAP_DATA,
+    OVERLAP_TENSOR,
+    PARTITION,
+    RECOMPUTE_BLOCKS,
+    RECOMPUTE_LEVEL,
+    Changes,
+)
+from ppsim.studies.points import (
+    SAME,
+    Candidate,
+    fastest_partitions,
+    front_of,
+    idea_of,
+    rank,
+    rounded,
+    run_points,
+    scope,
+)
+from ppsim.studies.space import Space
 from ppsim.studies.store import Store, store_key
 from ppsim.studies.worker_pool import InProcess, JobRunner, Outcome, capacity, is_left_out
 
 MAX_ROUND = 64  # items per round: results of the first items of a longer round would exclude many others
 LAYOUTS_PER_WORKER = 16  # layouts per round: nearly all are expanded in the end
+# Knobs that change no size of a layout: of its memory only the activations, which are least with full recompute.
+KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, OVERLAP, OVERLAP_TENSOR, OVERLAP_DATA)
 RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
 
 
@@ -73,7 +98,7 @@ class BestFirstSearch:
         costs = space.config.costs
         self.limit = np.inf
         if isinstance(costs, DerivedCosts):
-            self.limit = usable_bytes(costs.cluster.device.memory, headroom)
+            self.limit = usable_bytes(costs.cluster.device.capacity, headroom)
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit)
         in_process = isinstance(executor, InProcess)
@@ -82,6 +107,7 @@ class BestFirstSearch:
         self.counts: Counter[str] = Counter(points=0, simulated=0, memory=0, step=0, refused=0)
         self.left_out: list[Changes] = []
         self.fitting: list[Candidate] = []
+        self.fastest: dict[tuple[str, ...], float] = {}  # seconds of the fastest known point of each idea
         self.replaced: list[Candidate] = []
         self.too_large: list[Candidate] = []
         self.longest = np.inf  # rounded seconds; a longer step is not ranked
@@ -99,23 +125,32 @@ class BestFirstSearch:
                 self._expand(layouts)
                 self._simulate(points)
                 bar.update(self.counts.total() - self.counts["points"])
+        if self.space.searches_blocks:
+            self._search_blocks()
         if self.space.searches_partitions:
             self._search_partitions()
 
     def _add_layouts(self) -> None:
         """Count every point, and queue the layouts except those that do not fit the model or the memory."""
-        points_of: dict[tuple[int, bool], int] = {}
+        points_of: dict[Any, int] = {}
+        least_of: dict[Any, tuple[float, float] | None] = {}  # bounds of all layouts of equal sizes
         for layout, keeping in itertools.product(self.space.layouts(), (True, False)):
-            devices = devices_of(self.space, layout)
-            if (devices, keeping) not in points_of:
-                schedules = sum(1 for _ in self.space.schedules(devices, keeping))
-                points_of[devices, keeping] = schedules * len(self.space.partitions)
-            points = points_of[devices, keeping]
+            of = devices_of(self.space, layout), keeping, self.space.combines(layout)
+            if of not in points_of:
+                points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
+            points = points_of[of]
+            if not points:
+                continue
             self.counts["points"] += points
-            bounds = self.expansion.bounds(layout, keeping)
+            sizes = tuple((key, value) for key, value in layout.items() if key not in KNOBS), keeping
+            if sizes not in least_of:
+                least_of[sizes] = self.expansion.bounds(_with_least_memory(layout), keeping)
+            bounds = least_of[sizes]
+            if bounds is not None and bounds[1] <= self.limit:
+                bounds = self.expansion.bounds(layout, keeping)
             if bounds is None or bounds[1] > self.limit:
                 self.counts["refused" if bounds is None else "memory"] += points
-            elif points:
+            else:
                 self._push(bounds[0], _LayoutItem(layout, keeping, points, bounds[1]))
 
     def _push(self, step: float, item: _LayoutItem | _PointItem) -> None:
@@ -127,7 +162,7 @@ class BestFirstSearch:
         points: list[_PointItem] = []
         while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
             step, _, item = heapq.heappop(self.heap)
-            if not self._matters(step, item.memory):
+            if not self._matters(step, item):
                 self.counts["step"] += item.points
             elif isinstance(item, _LayoutItem):
                 layouts.append(item)
@@ -135,11 +170,12 @@ class BestFirstSearch:
                 points.append(item)
         return layouts, points
 
-    def _matters(self, step: float, memory: float) -> bool:
+    def _matters(self, step: float, item: _LayoutItem | _PointItem) -> bool:
         """Return True if a point with at least this step and memory can be ranked or be on the front."""
-        if rounded(step) <= self._last_ranked():
+        own = self.fastest.get(idea_of(item.changes), np.inf) if isinstance(item, _PointItem) else np.inf
+        if rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME))):
             return True
-        return self.with_front and not any(one.step <= step and one.memory <= memory for one in self.front)
+        return self.with_front and not any(one.step <= step and one.memory <= item.memory for one in self.front)
 
     def _expand(self, layouts: list[_LayoutItem]) -> None:
         """Queue the points of these layouts with their bounds."""
@@ -168,6 +204,9 @@ class BestFirstSearch:
             memory = one.measures["peak_memory"]
             fits = memory is None or memory <= self.limit
             (self.fitting if fits else self.too_large).append(one)
+            if fits:
+                idea = idea_of(one.changes)
+                self.fastest[idea] = min(one.step, self.fastest.get(idea, np.inf))
         self._rank()
 
     def _rank(self) -> None:
@@ -179,11 +218,38 @@ class BestFirstSearch:
 
     def _last_ranked(self) -> float:
         """Return the rounded step of the last ranked point; a longer step cannot be ranked any more."""
-        return rounded(self.ranked[-1].step) if len(self.ranked) == self.top else self.longest
+        if len(self.ranked) < self.top or not self.top:
+            return self.longest
+        return rounded(self.ranked[-1].step * (1 + SAME))
 
     def _measured(self, points: list[Changes]) -> Iterator[Candidate]:
         options = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": RANKED}
         return run_points(self.source, points, **options)
+
+    def _search_blocks(self) -> None:
+        """Try to recompute some blocks of each stage, for ranked points and for faster ones that do not fit.
+
+        Such points are not counted: they are not among the layouts.
+        """
+        tried: list[Changes] = []
+        for one in [*self.ranked, *self._nearly_fitting()]:
+            blocks = self.space.config.model.num_layers if self.space.config.model else 0
+            most = blocks // (one.changes[DEVICES] * (one.changes.get("schedule.stages_per_device") or 1))
+            for count in (1, 2, 3, 4, 6, 8, 12):
+                changes = {**one.changes, RECOMPUTE_LEVEL: "full", RECOMPUTE_BLOCKS: count}
+                if count < most and changes not in tried:
+                    tried.append(changes)
+        for one in self._measured(tried):
+            self._note_left_out(one)
+            if one.measures is not None and one.memory <= self.limit:
+                self.fitting.append(one)
+        self._rank()
+
+    def _nearly_fitting(self) -> list[Candidate]:
+        """Return points as fast as ranked ones that need too much memory, the simplest first."""
+        last = self._last_ranked()
+        near = sorted((one for one in self.too_large if rounded(one.step) <= last), key=lambda one: one.rank)
+        return near[: self.top]
 
     def _search_partitions(self) -> None:
         """Search the fastest stages of every ranked point, and of points that are as fast but too large.
@@ -220,9 +286,7 @@ class BestFirstSearch:
             self.left_out.append({**one.changes, "refused": one.refused})
 
     def _worth_searching(self) -> list[Candidate]:
-        last = self._last_ranked()
-        near = sorted((one for one in self.too_large if rounded(one.step) <= last), key=lambda one: one.rank)
-        return [*self.ranked, *near[: self.top]]
+        return [*self.ranked, *self._nearly_fitting()]
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
         """Rank a point with its new stages if they are better; the old point may still be on the front."""
@@ -239,6 +303,11 @@ class BestFirstSearch:
         return {key: value for key, value in changes.items() if key.startswith("schedule.")}
 
 
+def _with_least_memory(layout: Changes) -> Changes:
+    """Return the layout of equal sizes that holds least: full recompute frees everything but the inputs of blocks."""
+    return {**layout, RECOMPUTE_LEVEL: "full"} if RECOMPUTE_LEVEL in layout else layout
+
+
 def devices_of(space: Space, layout: Changes) -> int:
     """Return the devices of the pipeline."""
     return layout.get(DEVICES, space.config.schedule["devices"])
@@ -253,7 +322,7 @@ def costs_of(space: Space, layout: Changes, partition: Any = None) -> Any:
     if partition is not None:
         changes["partition"] = partition
     try:
-        return replace(costs, layout=replace(costs.layout, **changes))
+        return costs.with_layout(replace(costs.layout, **changes))
     except PpsimError:
         return None
 
@@ -331,7 +400,7 @@ class _ExpandedLayout:
                 if costs is None:
                     same += 1
                     continue
-                step, memory = self._bounds_of(costs, summary, changes["schedule.name"])
+                step, memory = self._bounds_of(costs, summary, changes)
             except PpsimError:
                 refused += 1
                 continue
@@ -344,7 +413,7 @@ class _ExpandedLayout:
         return {"points": points, "refused": refused, "memory": too_large, "same": same}
 
     def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, Any]]:
-        for chosen in self.space.schedules(self.devices, self.keeping):
+        for chosen in self.space.schedules(self.devices, self.keeping, self.space.combines(self.layout)):
             summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
             for partition in self.space.partitions:
                 yield {DEVICES: self.devices, **chosen}, summary, partition
@@ -387,19 +456,20 @@ class _ExpandedLayout:
                 self.even[num_stages] = None
         return self.even[num_stages]
 
-    def _bounds_of(self, costs: Any, summary: ScheduleSummary, name: str) -> tuple[float, float]:
+    def _bounds_of(self, costs: Any, summary: ScheduleSummary, changes: Changes) -> tuple[float, float]:
         """Return lower bounds on seconds and bytes of a point.
 
         If the simulation decides on the partition or the lists, they are the bounds of the layout.
         """
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
-        if decided_later or "costs" in find_family(name).options:
+        if decided_later or "costs" in find_family(changes["schedule.name"]).options:
             return self.bounds
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         config, table = self.space.config, self._table(costs, summary)
         step = step_bound(summary, table, config.optimizer, sharded) * self.jitter_factor
         # Priority lists, and lists to which R or copies are added later, give no lower bound on memory.
-        is_final = config.dispatch == "list" and not any(key in config.schedule for key in MEMORY_ACTIONS)
+        added = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
+        is_final = config.dispatch == "list" and not added
         held = memory_bound(summary, table) if is_final else None
         return max(step, self.bounds[0]), max(0.0 if held is None else float(held.max()), self.bounds[1])
 

@@ -281,11 +281,10 @@ def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkF
     distinct, which = np.unique(size, return_inverse=True)
     groups = [seconds[which == number] for number in range(len(distinct))]
     medians = np.array([np.median(group) for group in groups])
-    latency, slope = _line(distinct, medians)
+    latency, slope = _lines(distinct, medians).tolist()
     generator = np.random.default_rng(0)
     resampled = np.stack([_resampled_medians(group, generator) for group in groups], axis=1)
-    lines = np.array([_line(distinct, row) for row in resampled])
-    low, high = np.percentile(lines, [2.5, 97.5], axis=0).tolist()
+    low, high = np.percentile(_lines(distinct, resampled), [2.5, 97.5], axis=0).tolist()
     fitted = latency + slope * size
     return (
         latency,
@@ -306,12 +305,15 @@ def _resampled_medians(values: np.ndarray, generator: np.random.Generator) -> np
     return np.quantile(values, generator.beta(half, half, RESAMPLES), method="inverted_cdf")
 
 
-def _line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    slope = 0.0
+def _lines(size: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Return latency and slope of each row of `seconds`, which has one column per size: (..., sizes) -> (..., 2)."""
+    slope = np.zeros(seconds.shape[:-1])
     if len(size) > 1:
         low, high = np.triu_indices(len(size), 1)
-        slope = max(float(np.median((seconds[high] - seconds[low]) / (size[high] - size[low]))), 0.0)
-    return max(float(np.median(seconds - slope * size)), 0.0), slope
+        slopes = (seconds[..., high] - seconds[..., low]) / (size[high] - size[low])
+        slope = np.maximum(np.median(slopes, axis=-1), 0.0)
+    latency = np.maximum(np.median(seconds - slope[..., np.newaxis] * size, axis=-1), 0.0)
+    return np.stack([latency, slope], axis=-1)
 
 
 def _inverse(seconds_per_byte: float) -> float:

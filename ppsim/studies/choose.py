@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from os import PathLike
@@ -18,10 +18,14 @@ from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.spread import order_error
+from ppsim.frameworks import SEARCHED_LAYOUTS
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import BestFirstSearch
-from ppsim.studies.points import Candidate
-from ppsim.studies.space import Changes, Space, schedules_run_by, search_space
+from ppsim.studies.free_keys import Changes
+from ppsim.studies.points import Candidate, placed
+from ppsim.studies.space import Space, search_space
 from ppsim.studies.worker_pool import open_resources
 
 if TYPE_CHECKING:
@@ -58,10 +62,9 @@ class Choice:
     Attributes
     ----------
     ranked : list of Candidate
-        The fastest points that fit, at most `top` of them, the winner first; empty if nothing fits. If points have
-        equal steps (`ppsim.studies.points.rounded`), the simplest is ranked, and the others are its `alike`.
-    front : list of Candidate
-        The Pareto front of step time and memory, fastest first.
+        The fastest ideas that fit, at most `top` of them, the winner first; empty if nothing fits. An idea is one set
+        of parallel groups, schedule and recompute level; its simplest variant within 1 % of its fastest is ranked, and
+        the others that close are its `alike`. Ideas that the model cannot tell apart share a `place`, simplest first.
     counts : mapping
         Number of all `points`, and its parts: `simulated`; excluded by `memory` (the lower bound on the peak is above
         the limit) or by `step` (the lower bound on the step is too long to be ranked); `refused` by a rule of the
@@ -71,16 +74,30 @@ class Choice:
     left_out : list of mapping
         Layouts and points whose worker died each time, each with the cause as `refused`: they count as refused, or
         their stages were not searched. Without them the answer is not certain.
+    smallest : Candidate or None
+        The simulated point that fits and needs the least memory; `front` searches for all such points.
+    find_front : function
+        Returns `front`.
     """
 
     ranked: list[Candidate]
-    front: list[Candidate]
     counts: Mapping[str, int]
     space: Space
     headroom: float
     left_out: list[Changes] = field(default_factory=list)
+    smallest: Candidate | None = None
+    find_front: Callable[[], list[Candidate]] = field(default=list, repr=False, compare=False)
 
     __repr__ = short_repr
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles carry: the front itself, which is searched now if it was not before."""
+        return {**vars(self), "front": self.front, "find_front": list}
+
+    @functools.cached_property
+    def front(self) -> list[Candidate]:
+        """The Pareto front of step time and memory, fastest first; the first access searches it, which takes longer."""
+        return self.find_front()
 
     @functools.cached_property
     def best(self) -> Chosen:
@@ -92,8 +109,8 @@ class Choice:
         return Chosen(config, run, run.layout_string)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per ranked point: its free keys, its measures, and the number of equal points (`alike`)."""
-        return [{**one.changes, **one.numbers, "alike": one.alike} for one in self.ranked]
+        """Return one row per ranked point: its free keys, its measures, its place, and its equal variants (`alike`)."""
+        return [{**one.changes, **one.numbers, "alike": one.alike, "place": one.place} for one in self.ranked]
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table."""
@@ -125,23 +142,12 @@ def _name(one: Candidate) -> str:
     return f"{name} on {counted(one.changes['schedule.devices'], 'device')}"
 
 
-def _framework_schedules(framework: str, *given: object) -> list[str]:
-    """Return the schedules that a framework runs; ConfigError if others are named too."""
-    if any(isinstance(keys, Mapping) and keys.get("schedule.name") for keys in given):
-        raise ConfigError(f"framework={framework} and schedule.name both say which schedules to try; give one of them")
-    return schedules_run_by(framework)
-
-
-def _with_its_sharding(config: AnyConfig, framework: str) -> ConfigSource:
-    """Return the config with weights sharded by block, as Megatron FSDP and fully_shard do, unless it says how."""
+def _with_its_policies(config: AnyConfig, framework: str) -> ConfigSource:
+    """Return the config with the framework's policies, unless it names others."""
     source = config_source(config)
-    if (
-        framework not in ("Megatron-LM", "PyTorch")
-        or "model" not in source.data
-        or value_at(source.data, "layout.sharded_by")
-    ):
+    if framework not in SEARCHED_LAYOUTS or "model" not in source.data or value_at(source.data, "layout.framework"):
         return source
-    return source.changed({"layout.sharded_by": "block"})
+    return source.changed({"layout.framework": SEARCHED_LAYOUTS[framework].policies})
 
 
 @checked_call()
@@ -153,6 +159,7 @@ def choose(
     asynchronous: bool = False,
     only: Mapping[str, Iterable[Any]] | None = None,
     framework: str | None = None,
+    research: bool = False,
     top: int = TOP,
     executor: Executor | None = None,
     workers: int | None = None,
@@ -161,8 +168,8 @@ def choose(
     """Return the fastest layout and schedule of a model on a cluster that fits in the memory of every device.
 
     The answer is the same as if every point were simulated. A point is left out only if its lower bounds prove that
-    it cannot be ranked or be on the Pareto front: its memory is above the limit; or `top` points that fit are faster,
-    and a simulated point is as fast and as small.
+    it cannot be ranked: its memory is above the limit, or `top` points that fit are faster. `front` of the result
+    searches again for points that are on the Pareto front of step time and memory.
 
     Parameters
     ----------
@@ -177,9 +184,11 @@ def choose(
     only : mapping of key to its values, optional
         Further free keys, with these values only, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Try only schedules that it runs; Megatron-LM and PyTorch shard weights by block.
+        Try only schedules, shardings and recompute levels that it runs, priced with its policies.
+    research : bool
+        Also try schedules that no framework runs with the model unchanged.
     top : int
-        Number of points to rank.
+        Number of ideas to rank.
     executor : concurrent.futures.Executor, optional
         Default: `workers` processes of this machine, or this process if the layouts are few.
     workers : int, optional
@@ -190,8 +199,8 @@ def choose(
     Raises
     ------
     ConfigError
-        A key that cannot be free, a job of unknown size, a wrong config, a headroom outside 0..1, an unknown framework,
-        or a framework together with names of schedules in `free` or `only`.
+        A key that cannot be free, a job of unknown size, a wrong config, a headroom outside 0..1, or an unknown
+        framework, or one that runs none of the schedules named.
     """
     check_headroom(headroom)
     try:
@@ -199,10 +208,36 @@ def choose(
     except ConfigError as wrong:
         raise ConfigError(f"top={wrong}") from None
     if framework is not None:
-        only = {**(only or {}), "schedule.name": _framework_schedules(framework, free, only)}
-        config = _with_its_sharding(config, framework)
-    space = search_space(config, free, asynchronous, only)
-    with open_resources(sum(1 for _ in space.layouts()), executor, workers, store) as (runner, opened):
-        search = BestFirstSearch(space, headroom, top, runner, opened)
+        config = _with_its_policies(config, framework)
+    space = search_space(config, free, asynchronous, only, framework, research)
+    search = _searched(space, headroom, top, workers, store, executor)
+    derived = isinstance(space.config.costs, DerivedCosts)
+    errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if derived else None
+    return Choice(
+        placed(search.ranked, errors), dict(search.counts), space, headroom, search.left_out,
+        search.front[-1] if search.front else None, functools.partial(_front, space, headroom, top, workers, store),
+    )  # fmt: skip
+
+
+def _searched(
+    space: Space,
+    headroom: float,
+    top: int,
+    workers: int | None,
+    store: str | PathLike[str] | None,
+    executor: Executor | None = None,
+    with_front: bool = False,
+) -> BestFirstSearch:
+    """Return the search after it has run."""
+    layouts = sum(1 for _ in space.layouts())
+    with open_resources(layouts, executor, workers, store) as (runner, opened):
+        search = BestFirstSearch(space, headroom, top, runner, opened, with_front)
         search.run()
-    return Choice(search.ranked, search.front, dict(search.counts), space, headroom, search.left_out)
+    return search
+
+
+def _front(
+    space: Space, headroom: float, top: int, workers: int | None, store: str | PathLike[str] | None
+) -> list[Candidate]:
+    """Return the front of a further search, which a copy or pickle of a choice can run too."""
+    return _searched(space, headroom, top, workers, store, with_front=True).front

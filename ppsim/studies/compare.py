@@ -17,11 +17,12 @@ from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
-from ppsim.base.tables import page_table
+from ppsim.base.tables import latex_table, page_table
 from ppsim.base.units import value_text
 from ppsim.config import AnyConfig, Config, config_source
 from ppsim.costs import CostModel
 from ppsim.families.registry import RegisteredFamily
+from ppsim.frameworks import frameworks_running
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -105,6 +106,10 @@ class Comparison:
             for number, run in enumerate(runs)
         ]
 
+    def _base(self) -> int:
+        """Return the number of the timeline that others are compared with in charts: the config's, or the first."""
+        return next((number for number, run in enumerate(self.timelines) if run is self.current), 0)
+
     def _difference(self, run: Timeline) -> float | None:
         return None if self.current is None else change_between(self.current.iteration_time, run.iteration_time)
 
@@ -116,24 +121,36 @@ class Comparison:
 
     @checked_call(hint="save(path) writes a chart to a file")
     def plot(
-        self, *, width: float | None = None, titles: Sequence[str] | None = None, labels: bool | str = "auto"
+        self,
+        *,
+        width: float | None = None,
+        titles: Sequence[str] | None = None,
+        labels: bool | str = "auto",
+        memory: bool | str = False,
+        theme: str = "light",
     ) -> Figure:
         """Return the timelines on one time axis as a matplotlib figure, one below the other.
 
         Parameters
         ----------
         width : float, optional
-            Width of the figure in inches. Default: what the labels need, from 7 to 15.
+            Width of the figure in inches. Default: 7; 3.3 is a column of a paper.
         titles : list of str, optional
-            One per timeline. Default: sizes, makespan and bubble fraction, after the timeline's name if it has one.
+            One per timeline. Default: the schedules' names.
         labels : bool or "auto"
             Write microbatch numbers if they fit ("auto", True), or never (False).
+        memory : bool or "activations" or "bytes"
+            Add memory over time below each chart: bytes if the costs know them, live activations otherwise.
+        theme : "light", "dark" or "grey"
+            Colours; grey is for print without colour, and its boxes name their kinds.
 
         Raises ConfigError for any other option or value, and if there is no timeline.
         """
         from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
 
-        return draw_comparison(self.timelines, width=width, titles=titles, labels=labels)
+        return draw_comparison(
+            self.timelines, width=width, titles=titles, labels=labels, memory=memory, theme=theme, base=self._base()
+        )
 
     @checked_call()
     def save(
@@ -143,6 +160,8 @@ class Comparison:
         width: float | None = None,
         titles: Sequence[str] | None = None,
         labels: bool | str = "auto",
+        memory: bool | str = False,
+        theme: str = "light",
         dpi: float = 150,
     ) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
@@ -152,7 +171,37 @@ class Comparison:
         """
         from ppsim.plots.chart_files import save_comparison
 
-        save_comparison(self.timelines, path, width=width, titles=titles, labels=labels, dpi=dpi)
+        save_comparison(
+            self.timelines,
+            path,
+            width=width,
+            titles=titles,
+            labels=labels,
+            memory=memory,
+            theme=theme,
+            dpi=dpi,
+            base=self._base(),
+        )
+
+    def to_latex(self) -> str:
+        """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, bubble, peak.
+
+        The base is the config's own schedule, or the first one.
+        """
+        base = self.timelines[self._base()].iteration_time if self.timelines else 0.0
+        rows = [
+            {
+                "schedule": run.schedule.name,
+                "step": run.iteration_time,
+                "difference": run.iteration_time / base - 1.0 if base else None,
+                "bubble": run.steady_bubble_fraction,
+                "peak memory": None if run.peak_memory is None else float(run.peak_memory.max()),
+                "peak activations": float(run.peak_activations.max()),
+            }
+            for run in self.timelines
+        ]
+        units = {"step": "seconds", "difference": "fraction", "bubble": "fraction", "peak memory": "bytes"}
+        return latex_table(rows, {**units, "peak activations": "activations"})
 
     def _repr_html_(self) -> str:
         kinds = {"all"} | {"asynchronous" if asynchronous(run) else "synchronous" for run in self.timelines}
@@ -230,7 +279,7 @@ def compare(
     case = given if isinstance(given, Config) else config_source(given).config()
     listed = [] if schedules is None else list(schedules)
     chosen = {one[1]: one for one in (_chosen(item, case) for item in listed or families())}
-    refused = {name: SEARCHES for name in chosen if not listed and "costs" in find_family(name).options}
+    refused = {name: SEARCHES for name in chosen if not listed and _searches_long(name)}
     tried = [one for name, one in chosen.items() if name not in refused]
     attempt = functools.partial(_attempt, case=case, sizes=_sizes(case), headroom=headroom)
     timelines: list[Timeline] = []
@@ -241,6 +290,11 @@ def compare(
             timelines.append(found)
     timelines.sort(key=_rank)
     return Comparison(timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom)
+
+
+def _searches_long(name: str) -> bool:
+    """Return whether a family searches, unless a framework runs it: those searches are short."""
+    return "costs" in find_family(name).options and not frameworks_running(name)
 
 
 def _sizes(case: Config) -> tuple[int, int]:

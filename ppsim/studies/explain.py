@@ -14,7 +14,9 @@ from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.rules import checked_call
 from ppsim.base.short_repr import short_repr
+from ppsim.base.units import seconds_text
 from ppsim.costs import CostModel
+from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.profile import Profile
 from ppsim.frameworks import SCHEDULES
 from ppsim.interop.result import plain
@@ -24,6 +26,9 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.search import families
 from ppsim.studies.calibration import whole_parts
+from ppsim.studies.free_keys import (
+    schedules_run_by,
+)
 from ppsim.studies.slow_parts import (
     Slow,
     in_measured_order,
@@ -33,7 +38,6 @@ from ppsim.studies.slow_parts import (
     step_of,
     usual_seconds,
 )
-from ppsim.studies.space import schedules_run_by
 
 SCHEMA = "ppsim.explain/1"
 
@@ -250,7 +254,20 @@ def _notes(measured: Timeline, run: Timeline | None, profile: Profile | None, re
     priced = costs.assumptions() if isinstance(costs, Profile) else []
     if run is not None and isinstance(run.costs, Profile):
         priced += run.costs.assumptions(run.schedule)
-    return [*([ROUGH] if rough else []), *dict.fromkeys(priced)]
+    return [*([ROUGH] if rough else []), *_outside(measured, run), *dict.fromkeys(priced)]
+
+
+def _outside(measured: Timeline, run: Timeline | None) -> list[str]:
+    """Return what calibrates a derived simulation whose interval does not hold the measured step."""
+    bounds = run.interval if run is not None and isinstance(run.costs, DerivedCosts) else None
+    if bounds is None or bounds[0] <= measured.makespan <= bounds[1]:
+        return []
+    low, high = (seconds_text(one, 3) for one in bounds)
+    return [
+        f"the measured step of {seconds_text(measured.makespan)} lies outside {low} to {high}, the 90 % interval of "
+        "the simulated one: list this run and others with their measured seconds in RUNS.yaml, then run `ppsim "
+        "calibrate --steps RUNS.yaml -o calibration.yaml` and set calibration: calibration.yaml in the config"
+    ]
 
 
 @dataclass(frozen=True)

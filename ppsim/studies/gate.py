@@ -16,10 +16,12 @@ from ppsim.base.files import read_text, write_atomically
 from ppsim.base.rules import is_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned
-from ppsim.base.units import difference_text, parse_fraction, parse_quantity, value_text
+from ppsim.base.units import counted, difference_text, parse_fraction, parse_quantity, value_text
 from ppsim.interop.result import plain
 from ppsim.run.timelines import Timeline
 from ppsim.studies.what_if import BUSY, IDLE, IDLE_UNIT, NOISE, Numbers, known_change, run_numbers
+
+MAX_ROWS = 12  # changes in the text without `verbose`, so that it fits one screen
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ class Finding:
     def failed(self) -> bool:
         """True if this finding fails the gate."""
         return self.verdict not in ("same", "improved")
+
+    @property
+    def growth(self) -> float:
+        """Relative growth over the baseline or the limit; 0 if either is unknown."""
+        base = self.limit if self.of_limit else self.before
+        return self.after / base - 1 if self.after is not None and base else 0.0
 
     @property
     def of_limit(self) -> bool:
@@ -392,27 +400,41 @@ def row(finding: Finding) -> list[str]:
     return [visible(finding.config), finding.measure, *values, finding.verdict]
 
 
-def findings_text(findings: Sequence[Finding]) -> str:
-    """Return a table of the changes, followed by the changes of the busy time and of the bubble ledger.
+def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
+    """Return the verdict, then a table of the changes, then the changes of the busy time and of the bubble ledger.
 
-    If nothing changed: the number of measures that were checked against the baseline, and each limit that holds.
+    Without `verbose` the table ends after `MAX_ROWS` rows, the worst first, and only the worst config is explained. If
+    nothing changed: the number of measures that were checked against the baseline, and each limit that holds.
     """
-    shown = changed_findings(findings)
-    if not shown:
-        compared = [finding for finding in findings if not finding.of_limit]
-        configs = len({finding.config for finding in compared})
-        lines = [f"{len(compared)} measures of {configs} config(s): nothing moved"] if compared else []
+    failed = [finding for finding in findings if finding.failed]
+    compared = [finding for finding in findings if not finding.of_limit]
+    configs = counted(len({finding.config for finding in findings}), "config")
+    changed = changed_findings(findings)
+    growth = {finding.config: 0.0 for finding in changed}
+    for finding in failed:
+        growth[finding.config] = max(growth[finding.config], finding.growth)
+    changed = sorted(changed, key=lambda finding: (-growth[finding.config], not finding.failed))
+    shown = changed if verbose else changed[:MAX_ROWS]
+    if failed:
+        worse = counted(len({finding.config for finding in failed}), "config")
+        lines = [f"FAIL  {counted(len(failed), 'measure')} of {worse} got worse, of {configs} checked"]
+    elif changed:
+        lines = ["OK    nothing got worse; keep what got better with --update"]
+    else:
+        lines = [f"OK    {counted(len(compared), 'measure')} of {configs}: no change"] if compared else []
+    if not changed:
         return "\n".join([*lines, *(_within(finding) for finding in findings if finding.of_limit)])
-    lines = aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)
+    lines += ["", *aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)]
+    if len(changed) > len(shown):
+        lines.append(f"and {len(changed) - len(shown)} more; -v prints all")
     explained = {finding.config: finding.why for finding in shown if finding.why}
-    lines += [f"time that changed in {config}, all devices: {'; '.join(why)}" for config, why in explained.items()]
-    verdicts = {finding.verdict for finding in shown}
+    told = list(explained.items()) if verbose else list(explained.items())[:1]
+    lines += [f"time that changed in {config}, all devices: {'; '.join(why)}" for config, why in told]
+    verdicts = {finding.verdict for finding in changed}
     if "new" in verdicts:
         lines.append("new: not in the baseline; add it with --update")
     if "lost" in verdicts:
         lines.append("lost: in the baseline, and no longer known")
-    if verdicts == {"improved"}:
-        lines.append("nothing got worse; keep what got better with --update")
     return "\n".join(lines)
 
 

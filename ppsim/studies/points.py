@@ -13,14 +13,14 @@ from typing import Any
 from ppsim.analysis.measures import MEASURES, pareto_front
 from ppsim.analysis.memory import HEADROOM
 from ppsim.base.compiling import can_compile
-from ppsim.base.errors import PpsimError
+from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
 from ppsim.base.short_repr import short_repr
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
-from ppsim.frameworks import megatron, pytorch
+from ppsim.frameworks import frameworks_running, megatron, pytorch
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family, split_stages
 from ppsim.search.partitions import fastest_stages
@@ -29,6 +29,11 @@ from ppsim.studies.worker_pool import FEW, JobRunner, Outcome, open_resources
 
 PATIENCE = 4  # times the usual number of cuts for a ranked point
 NOISE = 1e-9  # relative: differences that rounding may cause, here or on another machine
+SAME = 0.01  # relative: steps of variants of one idea that count as equal
+IDEA = (
+    "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "schedule.name",
+    "layout.recompute",
+)  # fmt: skip
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
 POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
@@ -50,7 +55,9 @@ class Candidate:
     layout_string : str or None
         The stages in Megatron-LM's notation; None if the config has no model.
     alike : int
-        For a ranked candidate: the number of others with an equal step.
+        For a ranked candidate: the number of other variants of its idea with an equal step (`SAME`).
+    place : str
+        For a ranked candidate: its place, such as `1`, or `1=` if the model cannot tell it from the first.
     what : str
         For `advise`: the changes in words.
     before : mapping of measure to number, or None
@@ -63,6 +70,10 @@ class Candidate:
         For `what_fits`: the simulated run.
     spare : float or None
         For `what_fits`: free bytes of the fullest device, without the headroom.
+    idea : str
+        For `advise`: what changes, such as the microbatch size; changes of one idea exclude each other.
+    kind : str
+        For `advise`: `schedules`, `layouts`, `options` or `hardware`.
     """
 
     changes: Mapping[str, Any]
@@ -70,12 +81,15 @@ class Candidate:
     refused: str | None = None
     layout_string: str | None = None
     alike: int = 0
+    place: str = ""
     what: str = ""
     before: Mapping[str, Any] | None = None
     fits: bool | None = None
     removes: str | None = None
     run: Timeline | None = None
     spare: float | None = None
+    idea: str = ""
+    kind: str = ""
 
     __repr__ = short_repr
 
@@ -87,7 +101,7 @@ class Candidate:
     @property
     def step_difference(self) -> float:
         """Seconds by which the changes lengthen the step; 0 if only rounding differs."""
-        return change_between(_known(self.before)["iteration_time"], self.step)
+        return change_between(self._before["iteration_time"], self.step)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -104,7 +118,7 @@ class Candidate:
     @property
     def peak_difference(self) -> float:
         """Bytes, or activations, by which the changes raise the peak."""
-        return self.memory - _peak(_known(self.before))
+        return self.memory - _peak(self._before)
 
     @property
     def words(self) -> str:
@@ -118,24 +132,34 @@ class Candidate:
         Simplicity prefers, in this order: few devices in a pipeline, few stages per device, a schedule that Megatron-LM
         runs or else PyTorch, no recompute, an even partition.
         """
-        name = self.changes["schedule.name"]
-        stages = self.changes.get("schedule.stages_per_device") or find_family(name).stages_per_device
+        name, stages = self.changes.get("schedule.name"), self.changes.get("schedule.stages_per_device")
+        if name is not None and not stages:
+            stages = find_family(name).stages_per_device
         framework = 0 if name in megatron.SCHEDULES else 1 if name in pytorch.CLASSES else 2
         recomputes = self.changes.get("layout.recompute", "none") != "none"
         uneven = self.changes.get("layout.partition", "even") != "even"
-        simple = self.changes.get("schedule.devices", 1), stages, framework, recomputes, uneven
+        simple = self.changes.get("schedule.devices", 1), stages or 1, framework, recomputes, uneven
         ordered = sorted(self.changes.items(), key=lambda item: item[0])
         return rounded(self.step), *simple, self.step, self.memory, str(ordered)
 
     @property
     def numbers(self) -> Mapping[str, Any]:
-        """The measures of a candidate that is not refused."""
-        return _known(self.measures)
+        """The measures; ConfigError if the candidate is refused."""
+        if self.measures is None:
+            raise ConfigError(f"{shown(dict(self.changes))} has no measures: it is refused: {self.refused}")
+        return self.measures
+
+    @property
+    def _before(self) -> Mapping[str, Any]:
+        """The measures without the changes; ConfigError if they are not known."""
+        if self.before is None:
+            raise ConfigError(f"{shown(dict(self.changes))} is not compared with anything; `advise` compares")
+        return self.before
 
 
-def _known(measures: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    assert measures is not None  # noqa: S101 - refused candidates are asked for no numbers
-    return measures
+def peak_of(run: Timeline) -> float:
+    """Return the peak bytes of the fullest device; live activations if bytes are not known."""
+    return _peak({name: POINT_MEASURES[name].number(run) for name in ("peak_memory", "peak_activations")})
 
 
 def _peak(measures: Mapping[str, Any]) -> float:
@@ -160,14 +184,55 @@ def rounded(step: float) -> float:
     return float(f"{step:.{DIGITS}g}")
 
 
+def idea_of(changes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a ranked row stands for: the parallel groups, the schedule and the recompute level of a point."""
+    return tuple(str(changes.get(key)) for key in IDEA)
+
+
 def rank(candidates: Iterable[Candidate], top: int) -> list[Candidate]:
-    """Return the `top` fastest candidates; of equal steps only the simplest, with the count of the rest."""
-    ordered = sorted(candidates, key=lambda one: one.rank)
+    """Return one candidate for each of the `top` fastest ideas: the simplest within `SAME` of the idea's fastest.
+
+    It counts the others that are as close.
+    """
+    variants: dict[tuple[str, ...], list[Candidate]] = {}
+    for one in sorted(candidates, key=lambda one: one.rank):
+        variants.setdefault(idea_of(one.changes), []).append(one)
     ranked = []
-    for _, group in itertools.islice(itertools.groupby(ordered, key=lambda one: rounded(one.step)), top):
-        first, *others = group
-        ranked.append(replace(first, alike=len(others)))
+    for group in itertools.islice(variants.values(), top):
+        near = [one for one in group if one.step <= group[0].step * (1 + SAME)]
+        ranked.append(replace(min(near, key=lambda one: one.rank[1:]), alike=len(near) - 1))
     return ranked
+
+
+def placed(ranked: Iterable[Candidate], errors: Mapping[str, float] | None) -> list[Candidate]:
+    """Return ranked candidates in groups that the model cannot tell apart, each with its place, such as 1, 1= or 3.
+
+    A group has the candidates whose steps are within the error of published pairs of its fastest: `errors` has the one
+    for other `schedules` in the same groups, and for other `layouts`; None stands for given costs, which have none. The
+    simplest of a group is first: the fewest pipeline devices, no recompute, a schedule that most frameworks run.
+    """
+    rest, found = sorted(ranked, key=lambda one: one.rank), list[Candidate]()
+    while rest:
+        fastest = rest[0]
+        limits = {id(one): fastest.step * _error(errors, fastest, one) for one in rest}
+        group = [one for one in rest if one.step <= limits[id(one)]]
+        group.sort(key=lambda one: (*_plainness(one), one.rank))
+        number = len(found) + 1
+        found += [replace(one, place=f"{number}=" if index else f"{number}") for index, one in enumerate(group)]
+        rest = [one for one in rest if one not in group]
+    return found
+
+
+def _error(errors: Mapping[str, float] | None, one: Candidate, other: Candidate) -> float:
+    if errors is None:
+        return 1.0
+    same = all(one.changes.get(key) == other.changes.get(key) for key in IDEA[:-2])
+    return errors["schedules" if same else "layouts"]
+
+
+def _plainness(one: Candidate) -> tuple[int, bool, int]:
+    recomputes = one.changes.get("layout.recompute", "none") != "none"
+    return one.changes.get("schedule.devices", 1), recomputes, -len(frameworks_running(one.changes["schedule.name"]))
 
 
 def front_of(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from ppsim.analysis.ledger import CAUSES
 from ppsim.base.units import percent_text, seconds_text, value_text
-from ppsim.costs.derive import DerivedCosts
+from ppsim.plots.summary import busiest_device
 from ppsim.run.timelines import Timeline
-
-_NOTABLE = 0.02  # report a device only if it is this much busier than the average over devices
-PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "prediction modules", "head": "the head"}
 
 
 def limiting_factors(run: Timeline) -> Iterator[str]:
@@ -34,25 +29,18 @@ def limiting_factors(run: Timeline) -> Iterator[str]:
         yield heaviest
 
 
-def busiest_device(run: Timeline) -> str | None:
-    """Return a sentence about the device that computes longest and its layers; None if all are equal."""
-    busy = run.device_busy
-    device = int(busy.argmax())
-    more = float(busy[device] / busy.mean()) - 1 if busy.mean() > 0 else 0.0
-    if more < _NOTABLE:
-        return None
-    return f"device {device} computes {percent_text(more)} longer than the mean{_held_by(run, device)}"
-
-
-def _held_by(run: Timeline, device: int) -> str:
-    if not isinstance(run.costs, DerivedCosts):
-        return ""
-    schedule, held = run.schedule, run.costs.stages(run.schedule.num_stages)
-    stages = schedule.holdings[schedule.holdings[:, 0] == device, 1].tolist()
-    blocks = sum(held[stage].get("block", 0) for stage in stages)
-    others = [PARTS[name] for stage in stages for name in held[stage] if name != "block"]
-    each = np.array([one.get("block", 0) for one in held]).sum() / schedule.devices
-    return f": it holds {blocks} blocks (mean {each:g})" + (f" and {' and '.join(others)}" if others else "")
+def short_reasons(run: Timeline) -> Iterator[str]:
+    """Yield the idle time with its largest causes, the gap to the lower bound and the busiest device, in phrases."""
+    idle = {cause: float(seconds.sum()) for cause, seconds in run.ledger().items()}
+    total = sum(idle.values())
+    if total > 0 and run.makespan > 0:
+        first, second = sorted(idle, key=lambda cause: -idle[cause])[:2]
+        causes = f"{first} {percent_text(idle[first] / total, 0)}"
+        causes += f", {second} {percent_text(idle[second] / total, 0)}" if idle[second] > 0 else ""
+        yield f"idle {percent_text(total / (run.makespan * run.schedule.devices))} of the step: {causes}"
+    yield f"{percent_text(run.lower_bound().gap)} above its lower bound"
+    if heaviest := busiest_device(run):
+        yield heaviest
 
 
 def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

@@ -11,33 +11,51 @@ from typing import Any
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, ConfigError, shown
-from ppsim.base.rules import whole_number
+from ppsim.base.rules import checked_methods, whole_number
 from ppsim.config import AnyConfig, Config, config_source, make_config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.layers import RECOMPUTE
-from ppsim.costs.layout import Layout
-from ppsim.frameworks import SCHEDULES
-from ppsim.search import families, find_family, split_stages
+from ppsim.costs.partition import BALANCED
+from ppsim.frameworks import gathers_by
+from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import MEMORY_ACTIONS
+from ppsim.studies.free_keys import (
+    COMBINED,
+    CONTEXT,
+    DATA,
+    DEVICES,
+    EXCHANGE,
+    EXPERT,
+    EXPERT_TENSOR,
+    FREE,
+    MAX_STAGES,
+    MICROBATCH_SIZE,
+    MICROBATCHES,
+    OFFLOAD,
+    OPT_IN,
+    OVERLAP,
+    OVERLAP_TENSOR,
+    PARTITION,
+    RECOMPUTE_BLOCKS,
+    RECOMPUTE_LEVEL,
+    REPLICAS,
+    SEARCHED,
+    SHARDING,
+    SHARDINGS,
+    TENSOR,
+    TWO_STREAM,
+    Changes,
+    Job,
+    check_values,
+    names_run_by,
+    schedules_run_by,
+)
 from ppsim.studies.store import noting_basis
 
-TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
-MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
-DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
-BALANCED = "balanced"  # a partition: balanced over devices, as a layout string
-SEARCHED = "searched"  # a partition of ranked points only: the fastest stages by simulation
-SHARDINGS: Mapping[str, Mapping[str, bool]] = {
-    "none": {"layout.distributed_optimizer": False, "layout.sharded": False},
-    "optimizer": {"layout.distributed_optimizer": True, "layout.sharded": False},
-    "weights": {"layout.distributed_optimizer": False, "layout.sharded": True},
-}
-SHARDING = "layout.sharding"  # stands for the two keys of SHARDINGS
-MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
 _whole = whole_number()
 ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one device
-Changes = dict[str, Any]  # dotted key -> value
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Space:
     """All points of a search.
@@ -68,7 +86,8 @@ class Space:
 
         Skip combinations that do not divide the GPUs, the batch or the experts evenly.
         """
-        keys = [key for key in self.values if key not in ("schedule.name", "schedule.stages_per_device", PARTITION)]
+        of_schedule = ("schedule.name", "schedule.stages_per_device", PARTITION, OFFLOAD)
+        keys = [key for key in self.values if key not in of_schedule]
         for chosen in itertools.product(*(self.values[key] for key in keys)):
             point = self._with_following_keys(dict(zip(keys, chosen, strict=True)))
             if point is not None:
@@ -88,28 +107,72 @@ class Space:
         if any(point[key] != value for key, value in self.fixed.items()):
             return None
         if SHARDING in point:
-            point |= SHARDINGS[point.pop(SHARDING)]
-            if (copies * size(CONTEXT) > 1) != (point["layout.sharded"] or point["layout.distributed_optimizer"]):
-                return None  # with one copy nothing is sharded; with more, a whole optimizer state is slower and larger
-        if TENSOR in point and "layout.sequence_parallel" not in self.config.data.get("layout", {}):
+            kind = point.pop(SHARDING)
+            if copies * size(CONTEXT) == 1:  # nothing can be sharded: every kind is `none`
+                if kind != self.values[SHARDING][0]:
+                    return None
+                kind = "none"
+            replicas = self._replicas(copies * size(CONTEXT), size(TENSOR)) if kind == "hybrid" else 1
+            if replicas is None:
+                return None
+            point |= {**SHARDINGS[kind], REPLICAS: replicas}
+        if (
+            point.get("layout.sharded")
+            and isinstance(self.config.costs, DerivedCosts)
+            and self.config.costs.layout.sharded_by is None
+        ):
+            point["layout.sharded_by"] = gathers_by(self.config.costs.layout.framework, size(DEVICES))
+        if TENSOR in point and value_at(self.config.data, "layout.sequence_parallel") is None:
             point["layout.sequence_parallel"] = size(TENSOR) > 1
-        return point
+        return point if self._differs(point, size) else None
 
-    def schedules(self, devices: int, keeping: bool | None = None) -> Iterator[Changes]:
+    def _differs(self, point: Changes, size: Callable[[str], int]) -> bool:
+        """Return False if a knob has no effect in this layout, so that another point is the same; drop such knobs."""
+        model = self.config.model
+        blocks = point.get(RECOMPUTE_BLOCKS)
+        if blocks is not None and (
+            point.get(RECOMPUTE_LEVEL) != "full" or (model and blocks * size(DEVICES) >= model.num_layers)
+        ):
+            return False
+        if point.get(EXPERT_TENSOR) == 1 and size(TENSOR) == 1 and None in self.values[EXPERT_TENSOR]:
+            return False
+        alone = size(EXPERT) == 1
+        if alone and (point.get(EXCHANGE) == "hierarchical" or point.get(OVERLAP) == TWO_STREAM):
+            return False
+        if size(TENSOR) == 1 or not point.get("layout.sequence_parallel", True):
+            point.pop(OVERLAP_TENSOR, None)
+        return True
+
+    def _replicas(self, copies: int, tensor: int) -> int | None:
+        """Return the nodes that hold a whole copy of sharded weights each; None unless there are several of several."""
+        costs = self.config.costs
+        node = costs.cluster.gpus_per_node // tensor if isinstance(costs, DerivedCosts) else 1
+        return copies // node if 1 < node < copies and copies % node == 0 else None
+
+    def schedules(self, devices: int, keeping: bool | None = None, combined: bool | None = None) -> Iterator[Changes]:
         """Yield every schedule on a number of devices: its name and stages per device.
 
         On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `keeping` selects the
-        schedules that are known to keep activations until their backward, or the others.
+        schedules that are known to keep activations until their backward, or the others; `combined` those whose slots
+        hide the exchange of experts, or the others.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
+        if combined is not None:
+            names = [name for name in names if (split_stages(name)[0] in COMBINED) == combined]
         if devices == 1 and ONE_DEVICE in names:
             names = [ONE_DEVICE]
-        for written in names:
+        for written, offload in itertools.product(names, self.values.get(OFFLOAD, [None])):
             name, own = split_stages(written)
-            if keeping is not None and (keeps_activations(name) and not self._has_memory_actions) != keeping:
+            moves = self._has_memory_actions or offload is not None
+            if keeping is not None and (keeps_activations(name) and not moves) != keeping:
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
-                yield {"schedule.name": name, "schedule.stages_per_device": stages}
+                chosen = {"schedule.name": name, "schedule.stages_per_device": stages}
+                yield chosen if offload is None else {**chosen, OFFLOAD: offload}
+
+    def combines(self, layout: Changes) -> bool | None:
+        """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`."""
+        return layout[OVERLAP] == TWO_STREAM if OVERLAP in layout else None
 
     @property
     def _has_memory_actions(self) -> bool:
@@ -124,12 +187,25 @@ class Space:
         if free is None:
             return [self.config.schedule.get("stages_per_device")]
         layers = self.config.model.num_layers if self.config.model else None
-        return [count for count in free if layers is None or devices * count <= layers + 2]
+        if layers is None:
+            return free
+
+        def is_even(count: int) -> bool:
+            return count <= MAX_STAGES or any((layers + ends) % (devices * count) == 0 for ends in range(3))
+
+        return [count for count in free if devices * count <= layers + 2 and is_even(count)]
 
     @property
     def partitions(self) -> list[Any]:
         """The partitions to search; [None] if the config's partition is not free."""
         return [one for one in self.values.get(PARTITION, [None]) if one != SEARCHED] or [BALANCED]
+
+    @property
+    def searches_blocks(self) -> bool:
+        """True if ranked points may recompute a part of their blocks."""
+        levels = self.values.get(RECOMPUTE_LEVEL, ())
+        given = value_at(self.config.data, RECOMPUTE_BLOCKS) is not None or RECOMPUTE_BLOCKS in self.values
+        return "full" in levels and len(levels) > 1 and not given and self.searches_partitions
 
     @property
     def searches_partitions(self) -> bool:
@@ -157,6 +233,8 @@ def search_space(
     free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
     asynchronous: bool = False,
     only: Mapping[str, Iterable[Any]] | None = None,
+    framework: str | None = None,
+    research: bool = False,
 ) -> Space:
     """Return the space of a config.
 
@@ -172,6 +250,10 @@ def search_space(
         Include schedules that train on old weights.
     only : mapping of key to its values, optional
         Further free keys, with these values only.
+    framework : str, optional
+        Include only schedules that it runs; other names in `free` and `only` are skipped.
+    research : bool
+        Include schedules that no framework runs with the model unchanged.
 
     Raises
     ------
@@ -182,6 +264,9 @@ def search_space(
     data, place = dict(source.data), source.place
     _require_sections(data, place)
     chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()})
+    if framework is not None:
+        schedules_run_by(framework)  # raises for an unknown one
+        chosen = {key: chosen.get(key) for key in FREE if key in chosen or key == "schedule.name"}
     completed, gpus, batch = _completed(data, chosen, place)
     with noting_basis() as basis:
         whole = make_config(completed, place=place)
@@ -191,10 +276,12 @@ def search_space(
     if not derived:
         _refuse_keys_of_a_model(chosen, free, only)
         chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != DEVICES}
-    job = Job(whole, gpus, batch, asynchronous)
+    job = Job(whole, gpus, batch, asynchronous, framework, research)
     for key, given in chosen.items():
         check_values(key, given or ())
     values = {key: given or list(FREE[key](job)) for key, given in chosen.items()}
+    if framework is not None:
+        values["schedule.name"] = names_run_by(framework, values["schedule.name"], whole.model)
     fixed = {key: value_at(data, key) for key in _following(data)} if free is None and derived else {}
     return Space(
         whole,
@@ -221,6 +308,9 @@ def _chosen(
     """Return the free keys, in the order of FREE, with the values given for them or None."""
     wanted: dict[str, list[Any] | None] = {}
     if isinstance(free, Mapping):
+        for key, values in free.items():
+            if not isinstance(values, Iterable) or isinstance(values, str):
+                raise ConfigError(f"free: {shown(key)}: {shown(values)} must be a list of values, such as [1, 2]")
         wanted = {key: list(values) for key, values in free.items()}
     elif free is not None:
         wanted = dict.fromkeys([free] if isinstance(free, str) else free)
@@ -228,7 +318,7 @@ def _chosen(
     for key in wanted:
         if key not in FREE:
             raise ConfigError(f"free: {shown(key)} cannot be free; use some of: {', '.join(FREE)}")
-    left_out = {key for key in FREE if not _is_given(data, key)}
+    left_out = {key for key in FREE if key not in OPT_IN and not _is_given(data, key)}
     if free is not None:
         left_out &= {"schedule.name", DEVICES}
     return {key: wanted.get(key) for key in FREE if key in wanted or key in left_out}
@@ -247,7 +337,7 @@ def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None)
 
 def _is_given(data: Mapping[str, Any], key: str) -> bool:
     if key == SHARDING:
-        return any(_is_given(data, one) for one in SHARDINGS["none"])
+        return any(_is_given(data, one) for one in (*SHARDINGS["none"], REPLICAS))
     if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
         return True  # a named family runs its own number of stages if none is given
     return value_at(data, key) is not None
@@ -277,7 +367,7 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
         section, name = key.split(".")
         {"schedule": schedule, "layout": layout}[section].pop(name, None)
     if SHARDING in chosen:
-        for key in SHARDINGS["none"]:
+        for key in (*SHARDINGS["none"], REPLICAS):
             layout.pop(key.split(".")[1], None)
     if "schedule.name" in chosen:
         schedule.pop("options", None)
@@ -302,106 +392,3 @@ def _count(place: str, key: str, value: Any) -> int | None:
 def _product(data: Mapping[str, Any], place: str, *keys: str) -> int:
     """Return the product of the counts at some keys; a missing one counts 1."""
     return math.prod(_count(place, key, value_at(data, key)) or 1 for key in keys)
-
-
-def sharding_of(changes: Mapping[str, Any]) -> str | None:
-    """Return the name in SHARDINGS of a point's sharding; None if its changes do not set it."""
-    return next((name for name, keys in SHARDINGS.items() if keys.items() <= changes.items()), None)
-
-
-@dataclass(frozen=True)
-class Job:
-    """Job on which the values of a free key depend."""
-
-    config: Config
-    gpus: int
-    batch: int
-    asynchronous: bool
-
-
-def _divisors(number: int, most: int) -> list[int]:
-    return [count for count in range(1, min(number, most) + 1) if number % count == 0]
-
-
-def _tensor_sizes(job: Job) -> list[int]:
-    """Return the sizes within a node that divide the attention heads."""
-    costs = job.config.costs
-    if not isinstance(costs, DerivedCosts):
-        return []
-    return [size for size in _divisors(costs.model.heads, costs.cluster.gpus_per_node) if job.gpus % size == 0]
-
-
-def _context_sizes(job: Job) -> list[int]:
-    model = job.config.model
-    most = model.sequence // MIN_TOKENS if model else 1
-    return [size for size in (1, 2, 4, 8) if model and model.sequence % size == 0 and size <= max(most, 1)]
-
-
-def _expert_sizes(job: Job) -> list[int]:
-    model = job.config.model
-    return _divisors(model.experts, job.gpus) if model and model.experts else []
-
-
-def _device_counts(job: Job) -> list[int]:
-    most = job.config.model.num_layers + 2 if job.config.model else job.gpus
-    return _divisors(job.gpus, most)
-
-
-def _microbatch_sizes(job: Job) -> list[int]:
-    return [size for size in (1, 2, 4) if size <= job.batch]
-
-
-def _names(job: Job) -> list[str]:
-    """Return the families that need no search."""
-    return [
-        name
-        for name, family in families().items()
-        if "costs" not in family.options and (job.asynchronous or not family.asynchronous)
-    ]
-
-
-def _recompute_levels(job: Job) -> list[str]:
-    """Return the levels; selective recompute drops attention scores, so flash attention has none."""
-    model = job.config.model
-    return [level for level in RECOMPUTE if level != "selective" or (model and model.attention == "full")]
-
-
-# Key -> its values for a job. layout.data and schedule.microbatches follow from the GPUs and the batch.
-FREE: dict[str, Callable[[Job], list[Any]]] = {
-    TENSOR: _tensor_sizes,
-    CONTEXT: _context_sizes,
-    EXPERT: _expert_sizes,
-    MICROBATCH_SIZE: _microbatch_sizes,
-    RECOMPUTE_LEVEL: _recompute_levels,
-    SHARDING: lambda job: list(SHARDINGS),
-    PARTITION: lambda job: ["even", BALANCED, SEARCHED],
-    DEVICES: _device_counts,
-    "schedule.name": _names,
-    "schedule.stages_per_device": lambda job: [2, 3, 4, 5, 6, 8],
-}
-
-
-def check_values(key: str, values: Iterable[Any]) -> None:
-    """Raise ConfigError unless the key can have every value."""
-    for value in values:
-        if key == "schedule.name":
-            find_family(split_stages(value)[0])
-        elif key == SHARDING:
-            if value not in tuple(SHARDINGS):
-                raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
-        elif key in (PARTITION, RECOMPUTE_LEVEL):
-            if key != PARTITION or value not in (BALANCED, SEARCHED):
-                Layout(**{key.partition(".")[2]: value})
-        elif type(value) is not int or value < 1:
-            raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
-
-
-def schedules_run_by(framework: str | None) -> list[str]:
-    """Return the families that a framework runs, in the order of the registry; None stands for any framework.
-
-    Raises ConfigError for an unknown framework.
-    """
-    if framework is not None and framework not in SCHEDULES:
-        raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(SCHEDULES)}")
-    chosen = [*SCHEDULES] if framework is None else [framework]
-    return [name for name in families() if any(name in SCHEDULES[one] for one in chosen)]

@@ -17,7 +17,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import checked_call, checked_methods, is_number
 from ppsim.base.short_repr import short_repr
-from ppsim.base.tables import WIDTH, aligned, html_table, layout_lines
+from ppsim.base.tables import WIDTH, aligned, html_table, latex_table, layout_lines
 from ppsim.base.units import EXAMPLES, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
 from ppsim.studies.compare import is_asynchronous
@@ -153,6 +153,17 @@ class Sweep:
             for name in _PAGE
             if any((point.measures or {}).get(name) is not None for point in self.points)
         ]
+
+    def to_latex(self) -> str:
+        """Return the table of the points that ran, in LaTeX with the package booktabs, for a paper."""
+        measures = self._shown()
+        rows = [
+            {**{_short(key): str(point.changes[key]) for key in self.keys},
+             **{measure.title: point.measures.get(measure.name) for measure in measures}}
+            for point in self.points
+            if point.measures is not None
+        ]  # fmt: skip
+        return latex_table(rows, {measure.title: measure.unit for measure in measures})
 
     def summary(self) -> str:
         """Return the table as text of at most 100 columns, followed by each rule that refuses points."""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from multiprocessing import connection
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import note_read, noting_reads
 from ppsim.base.host import need
+from ppsim.base.progress import say
 from ppsim.studies.store import Store, noting_basis
 
 MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
@@ -108,10 +110,12 @@ class SlurmJobs(Executor):
 
     def __init__(self, parameters: Mapping[str, Any], folder: str = "slurm-%j", cluster: str | None = None):
         submitit = need("submitit", "running on Slurm")
-        self._jobs = submitit.AutoExecutor(folder=folder, cluster=cluster)
         try:
+            self._jobs = submitit.AutoExecutor(folder=folder, cluster=cluster)
             self._jobs.update_parameters(**parameters)
-        except (NameError, TypeError, ValueError) as error:
+        except OSError as error:
+            raise ConfigError(f"--slurm: {folder}: cannot be written: {error.strerror}; give another folder") from None
+        except (AssertionError, NameError, TypeError, ValueError) as error:
             raise ConfigError(f"--slurm: {error}; give submitit's parameters, such as slurm_partition=gpu") from None
         self._waiting: dict[Future, Any] = {}
         self._watch: threading.Thread | None = None
@@ -133,7 +137,8 @@ class SlurmJobs(Executor):
         """Cancel the jobs that have not ended."""
         for future, job in list(self._waiting.items()):
             self._waiting.pop(future, None)
-            job.cancel()
+            with suppress(Exception):  # it may have ended meanwhile, or never have been submitted
+                job.cancel()
 
     def _complete(self) -> None:
         while self._waiting:
@@ -159,6 +164,16 @@ def dask_executor(address: str) -> Executor:
         raise ConfigError(f"--dask {address}: cannot be reached: {error}; give tcp://HOST:8786") from None
 
 
+def _is_gone(executor: Executor) -> bool:
+    """Return whether the scheduler of an executor is gone, as Dask's may be; its futures then never end."""
+    return getattr(getattr(executor, "_client", None), "status", None) == "closed"
+
+
+def _has_workers(executor: Executor) -> bool:
+    """Return False if an executor, such as Dask's, says that it has no worker now."""
+    return bool(getattr(getattr(executor, "_client", None), "_scheduler_identity", {}).get("workers", True))
+
+
 def processors() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -172,7 +187,8 @@ def capacity(executor: Executor) -> int:
 
 def is_death(error: BaseException | None) -> bool:
     """Return True if a future failed because its worker died, not because of the call."""
-    return isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
+    timed_out = type(error).__name__ == "FailedJobError" and "UncompletedJobError" in str(error)
+    return timed_out or isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
 
 
 def as_one_batch(executor: Executor) -> AbstractContextManager:
@@ -226,6 +242,8 @@ FEW = 64  # fewer items finish before worker processes have started
 MAX_CHUNK = 32
 DEATHS = 4  # of a worker that had nothing else to do, until its item is given up
 _LEFT_OUT = "left out: "
+_REPEAT = "repeat the call to go on: a store keeps the results so far"
+_RAISED = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")  # the line of a traceback that names the error
 
 Outcome = dict[str, Any]  # plain values that a store can hold; {"refused": reason} for an item that is given up
 
@@ -246,7 +264,14 @@ def _cause(error: BaseException | None, processes: Sequence[Any]) -> str:
             if status == -9:
                 return "killed by SIGKILL, as a machine short of memory does"
             return f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-    return f"{type(error).__name__}: {error}" if error is not None else "killed"
+    return _sentence(error) if error is not None else "killed"
+
+
+def _sentence(error: BaseException) -> str:
+    """Return an error as one line; of a traceback in its message the last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    return f"{type(error).__name__}: {(raised[-1:] or lines[:1] or ['no message'])[0]}"
 
 
 @contextmanager
@@ -349,14 +374,30 @@ class JobRunner:
         """Yield the index and outcome of every item when it is known; cancel the rest if the caller stops early."""
         try:
             yield from self._outcomes()
+        except PpsimError:
+            raise
+        except Exception as error:
+            if isinstance(self.executor, InProcess | Workers):
+                raise  # a fault of the program
+            name = type(self.executor).__name__
+            raise ConfigError(f"the executor {name} failed: {_sentence(error)}; {_REPEAT}") from error
         finally:
             for future in self.running:
                 future.cancel()
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        said = False
         while self.waiting or self.suspects or self.running:
             yield from self._submit()
             done = wait(self.running, _POLL_SECONDS, FIRST_COMPLETED).done
+            if _is_gone(self.executor):
+                self.running.clear()  # they cannot be cancelled
+                with suppress(Exception):
+                    self.executor.shutdown(wait=False)  # a later shutdown would wait for them for ever
+                raise ConfigError(f"the Dask scheduler is gone; start it, and {_REPEAT}")
+            if not done and not said and not _has_workers(self.executor):
+                say("ppsim: the Dask cluster has no worker; waiting (Ctrl-C stops)")
+                said = True
             dead = []
             if isinstance(self.executor, Workers):
                 dead = self.executor.dead()

@@ -61,9 +61,9 @@ def test_the_viewer_shows_names_as_text(page, tmp_path):
         page.open(path.as_uri())
         shown = f"{visible(name)}, 2 devices"
         assert page.find(".viewer canvas").get_attribute("aria-label").startswith(shown)
-        assert page.run("return document.title").startswith(collapsed(visible(name)))
+        assert page.run("return document.title") == "2 devices, 2 microbatches"
         page.keys(".viewer input[type=search]", "1F1")
-        assert page.text(".selection").startswith(f"1 of 2: {shown}")
+        assert page.text(".selection").startswith(f"1 of 2: {visible(name)} · 1F1")
         assert_nothing_was_executed(page, "viewer")
 
 

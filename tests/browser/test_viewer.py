@@ -3,17 +3,21 @@
 import base64
 import re
 
+import numpy as np
 import pytest
+from charts import LIGHT, THEMES, PixelColumns, make_boxes, picture
 from pages import page_of
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.keys import Keys
 
 import ppsim
+from ppsim.actions import Kind
 
+FOUR = ("1f1b", "zb-h1", "zb-v", "dualpipe")
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 CANVAS = ".viewer canvas"
-LEFT, TOP = 78, 4  # pixels of the names at the left and above the first row
+LEFT, RIGHT, TOP, ROW = 54, 104, 42, 60  # pixels: names, idle by device, captions and numbers above the rows, a row
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +42,17 @@ def stacked(timeline, tmp_path_factory):
 
 def place(page, timeline, action, device):
     """Pixels within the canvas of the middle of an action of a chart that stands alone and shows memory."""
-    wide = page.run(f"return document.querySelector('{CANVAS}').clientWidth") - LEFT - 122
+    wide = page.run(f"return document.querySelector('{CANVAS}').clientWidth") - LEFT - RIGHT
     orders = [label for order in timeline.schedule.orders() for label in order]
     index = orders.index(action)
     middle = (timeline.start[index] + timeline.end[index]) / 2
-    return LEFT + middle / timeline.makespan * wide, TOP + (device + 0.5) * 44
+    return LEFT + middle / (timeline.makespan * 1.004) * wide, TOP + (device + 0.5) * row_height(page)
+
+
+def row_height(page):
+    """Pixels of a row of a chart of 4 devices that stands alone and shows memory: at most 60."""
+    tall = page.run(f"return document.querySelector('{CANVAS}').clientHeight") - 20 - 32
+    return min(4 * ROW, tall - 22 - round(min(0.22 * tall, 56)) - 8) / 4
 
 
 def point(page, x, y):
@@ -87,7 +97,7 @@ def test_hover_tells_an_action_what_it_waited_for_and_times_that_add_up(page, ch
 
 def test_hover_tells_idle_time_with_what_comes_next(page, chart):
     page.open(chart)
-    point(page, LEFT + 20, TOP + 3.5 * 44)
+    point(page, LEFT + 20, TOP + 3.5 * row_height(page))
     assert tip(page).startswith(
         "idle\ndevice 3\nstart 0 s, length 3.3 s, end 3.3 s\nthen 3F0, which waited for: its input"
     )
@@ -95,12 +105,14 @@ def test_hover_tells_idle_time_with_what_comes_next(page, chart):
 
 def test_hover_tells_transfers_memory_and_the_ledger_of_a_device(page, chart, timeline):
     page.open(chart + "#on=transfers,memory,ledger")
-    point(page, LEFT + 20, TOP + 4 * 44 + 30)
-    assert re.match(r"device \d holds \d microbatches through one device share at ", tip(page))
-    point(page, page.find(CANVAS).size["width"] - 20, TOP + 20)
+    row = row_height(page)
+    point(page, LEFT + 20, TOP + 4 * row + 30)
+    assert re.match(r"device \d holds [0-9.]+ microbatches through one device share at ", tip(page))
+    wide = page.find(CANVAS).size["width"]
+    point(page, wide - 20, TOP + row / 2)
     assert tip(page).startswith("device 0: idle 30.6 % of the step\ndependency: ")
-    wide = page.find(CANVAS).size["width"] - LEFT - 190
-    point(page, LEFT + 1.05 / timeline.makespan * wide, TOP + 44)
+    x = LEFT + 1.05 / (timeline.makespan * 1.004) * (wide - LEFT - RIGHT)
+    point(page, x, TOP + row - 2)
     assert tip(page).startswith("0SEND_F0   transfer\nfrom device 0 to device 1\nstart 1 s, length 0.1 s, end 1.1 s")
 
 
@@ -109,7 +121,7 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
     point(page, *place(page, timeline, "0B7", 0))
     ActionChains(page.browser).click().perform()
     told = page.until("return document.querySelector('.selection').textContent")
-    assert told.startswith("0B7   B full backward · device 0, ")
+    assert told.startswith("0B7   B backward · device 0, ")
     steps, worked, moved = re.findall(
         r"back to the start: (\d+) steps, (\S+) s in actions, (\S+) s in transfers", told
     )[0]
@@ -123,9 +135,9 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
 def test_search_finds_an_action_by_its_name(page, stacked):
     page.open(stacked)
     page.keys(".viewer input[type=search]", "3F7")
-    assert page.text(".selection").startswith("1 of 2: 1f1b, 4 devices, 8 microbatches · 3F7 ")
+    assert page.text(".selection").startswith("1 of 2: 1f1b · 3F7 ")
     page.keys(".viewer input[type=search]", Keys.ENTER)
-    assert page.text(".selection").startswith("2 of 2: zb-h1, 4 devices, 8 microbatches · 3F7 ")
+    assert page.text(".selection").startswith("2 of 2: zb-h1 · 3F7 ")
     page.keys(".viewer input[type=search]", "9")
     assert "no action is named 3F79" in page.text(".selection")
 
@@ -145,7 +157,7 @@ def test_keys_choose_step_follow_and_switch(page, chart):
         "return [...document.querySelectorAll('.switches [aria-pressed=true]:not([hidden])')]"
         ".map((one) => one.textContent)"
     )
-    assert page.run(pressed) == ["transfers", "critical path", "idle by cause"]
+    assert page.run(pressed) == ["Idle by cause", "Critical path", "Transfers"]
 
 
 def test_the_state_stands_in_the_address_and_comes_back(page, chart):
@@ -174,7 +186,7 @@ def test_the_wheel_zooms_in_time_about_the_pointer(page, chart, timeline):
     x, y = place(page, timeline, "2B3", 2)
     for _ in range(5):
         wheel(page, x, y, -100)
-    first, last = seconds_shown(page, timeline.makespan * 0.8025**5, 0.02)
+    first, last = seconds_shown(page, timeline.makespan * 1.004 * 0.8025**5, 0.02)
     assert 0 <= first < last <= timeline.makespan
     point(page, x + 1, y)
     assert tip(page).startswith("2B3 ")
@@ -219,7 +231,7 @@ def test_two_fingers_zoom_and_a_tap_chooses(page, chart, timeline):
     for apart in (60, 80, 100):
         fingers("touchMove", (x - apart, y), (x + apart, y))
     fingers("touchEnd")
-    first, last = seconds_shown(page, timeline.makespan / 2, 0.05)
+    first, last = seconds_shown(page, timeline.makespan * 1.004 / 2, 0.05)
     page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
     assert 0 <= first < last <= timeline.makespan
 
@@ -248,68 +260,114 @@ def test_a_hidden_kind_is_not_drawn_as_idle(page, chart):
     page.open(chart)
     page.keys(CANVAS, "m")
     page.until(FRAMES)
-    before = colours(page)
+    before, forward, idle = colours(page), LIGHT.kinds[Kind.F], LIGHT.idle
     page.find(".legend button").click()
-    page.until_true(lambda: colours(page).get("#2853a3", 0) < 100, "F is hidden")
-    after = colours(page)
-    assert before["#2853a3"] > 1000
-    assert after.get("#2853a3", 0) < 100
-    assert after["#b2bab1"] == pytest.approx(before["#b2bab1"], rel=0.01)
+    page.until_true(lambda: colours(page).get(forward, 0) < 100, "F is hidden")
+    assert before[forward] > 1000
+    assert colours(page)[idle] == pytest.approx(before[idle], rel=0.02)
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory):
-    """1F1B in which all devices are filled after 4 F and 3 B, 10 s, and the drain begins 11 s before the end."""
-    path = tmp_path_factory.mktemp("viewer") / "long.html"
-    run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=1024), ppsim.Costs(forward=1.0, backward=2.0))
-    assert run.makespan == 3 * (1024 + 3)
-    path.write_text(page_of(run), encoding="utf-8")
+def many(tmp_path_factory):
+    """Schedules of 64 devices and 256 microbatches, four of them."""
+    path = tmp_path_factory.mktemp("viewer") / "many.html"
+    runs = [ppsim.simulate(ppsim.build(name, devices=64, microbatches=256), COSTS) for name in FOUR]
+    path.write_text(page_of(*runs), encoding="utf-8")
     return path.as_uri()
 
 
-def across(page, part, device):
-    """Pixels of a part of the width, in the row of a device of a chart that stands alone and shows memory."""
-    wide = page.run(f"return document.querySelector('{CANVAS}').clientWidth") - LEFT - 122
-    return LEFT + part * wide, TOP + (device + 0.5) * 44
+def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
+    page.open(many)
+    assert "narrow actions mix their colours" in page.text(".legend")
+    point(page, LEFT + 500, TOP + 60)
+    lines = tip(page).split("\n")
+    assert re.fullmatch(r"device \d+", lines[0])
+    shares = dict(line.split(": ") for line in lines[2:])
+    assert set(shares) <= {"F forward", "B backward", "idle"}
+    assert sum(float(share.split()[0]) for share in shares.values()) == pytest.approx(100, abs=0.2)
 
 
-def test_fill_and_drain_take_most_of_the_width_where_the_steady_part_would(page, long):
-    page.open(long)
-    point(page, *across(page, 0.18, 3))  # half of the fill, at 5 s
-    assert tip(page).startswith("3B0   B full backward\n")
-    point(page, *across(page, 0.825, 0))  # half of the drain, at 3,075.7 s
-    assert tip(page).startswith("idle\ndevice 0\nstart 3,075 s, length 1 s, end 3,076 s\nthen 0B1022,")
-    page.keys(CANVAS, "e")
-    page.until(FRAMES)
-    point(page, *across(page, 0.5, 3))  # half of the step, at 1,540.5 s, where a pixel is 3 s
-    start = float(re.findall(r"start (\S+) s", tip(page))[0].replace(",", ""))
-    assert start == pytest.approx(1540.5, abs=6)
-    assert page.until("return location.hash") == "#on=memory"
-
-
-def test_zooming_keeps_what_lies_under_the_mouse_on_both_scales(page, long):
-    page.open(long)
-    x, y = across(page, 0.18, 3)
-    for _ in range(3):
-        wheel(page, x, y, -120)
-        page.until(FRAMES)
-        point(page, x + 1, y)
-        point(page, x, y)
-        assert tip(page).startswith("3B0 ")
-    page.keys(CANVAS, "0")
-    assert page.until("return !location.hash")
-
-
-def test_flat_rows_of_many_actions_are_shaded_by_their_busy_part(page, tmp_path):
-    path = tmp_path / "flat.html"
-    timeline = ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=512))
-    path.write_text(page_of(timeline), encoding="utf-8")
+def test_the_page_draws_the_same_means_as_the_pictures(page, tmp_path):
+    timeline = ppsim.simulate(ppsim.build("zb-h1", devices=64, microbatches=256), COSTS)
+    path = tmp_path / "one.html"
+    path.write_text(page_of(timeline, shown=()), encoding="utf-8")
     page.open(path.as_uri())
-    assert "busy, from none to all of the time" in page.text(".legend")
-    found = colours(page)
-    assert found["#16305f"] > 10_000  # the steady part, busy all of the time
-    assert found["#2853a3"] > 1000  # F of the enlarged fill
-    assert found["#ffd426"] > 1000  # B of the enlarged drain
+    ratio, wide, tall = page.run(
+        f"const c = document.querySelector('{CANVAS}'); return [devicePixelRatio, c.clientWidth, c.clientHeight]"
+    )
+    assert ratio == 1
+    cols, rows = wide - LEFT - RIGHT, min(64 * ROW, tall - 20 - 32 - 22 - 8)
+    data = page.run(
+        f"const data = document.querySelector('{CANVAS}').getContext('2d')"
+        f".getImageData({LEFT}, {TOP}, {cols}, {round(rows)}).data; return Array.from(data)"
+    )
+    seen = np.array(data).reshape(round(rows), cols, 4)[..., :3]
+    expected = picture(make_boxes(timeline), LIGHT, PixelColumns(0.0, timeline.makespan * 1.004, cols), round(rows))
+    row = rows / 64
+    lines = [int((device + 0.5) * row) for device in range(4, 60, 8)]  # middles of rows, away from gaps
+    inside = slice(3, int(cols / 1.004) - 6)
+    assert np.abs(seen[lines, inside].astype(int) - expected[lines, inside]).max() <= 2
+
+
+@pytest.mark.parametrize(("wide", "tall"), [(1440, 900), (1920, 1080), (390, 844)])
+@pytest.mark.parametrize("which", ["chart", "many"])
+def test_rows_numbers_and_axis_lie_inside_the_window(page, chart, many, wide, tall, which):
+    metrics = {"width": wide, "height": tall, "deviceScaleFactor": 1, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.open({"chart": chart, "many": many}[which])
+        assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+        assert (
+            page.run("const pane = document.querySelector('.pane'); return pane.scrollHeight - pane.clientHeight") <= 1
+        )
+        bottom = page.run(f"return document.querySelector('{CANVAS}').getBoundingClientRect().bottom")
+        assert bottom <= tall
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_range_is_selected_along_the_axis_and_has_its_numbers(page, stacked):
+    page.open(stacked)
+    canvas = page.find(CANVAS)
+    size = canvas.size
+    move = ActionChains(page.browser).move_to_element_with_offset(canvas, 0, size["height"] / 2 - 12)
+    move.click_and_hold().move_by_offset(200, 0).release().perform()
+    text = page.until("const panel = document.querySelector('.range'); return !panel.hidden && panel.innerText")
+    assert text.startswith("Range ")
+    assert "1f1b" in text
+    assert "zb-h1" in text
+    assert page.until("return location.hash.includes('range=')")
+    page.find(".range button").click()
+    page.until("return location.hash.includes('t=')")
+    page.keys(CANVAS, Keys.ESCAPE)
+    assert page.until("return document.querySelector('.range').hidden")
+
+
+def test_arrows_step_along_the_critical_path(page, chart, timeline):
+    page.open(chart)
+    page.keys(CANVAS, "c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    told = page.text(".selection")
+    assert re.match(r"critical path, step \d+ of \d+: 1F0 waits for 0SEND_F0 \(transfer, 0.1 s\)", told)
+
+
+def test_the_base_changes_and_time_plays(page, stacked):
+    page.open(stacked)
+    page.keys(CANVAS, "b")
+    assert page.until("return location.hash.includes('base=1')")
+    page.keys(CANVAS, ".")
+    assert page.until("return document.querySelector('.selection').textContent") == "at 0 s"
+    page.keys(CANVAS, ".")
+    page.until("return document.querySelector('.selection').textContent === 'at 1 s'")
+    before = colours(page)
+    page.keys(CANVAS, Keys.ESCAPE)
+    page.until(FRAMES)
+    assert colours(page)[LIGHT.kinds[Kind.F]] > 2 * before[LIGHT.kinds[Kind.F]]
+
+
+def test_keys_are_listed(page, chart):
+    page.open(chart)
+    page.keys(CANVAS, "?")
+    assert "play the step" in page.until("return document.querySelector('dialog[open]')?.innerText")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -318,9 +376,9 @@ def test_light_and_dark_have_their_own_ground(page, chart, scheme):
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     page.open(chart)
     ground = page.run("return getComputedStyle(document.body).backgroundColor")
-    idle, hatch = {"light": ("#b2bab1", "#8c948b"), "dark": ("#454945", "#6a706a")}[scheme]
+    theme = THEMES[scheme]
     found = colours(page)
-    assert found[idle] > found[hatch] > 100
+    assert min(found[theme.idle], found[theme.kinds[Kind.F]]) > 100
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert (ground == "rgb(255, 255, 255)") is (scheme == "light")
 
@@ -336,18 +394,18 @@ def test_it_prints_on_one_page_of_paper(page, stacked):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("state", ["", "#on=transfers,critical,memory,ledger&at=0,7"])
+@pytest.mark.parametrize("state", ["", "#on=transfers,critical,memory,ledger&range=5,12&at=0,7"])
 def test_axe_finds_no_serious_fault(page, stacked, scheme, state):
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     page.open(stacked + state)
-    page.find("summary").click()
+    page.find(".devices summary").click()
     faults = page.serious_faults()
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert faults == []
 
 
-def test_a_notebooks_frame_has_no_heading_of_its_own_and_leaves_the_wheel(page, tmp_path):
+def test_a_notebook_shows_the_viewer_in_a_frame_without_a_heading(page, tmp_path):
     run = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=512))
     path = tmp_path / "notebook.html"
     path.write_text(f"<!doctype html><meta charset=utf-8>{run._repr_html_()}", encoding="utf-8")

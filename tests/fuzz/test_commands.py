@@ -63,6 +63,7 @@ CALLS = {
     "list": ["", "1f1b"],
     "validate": ["order.csv"],
     "hardware": [""],
+    "glossary": ["bubble"],
     "import": ["megatron launch.sh"],
 }
 OUT = ["--json out.json", "--json -"]

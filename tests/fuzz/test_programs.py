@@ -14,11 +14,11 @@ from test_transports_oracle import OVERLAP, check
 import ppsim
 from ppsim.lowering import TRANSPORTS
 from ppsim.studies.optimum import optimum
-from tests.fuzz.cases import COUNTS, case, fuzz, some
+from tests.fuzz.cases import COUNTS, EXAMPLES, case, fuzz, some
 
 
 @given(seed=st.integers(0, 2**48))
-@some(10)
+@some(10 if EXAMPLES > 15 else 4)
 def test_both_engines_give_equal_bits_or_the_same_error_whatever_features_meet(seed):
     """Every level of every feature of `random_runs.FEATURES` meets every other."""
     with case("cases that cross all features through both engines"):

@@ -33,6 +33,7 @@ CALLS = {
     "advise": (ppsim.advise, {"config": UNIT}),
     "choose": (ppsim.choose, {"config": DERIVED, "free": ["layout.recompute"], "top": 1}),
     "compare": (ppsim.compare, {"config": UNIT, "schedules": ["1f1b"]}),
+    "calibrate_steps": (ppsim.calibrate_steps, {"runs": [{"config": DERIVED, "seconds": 1.0}]}),
     "explain": (ppsim.explain, {"measured": RUN}),
     "sweep": (ppsim.sweep, {"config": UNIT, "over": {"costs.latency": [0]}}),
     "what_fits": (ppsim.what_fits, {"config": CONFIG}),

@@ -8,6 +8,7 @@ async function showRuns() {
   for (const index of drawn) if (state.schedules[index].csv !== undefined) {   // titled with the name of the dropped file
     const { chart } = runs[index].result;
     chart.title = `${nameOf(index)}${chart.title.slice(chart.title.indexOf(","))}`;
+    chart.short = nameOf(index);
   }
   if (state.view && !shown && runs.some((run) => run.flight)) return;   // the view in the address is a view of all charts
   shown ||= drawn.length > 0;
@@ -45,7 +46,7 @@ function showTables(drawn) {
   ])));
   const share = ({ chart }, cause) => 100 * (chart.ledger[cause] || []).reduce((sum, seconds) => sum + seconds, 0) / (chart.makespan * chart.devices || 1);
   const causes = new Map(results.flatMap(({ chart }) => Object.entries(chart.causes)));
-  find("ledger").replaceChildren(table(["cause (% of devices × makespan)", ...names, "definition"], [...causes].map(([cause, [, meaning]]) => [
+  find("ledger").replaceChildren(table(["cause (% of devices × makespan)", ...names, "definition"], [...causes].map(([cause, meaning]) => [
     cell(cause), ...results.map((result) => cell(`${share(result, cause).toFixed(1)} %`, "number")), cell(meaning, "meaning")])));
   find("bound").replaceChildren(...results.map((result, place) => {
     const { which, gap, seconds, device } = result.lower_bound, where = device === null ? "" : ` on device ${device}`;

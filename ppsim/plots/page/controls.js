@@ -1,8 +1,8 @@
-// The elements around the canvas: legend, switches, search, a text on the chosen action, and a table of devices.
-const SWITCHES = [["transfers", "transfers", "t"], ["critical", "critical path", "c"], ["memory", "memory", "m"], ["ledger", "idle by cause", "i"],
-  ["ends", "fill and drain enlarged", "e"]];
-const HINT = "wheel: zoom in time · shift + wheel: taller rows · drag: move · click an action: what it waited for · " +
-  "keys: arrows, + −, [ ], 0 shows all, Enter chooses, Backspace follows, / finds";
+// The elements around the canvas: switches, search, legend, a text on the chosen action, keys, and a table of devices.
+const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], ["critical", "Critical path", "c"], ["transfers", "Transfers", "t"]];
+const KEYS = [["drag the axis, or Shift and drag", "select a range; Escape lets go"], ["wheel, + −, pinch", "zoom in time"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "show all"],
+  ["click, Enter", "choose an action: what it waited for"], ["arrows", "move between actions; along the critical path after c"], ["Backspace", "follow what it waited for"],
+  ["c", "critical path"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["b", "next base"], ["1 to 4", "go to a schedule"], ["Space", "play the step in 10 s"], [", .", "to the begin or end before and after"], ["/", "find an action, such as 3F17"], ["?", "these keys"]];
 let parts = {};   // elements by name
 
 function make(tag, properties = {}, ...children) {
@@ -18,22 +18,24 @@ function build(root) {
   parts = {
     legend: make("div", { className: "legend", role: "group", label: "Legend; a kind's button hides it" }),
     switches: make("div", { className: "switches", role: "group", label: "Show" }),
-    search: make("input", { type: "search", placeholder: "3F17", size: 8, spellcheck: false, label: "Find an action by name, such as 3F17" }),
+    search: make("input", { type: "search", placeholder: "find 3F17", size: 9, spellcheck: false, label: "Find an action by name, such as 3F17" }),
     canvas: make("canvas", { tabIndex: 0, role: "application" }),
     tip: make("div", { className: "tip" }),
     selection: make("p", { className: "selection", role: "status" }),
+    range: make("section", { className: "range", label: "Selected range", hidden: true }),
     table: make("details", { className: "devices" }, make("summary", { textContent: "Devices as a table: idle time by cause, and memory" })),
-    hint: make("p", { className: "hint", textContent: (options.framed ? "click, then " : "") + HINT }),
+    keys: make("dialog", { label: "Keys" }),
   };
   parts.tip.setAttribute("aria-hidden", "true");
   parts.canvas.setAttribute("aria-roledescription", "Gantt chart");
-  const zoom = make("div", { className: "switches", role: "group", label: "Zoom" },
-    button("−", "Zoom out in time", () => zoomTime(1 / 0.6, middle())),
-    button("+", "Zoom in on time", () => zoomTime(0.6, middle())), button("show all", "", showWhole));
+  parts.keys.append(make("table", {}, ...KEYS.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text })))),
+    button("Close", "", () => parts.keys.close()));
+  const zoom = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoomTime(1 / 0.6, middle())),
+    button("Fit", "Show all", showWhole), button("+", "Zoom in on time", () => zoomTime(0.6, middle())));
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
-  root.replaceChildren(parts.legend, make("div", { className: "tools" }, parts.switches, make("label", {}, "find ", parts.search), zoom),
-    parts.hint, parts.pane, parts.selection, parts.table);
+  parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zoom, button("?", "Keys", () => parts.keys.showModal()));
+  root.replaceChildren(parts.tools, parts.pane, make("div", { className: "status" }, parts.legend, parts.selection), parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
     one.setAttribute("aria-keyshortcuts", key);
@@ -42,7 +44,7 @@ function build(root) {
     parts.switches.append(one);
   }
   parts.search.addEventListener("input", () => find(0));
-  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); });
+  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); if (event.key === "Escape") canvas.focus(); });
   parts.table.addEventListener("toggle", fillTable);
 }
 
@@ -55,44 +57,51 @@ function refresh() {   // after a change of the visible parts
   clamp();
 }
 
-const slots = () => charts.flatMap((chart) => chart.kinds.filter((kind) => kind.slot)
-  .map(({ title, parts: { F, B } }) => ({ title, parts: [F[0], B[0]] })));
-
-let explained = "";   // the forms that the legend explains, as text
-function explain() {   // update the legend if the picture has other forms
-  const now = JSON.stringify(drawn);
+let explained = "";   // what the legend explains, as text
+function explain() {   // update the legend if the picture shows other things
+  const now = JSON.stringify([charts.map(isMixed), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
-function fillLegend() {   // entries of kinds and lanes are buttons that hide them
-  const ofBoxes = new Set(charts.flatMap((chart) => [...chart.kinds, ...chart.lanes].map((part) => part.title)));
-  const entries = new Map(charts.flatMap((chart) => chart.legend.map(([colour, text]) => [text, [colour]])));
-  if (entries.has("idle")) entries.set("idle", [`repeating-linear-gradient(135deg, ${colours.idle} 0 3px, ${colours.hatch} 3px 4px)`]);
-  for (const { title, parts: [F, B] } of slots()) entries.set(title, [`linear-gradient(${F} 50%, ${B} 50%)`]);
-  const paler = [...entries.keys()].filter((text) => text.startsWith("paler: "));
-  if (paler.length > 1) {   // one swatch for all meanings
-    const both = paler.map((text) => text.slice(7)).join(", or ");
-    entries.set(`paler: ${both}`, entries.get(paler[0]));
-    for (const text of paler) entries.delete(text);
+const isMixed = (chart) => boxWidth(chart) < 2;
+
+function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
+
+function marked(className) {   // a box of the first kind with a mark
+  const one = swatch(theme.kinds[charts[0].kinds[0]?.name || "F"], className);
+  one.style.setProperty("--mark", theme.on[charts[0].kinds[0]?.name || "F"]);
+  return one;
+}
+
+function fillLegend() {   // only what is drawn; entries of kinds and lanes are buttons that hide them
+  const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
+  const order = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"], entries = [];
+  for (const kind of [...kinds.values()].sort((one, other) => order.indexOf(one.name) - order.indexOf(other.name)))
+    entries.push(hider(kind.title, swatch(kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name])));
+  entries.push(make("span", {}, swatch(theme.idle), "idle"));
+  if (charts.some(isMixed)) entries.push(make("span", { textContent: "narrow actions mix their colours" }));
+  else {
+    const locals = Math.max(...charts.map((chart) => chart.locals), 1);
+    if (locals > 1) entries.push(make("span", {}, marked("under"), locals === 2 ? "second stage of the device" : "later stage: longer line"));
+    if (charts.some((chart) => chart.column.reverse)) entries.push(make("span", {}, marked("over"), "enters at the other end"));
   }
-  if (drawn.scale) entries.set("busy, from none to all of the time", ["linear-gradient(90deg, var(--busy))", "", "wide"]);
-  if (on.has("transfers")) entries.set("transfer of a forward", [colours.forward, "", "line"]).set("transfer of a backward", [colours.backward, "", "line"]);
-  if (on.has("ledger")) for (const chart of charts) for (const [cause, about] of Object.entries(chart.causes)) entries.set(`idle: ${cause}`, about);
-  parts.legend.replaceChildren(...[...entries].map(([text, [colour, meaning, shape]]) => {
-    const swatch = make("i", { className: shape || "" }), isButton = ofBoxes.has(text), entry = make(isButton ? "button" : "span", {}, swatch, text);
-    swatch.style.background = colour;
-    if (meaning) entry.title = meaning;
-    if (!isButton) return entry;
-    entry.type = "button";
-    entry.setAttribute("aria-pressed", String(!hidden.has(text)));
-    entry.addEventListener("click", () => {
-      flip(hidden, text);
-      entry.setAttribute("aria-pressed", String(!hidden.has(text)));
-      clamp();
-    });
-    return entry;
-  }));
+  if (charts.some((chart) => chart.begins.size)) entries.push(make("span", {}, swatch(theme.edge, "tall"), "begin of a step"));
+  for (const part of lanes.values()) entries.push(hider(part.title, swatch(theme.lanes[part.sort])));
+  if (on.has("transfers")) entries.push(make("span", {}, swatch(theme.text, "line"), "transfer; of a backward: dashed"));
+  if (on.has("critical")) entries.push(make("span", {}, swatch(theme.critical, "line"), "critical path"));
+  const causes = CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause]));
+  if (on.has("ledger") && causes.length && !phone()) {
+    entries.push(make("span", { textContent: "idle by cause:" }));
+    for (const cause of causes) entries.push(make("span", { title: charts.find((chart) => chart.causes[cause]).causes[cause] }, swatch(theme.causes[cause]), cause));
+  }
+  parts.legend.replaceChildren(...entries);
+}
+
+function hider(text, swatch) {
+  const entry = make("button", { type: "button", onclick: () => { flip(hidden, text); clamp(); } }, swatch, text);
+  entry.setAttribute("aria-pressed", String(!hidden.has(text)));
+  return entry;
 }
 
 let place = 0;   // index into the results of the search
@@ -108,8 +117,9 @@ function tell(text) { parts.selection.textContent = text; }
 
 function choose(chart, item, before = "") {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
+  step = -1;
   followed = chart ? chart.chain(item) : [];
-  tell(chart ? before + [...(titled ? [chart.title] : []), ...linesOf(chart, item), chainLine(chart, followed)].join(" · ") : "");
+  tell(chart ? before + [...(charts.length > 1 ? [chart.short] : []), ...linesOf(chart, item), chainLine(chart, followed)].join(" · ") : "");
   if (chart) reveal(chart, item);
   clamp();
 }
@@ -123,15 +133,16 @@ function reveal(chart, item) {   // move the view so that the item is visible
     const wide = Math.max((to - from) * 60, until * 1e-7);
     view.t0 = (from + to - wide) / 2; view.t1 = view.t0 + wide;
   }
-  const row = rowHeight(), top = places().find((one) => one.chart === chart).rows + chart.deviceOf(item) * row;
-  if (top < TOP) view.y -= TOP - top;
-  if (top + row > TOP + pane()) view.y += top + row - TOP - pane();
+  const { rows, row } = places().find((one) => one.chart === chart), top = rows + chart.deviceOf(item) * row;
+  if (top < CAPS) view.y -= CAPS - top;
+  if (top + row > CAPS + pane()) view.y += top + row - CAPS - pane();
 }
 
 function fillTable() {
   if (!parts.table.open) return;
   for (const old of parts.table.querySelectorAll("table")) old.remove();
   for (const chart of charts) parts.table.append(tableOf(chart));
+  fit(); clamp();
 }
 
 function tableOf(chart) {
@@ -141,5 +152,5 @@ function tableOf(chart) {
     cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(seconds(chart.ledger[cause][device]))),
     cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim())));
   return make("table", {}, make("caption", { textContent: chart.title }), make("thead", {}, make("tr", {}, head("device", "col"), head("idle", "col"),
-    ...causes.map((cause) => head(cause, "col", chart.causes[cause][1])), head(`peak memory (${chart.memory.unit})`, "col"))), make("tbody", {}, ...rows));
+    ...causes.map((cause) => head(cause, "col", chart.causes[cause])), head(`peak memory (${chart.memory.unit})`, "col"))), make("tbody", {}, ...rows));
 }

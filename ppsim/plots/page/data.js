@@ -37,6 +37,7 @@ class Chart {
   constructor(about, columns) {
     Object.assign(this, about, { column: columns, boxes: columns.start.length, inputs: new Int32Array(columns.start.length) });
     this.transfers = columns["transfer target"].length;
+    this.begins = new Set(columns.begins);
     for (let one = this.transfers - 1; one >= 0; one--) this.inputs[columns["transfer target"][one]] = this.boxes + one;
     let first = this.boxes + this.transfers;
     for (const part of this.lanes) {
@@ -125,6 +126,13 @@ class Chart {
 
   idleShare(device) {
     return Object.values(this.ledger).reduce((sum, seconds) => sum + seconds[device], 0) / (this.makespan || 1);
+  }
+
+  peakBetween(device, from, to) {   // the largest amount of memory of a device between two times
+    const offsets = this.column["memory offsets"], times = this.column["memory time"], levels = this.column["memory level"];
+    let point = firstWhere(offsets[device], offsets[device + 1], (one) => times[one] * this.tick > from), most = levels[Math.max(point - 1, offsets[device])];
+    for (; point < offsets[device + 1] && times[point] * this.tick <= to; point++) most = Math.max(most, levels[point]);
+    return most / 65535 * this.memory.most;
   }
 
   level(device, time) {   // memory at a time, in the unit of `this.memory`

@@ -1,36 +1,9 @@
-// The layout of the canvas, and the rows: boxes, or shares of time if boxes are too narrow to see.
-const TOP = 4, AXIS = 40, NAMES = 16, TITLE = 24, GAP = 10, TALLEST = 160, USUAL = 44;
-const view = { t0: 0, t1: 1, row: 0, y: 0 };   // time in seconds; pixels: height of a row (0: automatic), and scrolled offset
-const on = new Set(), hidden = new Set();   // names of visible parts; legend titles of hidden kinds
-let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
-let canvas, context, colours = {}, width = 0, height = 0, asked = false, titled = false;
-const drawn = { boxes: false, stacks: false, scale: false };   // forms in the picture, which legend and axis explain
-
-const axis = () => AXIS + (borders ? NAMES : 0);
-const pane = () => Math.max(height - TOP - axis(), 1);
-const devices = () => charts.reduce((sum, chart) => sum + chart.devices, 0);
-const memoryHeight = () => Math.min(Math.max(0.3 * pane() / Math.max(charts.length, 1), 44), 130);
-const aroundRows = () => charts.length * ((titled ? TITLE : 0) + (on.has("memory") ? memoryHeight() + 6 : 0) + GAP);
-const flattest = () => (charts.length > 1 ? 8 : 3);   // minimum pixels of a row; if rows do not fit, the canvas scrolls
-const fittingRow = () => Math.min(Math.max((pane() - aroundRows()) / Math.max(devices(), 1), flattest()), USUAL);
-const rowHeight = () => view.row || fittingRow();
-
-function places() {   // per chart the pixels of the canvas at which its title, rows and memory begin
-  let y = TOP - view.y;
-  return charts.map((chart) => {
-    const place = { chart, title: y, rows: y += titled ? TITLE : 0, end: y += chart.devices * rowHeight() };
-    if (on.has("memory")) { place.memory = y += 6; y += memoryHeight(); }
-    y += GAP;
-    return place;
-  });
-}
-const contentHeight = () => aroundRows() + devices() * rowHeight();
-
-function bandOf(chart, place, device) {   // pixels of a row: `above` and `whole` of its filled part, `top` and `tall` of its actions
-  const row = rowHeight(), gap = row > 8 ? row * 0.1 : 0;
-  const above = place.rows + device * row + gap / 2, whole = row - gap;
-  return { above, whole, top: above + chart.band[0] * whole, tall: (chart.band[1] - chart.band[0]) * whole };
-}
+// The picture: fills as means of pixels, and upon them gaps, marks and numbers that fade in with the width of boxes (ppsim.plots.scale).
+const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
+const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
+const fade = (wide) => Math.min(Math.max((wide - 3) / 3, 0), 1);
+const gapOf = (chart) => { const row = rowHeight(chart); return row < 6 ? 0 : Math.min(Math.max(Math.round(row * 0.1), 1), 4); };
+const gapFade = (chart) => Math.min(Math.max((boxWidth(chart) - 1) / 5, 0), 1);
 
 function size(ratio) {
   width = canvas.clientWidth; height = canvas.clientHeight;
@@ -40,171 +13,232 @@ function size(ratio) {
 
 function draw() {
   asked = tooManyLines = false;
-  Object.assign(drawn, { boxes: false, stacks: false, scale: false });
   if (!paper) size(window.devicePixelRatio || 1);
-  context.clearRect(0, 0, width, height);
+  context.fillStyle = theme.paper;
+  context.fillRect(0, 0, width, height);
   lines.length = 0;
-  context.save();
-  context.beginPath(); context.rect(0, 0, width, TOP + pane()); context.clip();
-  for (const place of places()) drawChart(place);
-  context.restore();
+  within(0, CAPS - 6, width, CAPS + pane(), () => { drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
+  drawCaptions();
   drawAxis();
   explain();
 }
 
-function drawChart(place) {
-  const { chart } = place;
-  if (place.title > height || (place.memory ?? place.end) + memoryHeight() < 0) return;
-  if (titled) drawTitle(place);
-  const row = rowHeight(), first = Math.max(Math.floor(-place.rows / row), 0);
-  const last = Math.min(Math.ceil((height - place.rows) / row), chart.devices);
-  clipped(place.rows, place.end, () => {
-    const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
-    for (let device = first; device < last; device++) drawGround(chart, bandOf(chart, place, device), device);
-    drawTransfers(chart, place, moves.filter((item) => isFar(chart, item)));   // behind the boxes, so that they cross no label
-    for (let device = first; device < last; device++) drawDevice(chart, bandOf(chart, place, device), device);
-    drawTransfers(chart, place, moves.filter((item) => !isFar(chart, item)));
-    if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
-    if (chosen?.chart === chart) drawFollowed(chart, place);
-  });
-  drawNames(chart, place, first, last);
-  if (place.memory !== undefined) drawMemory(chart, place.memory);
-  if (borders) drawBreaks(place.rows, place.memory === undefined ? place.end : place.memory + memoryHeight());
-  context.fillStyle = colours.ink;
-  if (titled) context.fillRect(toX(chart.makespan), place.rows, 1, place.end - place.rows);
-}
-
-const clipped = (from, to, paint) => within(LEFT, from, LEFT + innerWidth(), to + 1, paint);   // clips to the rows, between names and right margin
-
-function within(left, top, right, bottom, paint) {
+function within(x1, y1, x2, y2, paint) {
   context.save();
-  context.beginPath(); context.rect(left, top, right - left, bottom - top); context.clip();
+  context.beginPath(); context.rect(x1, y1, x2 - x1, y2 - y1); context.clip();
   paint();
   context.restore();
 }
 
-function drawTitle({ chart, title }) {
-  const part = chart.makespan / charts[0].makespan - 1;
-  const apart = chart === charts[0] || !charts[0].makespan ? "" : Math.abs(part) < 5e-4 ? " (±0 %)" : ` (${part < 0 ? "−" : "+"}${Math.abs(100 * part).toFixed(1)} %)`;
-  context.fillStyle = colours.ink;
-  context.textAlign = "left"; context.textBaseline = "middle";
-  context.font = "600 13px system-ui, sans-serif";
-  context.fillText(chart.title, 8, title + TITLE / 2 + 2);
-  const wide = context.measureText(chart.title).width;
-  context.font = "12px system-ui, sans-serif";
-  context.fillStyle = colours.quiet;
-  context.fillText(`${seconds(chart.makespan)}${chart.interval}${apart} · bubble ${percent(chart.bubble)}`, 8 + wide + 14, title + TITLE / 2 + 2);
+function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic" } = {}) {
+  context.font = font(size, bold); context.textAlign = align; context.textBaseline = line; context.fillStyle = colour;
+  context.fillText(text, x, y);
+  return context.measureText(text).width;
 }
 
-function drawGround(chart, band, device) {   // its visible part is idle time, hatched between boxes
-  const from = Math.max(toX(0), LEFT), to = Math.min(toX(chart.makespan), width - right());
-  context.fillStyle = colours.lane;
-  context.fillRect(from, band.above, to - from, band.whole);
-  const boxes = chart.firstStartingAfter(device, view.t1) - chart.firstEndingAfter(device, view.t0);
-  for (const style of [colours.idle, ...(band.tall < 10 || tooMany(boxes, to - from) ? [] : [colours.lines])]) {
-    context.fillStyle = style;
-    context.fillRect(from, band.top, to - from, band.tall);
+function bandOf(chart, place, device, edges = chart.band) {   // pixels of a row: top and height of the part of its boxes
+  const begin = place.row < 6 ? place.rows + device * place.row : Math.round(place.rows + device * place.row);
+  const end = place.row < 6 ? begin + place.row : Math.round(place.rows + (device + 1) * place.row);
+  const whole = end - begin - gapOf(chart);
+  return { begin, end, whole, top: begin + edges[0] * whole, tall: (edges[1] - edges[0]) * whole };
+}
+
+function visible(place) { return [Math.max(Math.floor((CAPS - place.rows) / place.row), 0), Math.min(Math.ceil((CAPS + pane() - place.rows) / place.row), place.chart.devices)]; }
+
+function drawGrid() {   // lines through all schedules
+  context.strokeStyle = theme.grid; context.lineWidth = 1;
+  context.beginPath();
+  for (const tick of ticksOf().ticks) { const x = Math.round(toX(tick)) + 0.5; for (const place of places()) { context.moveTo(x, place.rows - 2); context.lineTo(x, place.bottom - 2); } }
+  context.stroke();
+}
+
+function drawChart(place) {
+  if (place.title > height || place.bottom < 0) return;
+  const { chart } = place, [first, last] = visible(place);
+  context.save();
+  if (chart.dimmed) context.globalAlpha = chart.dimmed;
+  drawNumbers(place);
+  within(left(), Math.max(place.rows - 3, CAPS - 3), left() + innerWidth() + 1, place.end + 3, () => {
+    const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
+    drawFills(chart, place, first, last);
+    within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, left() + innerWidth() + 1, place.end, drawGrid);
+    for (let device = first; device < last; device++) drawRow(chart, place, device);
+    drawTransfers(chart, place, moves);
+    if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
+    if (chosen?.chart === chart) drawFollowed(chart, place);
+    if (hovered?.chart === chart) drawOutline(chart, place, hovered.item, theme.text);
+    const end = toX(chart.makespan);
+    context.fillStyle = theme.text;
+    context.fillRect(end - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
+  });
+  drawNames(place, first, last);
+  if (on.has("ledger") && !phone()) drawCauses(place, first, last);
+  if (place.memory) drawMemory(place);
+  context.restore();
+}
+
+function drawFills(chart, place, first, last) {   // the rows' means, and the paper between rows
+  if (last <= first) return;
+  const ratio = paper ? 3 : window.devicePixelRatio || 1, cols = Math.round(innerWidth() * ratio), low = place.row * ratio < 6;
+  const high = (last - first) * place.row, lines = low ? Math.max(Math.round(high * ratio), 1) : 0;
+  const drawn = raster(chart, first, last, lines, cols, footprint(boxWidth(chart) * ratio)), { halves } = drawn;
+  context.imageSmoothingEnabled = false;
+  if (lines) { context.drawImage(drawn.sheet, left(), place.rows + first * place.row, innerWidth(), high); return; }
+  for (let device = first; device < last; device++) {
+    const { begin, end, top, tall, whole } = bandOf(chart, place, device), gap = end - begin - whole;
+    const from = (device - first) * halves, all = gap > 0 && chart.band[1] === 1 ? tall + gap : tall;
+    for (let half = 0; half < halves; half++) {
+      const y1 = top + half * tall / 2, y2 = half === halves - 1 ? top + all : top + tall / 2;
+      context.drawImage(drawn.sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
+    }
+    if (!gap) continue;
+    const alpha = context.globalAlpha;
+    context.globalAlpha = alpha * gapFade(chart); context.fillStyle = theme.paper;
+    context.fillRect(left(), end - gap, innerWidth(), gap);
+    context.globalAlpha = alpha;
   }
 }
 
-function drawDevice(chart, band, device) {
-  drawLanes(chart, device, band);
-  for (const [from, to] of stretches()) {
-    const first = chart.firstEndingAfter(device, from), last = chart.firstStartingAfter(device, to);
-    const paint = tooMany(last - first, toX(to) - toX(from)) ? () => drawShares(chart, device, band, from, to) : () => drawBoxes(chart, first, last, band, toX(from), toX(to));
-    if (borders) within(toX(from), band.above, toX(to), band.above + band.whole, paint); else paint();
-  }
-  if (chart.instants) drawInstants(chart, device, band);
-}
-
-function drawBoxes(chart, first, last, band, left, right) {   // boxes `first` to before `last`, between two pixels
-  drawn.boxes ||= last > first;
-  for (let box = first; box < last; box++) drawBox(chart, box, band);
-  if (band.tall >= 10) drawLabels(chart, first, last, band, left, right);
-}
-
-function drawBox(chart, box, { top, tall }) {
-  const x = toX(chart.start(box)), wide = toX(chart.end(box)) - x, kind = chart.kindOf(box), shade = chart.column.shade[box];
-  const room = wide > 3 ? wide - Math.min(1, wide / 12) : Math.max(wide, 0.6), away = hidden.has(kind.title);
-  if (kind.slot && !away) {   // the first part is in the upper half
-    chart.parts(box).forEach(([letter], half) => {
-      context.fillStyle = kind.parts[letter][shade];
-      context.fillRect(x, top + half * tall / 2, room, tall / 2);
-    });
-  } else {
-    context.fillStyle = away ? colours.ground : kind.colours[shade];
-    context.fillRect(x, top, room, tall);
-  }
-}
-
-const labelFont = ({ tall }) => `${Math.min(tall * 0.62, 12)}px system-ui, sans-serif`;
-const shortName = (chart, box) => chart.parts(box).map((part) => part[2]).join("/");
-
-function drawLabels(chart, first, last, band, left, right) {   // numbers of a row, in all boxes, or of every k-th microbatch, also over narrow boxes
-  const boxes = [];
-  context.font = labelFont(band);
-  const digit = context.measureText("0").width;
+function drawRow(chart, place, device) {
+  const band = bandOf(chart, place, device), alpha = context.globalAlpha;
+  for (const part of chart.lanes) if (part.banded) drawLane(chart, place, device, part);
+  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
+  if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
-    const ends = [toX(chart.start(box)), toX(chart.end(box))], from = Math.max(ends[0], left), to = Math.min(ends[1], right);
-    const wide = shortName(chart, box).length * digit + 2, isCut = (from > ends[0] || to < ends[1]) && to - from < wide;
-    if (chart.column.length[box] && to > from && !isCut && !hidden.has(chart.kindOf(box).title)) boxes.push({ box, from, to, wide });
-  }
-  const inside = ({ from, to, wide }) => from + to - wide >= 2 * left && from + to + wide <= 2 * right;
-  const meets = (one, before) => before && one.from + one.to - before.from - before.to < one.wide + before.wide;
-  for (const step of [1, 2, 5, 10, 20, 50, 100]) {
-    const chosen = boxes.filter((one) => inside(one) && chart.column.microbatch[one.box] % step === 0);
-    const clash = chosen.filter((one, place) => meets(one, chosen[place - 1]) && shortName(chart, one.box) !== shortName(chart, chosen[place - 1].box));
-    if (clash.length > (step === 1 ? 0.1 * boxes.length : 0)) continue;
-    let before = null;
-    for (const one of chosen) if (!meets(one, before)) drawLabel(chart, (before = one), band, one.wide > one.to - one.from);
-    return;
+    const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
+    if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
+    if (chart.begins.has(box)) { context.fillStyle = theme.edge; context.fillRect(x - 0.75, band.begin, 1.5, band.whole); }
+    if (wide <= 3 || hidden.has(chart.kindOf(box).title)) continue;
+    context.globalAlpha = alpha * Math.min(1, 0.1 * wide) * fade(wide);
+    context.fillStyle = theme.paper;
+    context.fillRect(x - 0.5, band.top, 1, band.tall);
+    context.globalAlpha = alpha;
+    drawMarks(chart, box, band, x, wide);
   }
 }
 
-function drawLabel(chart, { box, from, to }, { top, tall }, over = false) {   // `over`: the label is wider than its box and gets an edge
-  const kind = chart.kindOf(box);
-  const text = to - from > 110 && tall > 14 ? nameOf(chart, box) : shortName(chart, box);
-  context.font = labelFont({ tall });
-  if (!over && context.measureText(text).width + 1.5 > to - from) return;
-  context.textAlign = "center"; context.textBaseline = "middle";
-  if (kind.slot || over) {
-    context.strokeStyle = "#fff"; context.lineWidth = 3; context.lineJoin = "round";
-    context.strokeText(text, (from + to) / 2, top + tall / 2 + 0.5);
-  }
-  context.fillStyle = kind.slot || over ? "#222" : kind.inks[chart.column.shade[box]];
-  context.fillText(text, (from + to) / 2, top + tall / 2 + 0.5);
+function markBar(tall) {   // thickness of a mark, and its distance to the edge
+  const thick = Math.min(Math.max(Math.round(0.14 * tall), 2), 4);
+  return [thick, Math.max(1, Math.round(thick / 2))];
 }
 
-function drawLanes(chart, device, { above, whole }) {   // optimizer steps are among the actions
-  for (const part of chart.lanes.filter((part) => !hidden.has(part.title))) {
-    const [from, to] = chart.spansOf(part, device), top = above + part.lane[0] * whole, tall = (part.lane[1] - part.lane[0]) * whole;
-    for (let item = from; item < to; item++) {
-      const x = toX(chart.start(item)), wide = toX(chart.end(item)) - x;
-      if (x > width || x + wide < LEFT) continue;
-      context.fillStyle = part.colour;
-      context.fillRect(x, top, Math.max(wide, 0.6), tall);
-      context.strokeStyle = colours.outline; context.lineWidth = 0.7;
-      if (wide > 2) context.strokeRect(x, top, wide, tall);
-      if (tall < 9) continue;
-      context.font = `${Math.min(tall * 0.8, 12)}px system-ui, sans-serif`;
-      const name = nameOf(chart, item), texts = [name, part.numbered || part.staged ? name.match(part.numbered ? /\d*$/ : /^\d*/)[0] : "step"];
-      const text = texts.find((one) => context.measureText(one).width + 3 <= wide);
-      if (text === undefined) continue;
-      context.fillStyle = part.ink;
-      context.textAlign = "center"; context.textBaseline = "middle";
-      context.fillText(text, x + wide / 2, top + tall / 2 + 0.5);
+function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overline and number of a box, or of both parts of a slot
+  const parts = chart.parts(box), each = tall / parts.length, alpha = context.globalAlpha;
+  const local = chart.column.local[box], reverse = chart.column.reverse?.[box];
+  parts.forEach(([letter, , microbatch], half) => {
+    const y = top + half * each, [thick, inset] = markBar(each), pad = wide >= 8 ? 1.5 : 0.5;
+    context.fillStyle = theme.on[letter];
+    if (each >= 6) {
+      context.globalAlpha = alpha * fade(wide);
+      const part = chart.locals > 4 && wide < 12 ? 1 : local / (chart.locals - 1 || 1);
+      if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
+      if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
+      context.globalAlpha = alpha;
     }
+    if (each < 11) return;
+    const text = numberOf(chart, microbatch), size = Math.min(Math.max(Math.floor(Math.min(each * 0.62, wide * 0.8)), 9), 12);
+    if (text.length * size * 0.56 + 2.5 > wide) return;
+    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth());
+    if (to - from < text.length * size * 0.56 + 2.5) return;
+    const shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
+    write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
+  });
+}
+
+const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));
+
+function drawLane(chart, place, device, part) {
+  const { top, tall } = bandOf(chart, place, device, part.lane), [from, to] = chart.spansOf(part, device);
+  const begin = Math.max(toX(0), left()), end = Math.min(toX(chart.makespan), left() + innerWidth());
+  context.fillStyle = theme.not_idle;
+  context.fillRect(begin, top, end - begin, tall);
+  if (hidden.has(part.title)) return;
+  for (let item = from; item < to; item++) {
+    const x = toX(chart.start(item)), wide = pixels(chart.end(item) - chart.start(item));
+    if (x > width || x + wide < left()) continue;
+    context.fillStyle = theme.lanes[part.sort];
+    context.fillRect(x, top, Math.max(wide, 0.6), tall);
+    const text = part.numbered || part.staged ? nameOf(chart, item).match(part.numbered ? /\d*$/ : /^\d*/)[0] : "";
+    if (tall >= 11 && text.length * 9 * 0.56 + 2.5 <= wide) write(text, x + wide / 2, top + tall / 2 + 3.2, { size: 9, align: "center", colour: theme.on_lanes[part.sort] });
   }
 }
 
-function drawInstants(chart, device, { top, tall }) {   // ticks for actions of zero length
-  const [first, last] = chart.boxesOf(device);
-  for (let box = first; box < last; box++)
-    if (chart.column.length[box] === 0 && chart.start(box) >= view.t0 && chart.start(box) <= view.t1) {
-      const kind = chart.kindOf(box);
-      context.fillStyle = hidden.has(kind.title) ? colours.ground : kind.colours[chart.column.shade[box]];
-      context.fillRect(toX(chart.start(box)) - 0.5, top, 1, tall);
-    }
+function drawOutline(chart, place, item, colour) {
+  if (chart.isTransfer(item)) return;
+  const { top, tall } = bandOf(chart, place, chart.deviceOf(item), chart.isBox(item) ? chart.band : chart.partOf(item).lane);
+  context.strokeStyle = colour; context.lineWidth = 2;
+  context.strokeRect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.end(item) - chart.start(item)), 2), tall + 2);
 }
 
-const colourOf = (kind) => (hidden.has(kind.title) ? colours.ground : kind.colours[0]);
+function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
+  const y = title + 16, bare = { colour: theme.text, size: 13 };
+  const name = (chart.note ? `${chart.short} ${chart.note}` : chart.short), room = columns()[0] - 66;
+  context.font = font(13, true);
+  let text = name;
+  while (text.length > 3 && context.measureText(text).width > room - 8) text = `${text.slice(0, -2)}…`;
+  write(text, 8, y, { ...bare, bold: true });
+  const [step, differs, idle, peak] = columns(), own = { ...bare, align: "right" };
+  const words = chart.waiting || chart.faulty ? ["—", "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), percent(chart.idle), peakOf(chart)];
+  write(words[0], step, y, { ...own, bold: true });
+  write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
+  write(words[2], idle, y, own);
+  const over = chart.memory.capacity && chart.memory.most > chart.memory.capacity;
+  write(words[3], peak, y, { ...own, bold: !!over, colour: over ? theme.limit : theme.text });
+  if (chart.waiting) write(chart.waiting, peak + 26, y, { size: 12 });
+}
+
+function columns() {   // right ends of the columns of numbers
+  const small = phone(), first = small ? 62 : Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
+  const wide = small ? [76, 70, 62, 86] : [86, 82, 70, 104];
+  return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
+}
+
+function differenceOf(chart) {
+  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? "at bound" : signed(chart.step / chart.bound - 1)) : "—";
+  const first = charts[base]?.step;
+  return chart === charts[base] ? "base" : first ? signed(chart.step / first - 1) : "—";
+}
+
+function peakOf({ memory }) {
+  const scale = memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, ""], text = (value) => String(Number((value / scale[0]).toPrecision(4)));
+  return memory.capacity ? `${text(memory.most)} of ${text(memory.capacity)} ${scale[1]}` : `${text(memory.most)} ${scale[1]}`.trim();
+}
+
+function drawCaptions() {
+  context.fillStyle = theme.paper;
+  context.fillRect(0, 0, width, CAPS - 6);
+  const against = charts.length > 1 ? `vs ${charts[base]?.short.slice(0, 14)}` : "vs bound", unit = charts.every(({ memory }) => memory.unit === "bytes") ? "peak" : phone() ? "peak" : "peak, act.";
+  columns().forEach((x, at) => write(["step", against, "idle", unit][at], x, 13, { align: "right" }));
+  if (on.has("ledger") && !phone()) write("idle by device", width - 8, 13, { align: "right" });
+}
+
+function drawNames({ chart, rows, row }, first, last) {   // device numbers at 1, 2, 4 ... steps
+  const apart = phone() ? 18 : 14, few = !phone() && chart.devices <= 8 && row > 20;
+  let every = 1;
+  while (every * row < apart) every *= 2;
+  if (every * row < 24 && chart.devices > 16) every *= 2;
+  for (let device = Math.ceil(first / every) * every; device < last; device += every)
+    write(`${few ? "dev. " : ""}${device}`, left() - 6, rows + (device + 0.5) * row - gapOf(chart) / 2 + (row < 6 && !device ? 3 : 0), { size: phone() ? 10 : 11, align: "right", line: "middle" });
+  for (const device of Object.keys(chart.slow || {}).map(Number)) if (device >= first && device < last) {   // stragglers
+    const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 40 : 16;
+    context.fillStyle = theme.paper; context.fillRect(left() - 6 - wide, y - 6, wide, 12);
+    write(`${few ? "▸ " : ""}${device}`, left() - 6, y, { size: 11, bold: true, align: "right", line: "middle", colour: theme.limit });
+  }
+}
+
+function drawCauses({ chart, rows, row }, first, last) {   // idle time by cause beside each row, on one scale for all schedules
+  const x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
+  const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
+  for (let device = first; device < last; device++) {
+    const y = rows + device * row, tall = row - gapOf(chart) * gapFade(chart);
+    let x = x1;
+    for (const cause of CAUSES) {
+      const part = (chart.ledger[cause]?.[device] || 0) / (chart.makespan || 1) / most * wide;
+      if (part <= 0) continue;
+      context.fillStyle = theme.causes[cause];
+      context.fillRect(x, y, part, tall + (row < 6 ? 0.3 : 0));
+      x += part;
+    }
+    if (words) write(percent(chart.idleShare(device)), x + 4, y + row / 2 - 1, { line: "middle" });
+  }
+}

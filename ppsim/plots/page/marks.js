@@ -1,5 +1,5 @@
-// Marks on and around the rows: transfers, paths, names, idle time by cause, memory, and the time axis.
-const MAX_LINES = 4000, MAX_CURVES = 16;   // more curves are one area from the emptiest to the fullest device
+// Lines on and below the rows: transfers, paths, memory, the axis of time, a selected range, the line of play.
+const MAX_LINES = 4000, MAX_CURVES = 64;
 const lines = [];   // transfers in the picture: { chart, item, ends: [x, y, x, y] }
 let tooManyLines = false;
 
@@ -20,31 +20,30 @@ function transfersIn(chart, first, last) {   // transfers that these devices and
   return seen;
 }
 
-const isFar = (chart, item) => Math.abs(chart.deviceOf(item) - chart.deviceOf(chart.target(item))) > 1;
-
-function drawTransfers(chart, place, seen) {
-  context.lineWidth = rowHeight() > 20 ? 1.6 : 1;
+function drawTransfers(chart, place, seen) {   // those of backwards are dashed
+  context.strokeStyle = theme.text; context.lineWidth = 1;
   for (const item of seen) {
-    const ends = lineOf(chart, place, item), forward = chart.parts(chart.source(item))[0][0] === "F";
-    context.strokeStyle = forward ? colours.forward : colours.backward;
+    const ends = lineOf(chart, place, item);
+    context.setLineDash(chart.parts(chart.source(item))[0][0] === "F" ? [] : [4, 2]);
     context.beginPath(); context.moveTo(ends[0], ends[1]); context.lineTo(ends[2], ends[3]); context.stroke();
     lines.push({ chart, item, ends });
   }
+  context.setLineDash([]);
 }
 
-function middleOf(chart, place, item) {   // y of a path at the start and end of an item, below its label
-  const middle = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall * (tall < 16 ? 0.5 : 0.84); };
+function lowerEdge(chart, place, item) {   // y of a path at the start and end of an item
+  const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1; };
   const device = chart.deviceOf(item);
-  return [middle(device), middle(chart.isTransfer(item) ? chart.deviceOf(chart.target(item)) : device)];
+  return [edge(device), edge(chart.isTransfer(item) ? chart.deviceOf(chart.target(item)) : device)];
 }
 
-function drawPath(chart, place, chain) {
+function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows
   context.lineJoin = "round";
-  for (const [colour, thick] of [[colours.ground, 5], [colours.critical, 2]]) {
+  for (const [colour, thick] of [[theme.halo, 5], [theme.critical, 2.2]]) {
     context.strokeStyle = colour; context.lineWidth = thick;
     context.beginPath();
     for (const item of chain) {
-      const [from, to] = middleOf(chart, place, item);
+      const [from, to] = lowerEdge(chart, place, item);
       context.lineTo(toX(chart.start(item)), from);
       context.lineTo(toX(chart.end(item)), to);
     }
@@ -52,178 +51,114 @@ function drawPath(chart, place, chain) {
   }
 }
 
-function drawNamed(chart, box, band) {
-  drawBox(chart, box, band);
-  const from = Math.max(toX(chart.start(box)), LEFT), to = Math.min(toX(chart.end(box)), LEFT + innerWidth());
-  if (band.tall >= 10) drawLabel(chart, { box, from, to }, band);
-}
-
-function drawFollowed(chart, place) {   // veils all items but the chosen one and those that it waited for
-  context.globalAlpha = 0.6;
-  context.fillStyle = colours.ground;
-  context.fillRect(LEFT, place.rows, innerWidth(), place.end - place.rows);
-  context.globalAlpha = 1;
-  for (const item of followed) {
-    if (!chart.isBox(item) || chart.end(item) < view.t0 || chart.start(item) > view.t1) continue;
-    drawNamed(chart, item, bandOf(chart, place, chart.deviceOf(item)));
-  }
+function drawFollowed(chart, place) {
   drawPath(chart, place, followed);
-  if (chart.isTransfer(chosen.item)) return;
-  const { top, tall } = bandOf(chart, place, chart.deviceOf(chosen.item)), x = toX(chart.start(chosen.item));
-  const wide = toX(chart.end(chosen.item)) - x;
-  if (chart.isBox(chosen.item)) drawNamed(chart, chosen.item, { top, tall });
-  for (const [colour, thick] of [[colours.ground, 5], [colours.critical, 2.5]]) {
-    context.strokeStyle = colour; context.lineWidth = thick;
-    context.strokeRect(x - 1, top - 1, Math.max(wide, 1) + 1, tall + 2);
-  }
+  drawOutline(chart, place, chosen.item, theme.text);
 }
 
-function drawNames(chart, place, first, last) {   // device names at the left, their idle time at the right
-  const row = rowHeight(), every = Math.max(2 ** Math.ceil(Math.log2(13 / row)), 1), edge = width - right() + 8;
-  context.font = "12px system-ui, sans-serif";
-  context.textBaseline = "middle";
-  const named = Math.ceil(first / every) * every;
-  for (let device = named; device < last; device += every) {
-    const y = place.rows + (device + 0.5) * row;
-    context.textAlign = "right";
-    context.fillStyle = colours.ink;
-    context.fillText(`device ${device}`, LEFT - 8, y);
-    context.textAlign = "left";
-    context.fillStyle = colours.quiet;
-    context.fillText(percent(chart.idleShare(device)) + (device === named ? " idle" : ""), edge + (on.has("ledger") ? LEDGER + 4 : 0), y);
-  }
-  if (on.has("ledger")) for (let device = first; device < last; device++) drawCauses(chart, place, device, edge);
-}
-
-function drawCauses(chart, place, device, edge) {   // idle time by cause; the full width is the whole step
-  const { top, tall } = bandOf(chart, place, device);
-  context.fillStyle = colours.lane;
-  context.fillRect(edge, top, LEDGER, tall);
-  let x = edge;
-  for (const [cause, idle] of Object.entries(chart.ledger)) {
-    const wide = idle[device] / chart.makespan * LEDGER;
-    context.fillStyle = chart.causes[cause][0];
-    context.fillRect(x, top, wide, tall);
-    context.strokeStyle = colours.outline; context.lineWidth = 0.7;
-    if (wide > 2) context.strokeRect(x, top, wide, tall);
-    x += wide;
-  }
-}
-
-function drawMemory(chart, top) {   // a step curve per device, the fullest in colour with a label, and the capacity
-  const { most, peaks, capacity, unit } = chart.memory, ceiling = Math.max(most, capacity || 0) * 1.08 || 1;
-  const fullest = peaks.indexOf(Math.max(...peaks)), tooMuch = capacity && most > capacity;
-  const toY = (level) => top + memoryHeight() - 4 - level / ceiling * (memoryHeight() - 8), bottom = toY(0);
-  const colour = tooMuch ? colours.warning : colours.fullest;
-  context.strokeStyle = colours.line; context.lineWidth = 1;
-  context.strokeRect(LEFT + 0.5, top + 0.5, innerWidth() - 1, bottom - top);
-  clipped(top, bottom + 2, () => {
-    if (chart.devices > MAX_CURVES) fillLevels(chart, fullest, toY);
-    else for (let device = 0; device < chart.devices; device++) if (device !== fullest) strokeLevels(chart, device, toY, colours.others, 0.8);
-    strokeLevels(chart, fullest, toY, colour, 2);
+function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines, and the limit
+  const { most, peaks, capacity, unit } = chart.memory, all = Math.max(...charts.map(({ memory }) => Math.max(memory.most, memory.capacity || 0)));
+  const fullest = peaks.indexOf(Math.max(...peaks)), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
+  const x2 = left() + innerWidth(), alpha = context.globalAlpha;
+  context.strokeStyle = theme.grid; context.lineWidth = 1;
+  context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
+  within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
+    if (rowHeight(chart) >= 12 && chart.devices <= MAX_CURVES) {
+      context.globalAlpha = alpha * 0.45; context.strokeStyle = theme.edge; context.lineWidth = 0.7;
+      for (let device = 0; device < chart.devices; device++) if (device !== fullest) { levelPath(chart, device, toY); context.stroke(); }
+    }
+    levelPath(chart, fullest, toY);
+    context.globalAlpha = alpha; context.strokeStyle = theme.memory; context.lineWidth = 1.3; context.stroke();
+    context.lineTo(toX(chart.makespan), toY(0)); context.lineTo(Math.max(toX(0), left() - 2), toY(0)); context.closePath();
+    context.globalAlpha = alpha * 0.12; context.fillStyle = theme.memory; context.fill();
+    context.globalAlpha = alpha;
     if (!capacity) return;
-    context.setLineDash([6, 4]); context.strokeStyle = colours.ink; context.lineWidth = 1.2;
-    context.beginPath(); context.moveTo(LEFT, toY(capacity)); context.lineTo(width, toY(capacity)); context.stroke();
+    if (most > capacity) within(left(), top - 4, x2, toY(capacity), () => { levelPath(chart, fullest, toY); context.strokeStyle = theme.limit; context.lineWidth = 1.3; context.stroke(); });
+    context.setLineDash([6, 3]); context.strokeStyle = theme.limit; context.lineWidth = 1.2;
+    context.beginPath(); context.moveTo(left(), toY(capacity)); context.lineTo(x2, toY(capacity)); context.stroke();
     context.setLineDash([]);
   });
-  const short = (value) => amount(value, unit === "bytes" ? unit : "").trim(), edge = width - right() + 6;
-  const lines = [[toY(most), [`device ${fullest}: ${short(most)}`], colour]];   // [y, lines of text, colour], from the top
-  if (capacity) lines[tooMuch ? "push" : "unshift"]([toY(capacity), [short(capacity), tooMuch ? "does not fit" : "one device"], colours.ink]);
-  let free = top + 6, left = lines.flatMap(([, texts]) => texts).length;
-  context.font = "11px system-ui, sans-serif"; context.textAlign = "left"; context.textBaseline = "middle";
-  for (const [level, texts, ink] of lines) {
-    context.fillStyle = ink;
-    free = Math.max(free, Math.min(level, top + memoryHeight() + 8 - 13 * left));
-    for (const text of texts) { context.fillText(text, edge, free); free += 13; left--; }
-  }
-  context.textAlign = "right"; context.fillStyle = colours.ink;
-  context.fillText(unit === "bytes" ? "memory" : "activations", LEFT - 8, top + memoryHeight() / 2);
-  context.fillText("0", LEFT - 8, Math.min(bottom, top + memoryHeight() - 5));
+  const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(3)));
+  for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) write(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  if (phone()) return;
+  if (capacity && chart === charts.find((one) => one.memory.capacity)) write(`limit ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
+  write(`${symbol}, dev. ${fullest}`, x2 + 16, top + tall, { size: 10 });
 }
 
-function strokeLevels(chart, device, toY, colour, thick) {
+function levelPath(chart, device, toY) {   // the step curve of a device's memory, as the context's path
   const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column;
   const scale = chart.memory.most / 65535, end = offsets[device + 1];
   const begin = Math.max(firstWhere(offsets[device], end, (point) => times[point] * chart.tick > view.t0) - 1, offsets[device]);
-  context.strokeStyle = colour; context.lineWidth = thick;
   context.beginPath();
   let y = toY(levels[begin] * scale);
-  context.moveTo(toX(times[begin] * chart.tick), y);
+  context.moveTo(Math.max(toX(times[begin] * chart.tick), left() - 2), y);
   for (let point = begin + 1; point < end && times[point - 1] * chart.tick <= view.t1; point++) {
     const x = toX(times[point] * chart.tick);
     context.lineTo(x, y);
     context.lineTo(x, y = toY(levels[point] * scale));
   }
   context.lineTo(toX(chart.makespan), y);
-  context.stroke();
 }
 
-function fillLevels(chart, fullest, toY) {   // the area of all curves except the fullest device's
-  const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column, scale = chart.memory.most / 65535;
-  const columns = Math.ceil(Math.min(toX(chart.makespan), LEFT + innerWidth()) - LEFT), least = new Float64Array(columns).fill(Infinity), most = new Float64Array(columns);
-  for (let device = 0; device < chart.devices; device++) {
-    if (device === fullest) continue;
-    const end = offsets[device + 1];
-    for (let point = firstWhere(offsets[device], end - 1, (one) => times[one + 1] * chart.tick > view.t0); point < end && times[point] * chart.tick <= view.t1; point++) {
-      const last = point + 1 < end ? Math.min(toX(times[point + 1] * chart.tick) - LEFT, columns) : columns;
-      for (let column = Math.max(Math.floor(toX(times[point] * chart.tick) - LEFT), 0); column < last; column++) {
-        least[column] = Math.min(least[column], levels[point]);
-        most[column] = Math.max(most[column], levels[point]);
-      }
-    }
-  }
-  context.fillStyle = colours.others;
-  context.globalAlpha = 0.45;
-  for (let column = 0; column < columns; column++)
-    if (most[column] >= least[column]) context.fillRect(LEFT + column, toY(most[column] * scale), 1, Math.max(toY(least[column] * scale) - toY(most[column] * scale), 1));
-  context.globalAlpha = 1;
+function ticksOf() {   // 4 to 10 ticks at 1, 2 or 5 times a power of ten, in seconds, with their unit
+  const [factor, symbol] = unitFor(view.t1 - view.t0), span = (view.t1 - view.t0) * factor, raw = span / (phone() ? 5 : Math.min(Math.max(4, innerWidth() / 110), 10));
+  const power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9)), ticks = [];
+  for (let tick = Math.ceil(view.t0 * factor / step - 1e-9); tick * step <= view.t1 * factor * (1 + 1e-12); tick++) ticks.push(tick * step / factor);
+  const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
+  return { ticks, symbol, text: (tick) => (Math.round(tick * factor * 1e9) / 1e9 + 0).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) };
 }
 
 function drawAxis() {
-  const bottom = Math.min(TOP + pane(), TOP + contentHeight() - GAP + 2), edge = width - right();
-  context.fillStyle = colours.ground;
-  context.fillRect(0, bottom, width, height - bottom);
-  context.fillStyle = context.strokeStyle = colours.ink; context.lineWidth = 1;
-  context.font = "12px system-ui, sans-serif";
-  context.textAlign = "center"; context.textBaseline = "top";
-  context.beginPath(); context.moveTo(LEFT, bottom + 0.5); context.lineTo(edge, bottom + 0.5);
-  const [factor, symbol] = unitFor(view.t1 - view.t0);
-  for (const stretch of stretches()) drawTicks(bottom, factor, ...stretch);
+  const y = CAPS + Math.min(pane(), contentHeight() - BELOW + 6), x1 = left(), x2 = x1 + innerWidth();
+  context.fillStyle = theme.paper;
+  context.fillRect(0, y, width, height - y);
+  const { ticks, symbol, text } = ticksOf(), size = phone() ? 10 : 11;
+  context.strokeStyle = theme.edge; context.lineWidth = 1;
+  context.beginPath(); context.moveTo(x1, y + 0.5); context.lineTo(x2, y + 0.5);
+  for (const tick of ticks) { const x = Math.round(toX(tick)) + 0.5; context.moveTo(x, y); context.lineTo(x, y + 5); }
   context.stroke();
-  if (borders) { drawBreaks(bottom, bottom + 36); drawPhases(bottom + 22); }
-  const notes = [`time (${symbol})`, drawn.scale && "where actions are too narrow to show, a row is shaded by the part of its time that is busy",
-    drawn.stacks && "where actions are too narrow to show, a row is the part of its time in each kind",
-    on.has("transfers") && tooManyLines && "zoom in to see transfers"].filter(Boolean);
-  while (notes.length > 1 && context.measureText(notes.join("; ")).width > 2 * Math.min((LEFT + edge) / 2, width - (LEFT + edge) / 2)) notes.splice(1, 1);
-  context.fillText(notes.join("; "), (LEFT + edge) / 2, bottom + axis() - 18);
-}
-
-function drawTicks(bottom, factor, from, to) {   // round times; none near a break of the axis, at the end of a stretch
-  const wide = toX(to) - toX(from), raw = (to - from) * factor / Math.max(wide / (borders ? 70 : 110), borders ? 1 : 2), power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9));
-  const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
-  for (let tick = Math.ceil(from * factor / step - 1e-9); tick * step <= to * factor * (1 + 1e-12); tick++) {
-    const x = toX(tick * step / factor);
-    if (to < view.t1 && toX(to) - x < 24) continue;
-    context.moveTo(x, bottom); context.lineTo(x, bottom + 5);
-    context.fillText((tick * step).toFixed(digits), x, bottom + 7);
+  for (const tick of ticks) if (!phone() || toX(tick) < x2 - 16) write(text(tick), toX(tick), y + 8, { size, align: "center", line: "top" });
+  write(phone() ? symbol : `time (${symbol})`, phone() ? x2 : x2 + 16, y + 8, { size, align: phone() ? "right" : "left", line: "top" });
+  context.fillStyle = theme.text;
+  for (const chart of charts) {
+    const x = toX(chart.makespan);
+    if (x < x1 || x > x2 + 1) continue;
+    context.beginPath(); context.moveTo(x, y); context.lineTo(x - 4, y - 6); context.lineTo(x + 4, y - 6); context.fill();
+  }
+  if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
+  if (range) {
+    const words = rangeText(), middle = (Math.max(toX(range[0]), x1) + Math.min(toX(range[1]), x2)) / 2;
+    context.font = font(11, true);
+    const wide = context.measureText(words).width + 10;
+    context.fillStyle = theme.text;
+    context.fillRect(middle - wide / 2, y + 5, wide, 16);
+    write(words, middle, y + 8, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
   }
 }
 
-function drawBreaks(top, bottom) {   // lines at the changes of the time scale
-  context.setLineDash([3, 3]);
-  for (const x of borders.slice(1, 3).filter((time) => time > view.t0 && time < view.t1).map(toX))
-    for (const [colour, thick] of [[colours.ground, 3], [colours.ink, 1.2]]) {
-      context.strokeStyle = colour; context.lineWidth = thick;
-      context.beginPath(); context.moveTo(x, top); context.lineTo(x, bottom); context.stroke();
-    }
-  context.setLineDash([]);
+function rangeText() {
+  const { text, symbol } = ticksOf(), [factor] = unitFor(view.t1 - view.t0), one = (time) => (time * factor).toLocaleString("en", { maximumFractionDigits: 1 });
+  return `${one(range[0])} – ${one(range[1])} ${symbol}`;
 }
 
-function drawPhases(y) {   // names of the parts between the breaks
-  const names = ["fill", "steady part, time compressed", charts.length > 1 ? "from the first drain on" : "drain"];
-  names.forEach((name, part) => {
-    const from = Math.max(toX(borders[part]), LEFT), to = Math.min(toX(borders[part + 1]), LEFT + innerWidth());
-    if (to - from > context.measureText(name).width) context.fillText(name, (from + to) / 2, y);
-  });
+function drawRange() {   // what is outside of the range is paler
+  const x1 = left(), x2 = x1 + innerWidth(), from = Math.min(Math.max(toX(range[0]), x1), x2), to = Math.min(Math.max(toX(range[1]), x1), x2);
+  for (const place of places()) {
+    const bottom = place.bottom - 2;
+    context.globalAlpha = themeName === "dark" ? 0.5 : 0.62; context.fillStyle = theme.paper;
+    context.fillRect(x1, place.rows - 3, from - x1, bottom - place.rows + 3);
+    context.fillRect(to, place.rows - 3, x2 + 1 - to, bottom - place.rows + 3);
+    context.globalAlpha = 1; context.fillStyle = theme.text;
+    for (const x of [from, to]) context.fillRect(x - 0.75, place.rows - 2, 1.5, bottom - place.rows + 2);
+  }
+}
+
+function drawPlay() {   // the line of time; what comes after it is at 25 %
+  const x = toX(playing.time), x2 = left() + innerWidth();
+  for (const place of places()) {
+    context.globalAlpha = 0.75; context.fillStyle = theme.paper;
+    if (x < x2) context.fillRect(Math.max(x, left()), place.rows, x2 - Math.max(x, left()), place.end - place.rows);
+    context.globalAlpha = 1; context.fillStyle = theme.text;
+    if (x >= left() && x <= x2) context.fillRect(x - 0.75, place.rows - 2, 1.5, place.bottom - place.rows);
+  }
 }

@@ -1,16 +1,16 @@
 // The viewer: one canvas for all schedules, controlled by wheel, mouse, touch and keys; the address can hold its state.
-let options = {}, paper = false, root = null, writing = 0, showing = 0, readState = null;
+let options = {}, root = null, writing = 0, showing = 0, readState = null;
 
-function startViewer(element, given = {}) {   // options: on, framed, fragment, grow (fraction of the window's height), onState
+function startViewer(element, given = {}) {   // options: on, theme, framed, fragment, grow (fraction of the window's height), onState
   options = { on: ["memory"], ...given }; root = element;
-  options.on = [...options.on, "ends"];
   for (const name of options.on) on.add(name);
+  base = options.base || 0;
   root.classList.add("viewer");
   build(root);
   canvas = parts.canvas; context = canvas.getContext("2d");
   dress();
   listen();
-  return { show, state: stateText, setState, png: () => canvas.toDataURL("image/png") };
+  return { show, state: stateText, setState, png: () => canvas.toDataURL("image/png"), setBase: (number) => { base = number; redraw(); } };
 }
 
 async function show(every) {   // replaces the charts; the view does not move
@@ -21,16 +21,23 @@ async function show(every) {   // replaces the charts; the view does not move
   if (mine !== showing) return;   // a later call has replaced this one
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.length, open = chosen && nameOf(chosen.chart, chosen.item);
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
-  charts = found; titled = charts.length > 1 || !!options.grow;
-  until = Math.max(...charts.map((chart) => chart.makespan), 0) || 1;
+  charts = found; base = Math.min(base, Math.max(charts.length - 1, 0));
+  until = shownSeconds(charts.map((chart) => chart.makespan));
   if (all || first) Object.assign(view, { t0: 0, t1: until });
-  chosen = null; followed = [];
+  chosen = hovered = null; followed = [];
   canvas.setAttribute("aria-label", charts.map((chart) => `${chart.title}: ${seconds(chart.makespan)}, bubble ${percent(chart.bubble)}`).join("; "));
+  if (first && !options.framed) parts.table.open = charts.length === 1 && charts[0].devices <= 16;   // where the window has space for it
   refresh();
   fillTable();
+  fillRange();
   if (first) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) chooseAgain(charts[number], open);
   requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
+}
+
+function shownSeconds(lengths) {   // the longest timeline, unless it takes over 3 times the longest other
+  const sorted = [...lengths].sort((one, other) => one - other), last = sorted.at(-1) || 0, before = sorted.at(-2);
+  return (before && last > 3 * before ? before * 1.05 : last * 1.004) || 1;
 }
 
 function chooseAgain(chart, name) {   // the action that was chosen before, if it still exists
@@ -38,74 +45,34 @@ function chooseAgain(chart, name) {   // the action that was chosen before, if i
   tell("");
 }
 
-function dress() {   // reads the colours of the page's style, light or dark
-  const style = getComputedStyle(root);
-  for (const name of ["ground", "ink", "quiet", "line", "idle", "hatch", "lane", "critical", "forward", "backward", "fullest", "others", "warning", "outline"])
-    colours[name] = style.getPropertyValue(`--${name}`).trim();
-  dressScale(style.getPropertyValue("--busy").split(",").map((colour) => colour.trim()));
-  colours.lines = hatching(colours.hatch);
-}
-
-function hatching(colour) {   // slanted lines over idle time, at a resolution for paper
-  const tile = make("canvas", { width: 32, height: 32 }), lines = tile.getContext("2d");
-  lines.strokeStyle = colour; lines.lineWidth = 3;
-  for (const shift of [-32, 0, 32]) { lines.moveTo(shift - 4, 36); lines.lineTo(shift + 36, -4); }
-  lines.stroke();
-  const pattern = context.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(0.25));
-  return pattern;
+function dress() {   // the theme of the page: light or dark as the reader's system, light on paper
+  themeName = options.theme || (!paper && matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  theme = THEMES[themeName];
 }
 
 function fit() {   // sets the viewer's height inside a larger page: as its rows need, within limits
-  if (options.grow) parts.pane.style.flex = `0 0 ${Math.round(Math.min(TOP + axis() + aroundRows() + devices() * 28, Math.max(innerHeight * options.grow, Math.min(TOP + axis() + aroundRows() + devices() * 13, innerHeight * 0.8))))}px`;
+  if (options.grow) {
+    const wanted = CAPS + AXIS + charts.reduce((sum, chart) => sum + HEAD + BELOW + Math.min(chart.devices * 30, 420) + (on.has("memory") ? 56 : 0), 0);
+    parts.pane.style.flex = `0 0 ${Math.round(Math.max(Math.min(wanted, innerHeight * options.grow), 170))}px`;
+  }
   canvas.style.height = `${parts.pane.clientHeight}px`;
   height = canvas.clientHeight; width = canvas.clientWidth;
 }
 
-function clamp() {
-  arrange();
-  if (view.t0 < 0 || view.t1 > until || view.t1 - view.t0 < until * 1e-8) see(...inView());
-  if (view.row) view.row = Math.min(view.row, TALLEST) > fittingRow() * 1.001 ? Math.min(view.row, TALLEST) : 0;
-  const more = Math.max(contentHeight() - pane(), 0);
-  view.y = Math.min(Math.max(view.y, 0), more);
-  parts.filler.style.height = `${more}px`;
-  parts.pane.scrollTop = view.y;
-  if (!asked) { asked = true; requestAnimationFrame(draw); }
-  clearTimeout(writing);
-  writing = setTimeout(writeState, 200);
-}
-
-function arrange() {   // sets whether fill and drain are enlarged, and shows the switch if they can be
-  const found = charts.length ? phases() : null;
-  borders = on.has("ends") ? found : null;
-  [...parts.switches.children].find((one) => one.dataset.name === "ends").hidden = !found;
-}
-
-function zoomRows(factor, y) {   // the row at y does not move
-  const found = places().find((one) => y < one.end) || places().at(-1);
-  if (!found) return;
-  const part = (y - found.rows) / (found.end - found.rows);
-  view.row = Math.max(rowHeight() * factor, flattest());
-  if (view.row <= fittingRow()) view.row = 0;
-  view.row = Math.min(view.row, TALLEST);
-  const now = places().find((one) => one.chart === found.chart);
-  view.y += now.rows + part * (now.end - now.rows) - y;
-  clamp();
-}
-
-function showWhole() { Object.assign(view, { t0: 0, t1: until, row: 0, y: 0 }); clamp(); }
-
 function at(x, y) {   // the row of a chart, or its memory, at a point of the canvas
-  const inside = x >= LEFT && x <= width - right();
+  const inside = x >= left() && x <= width - right();
+  if (y > CAPS + pane() || y < CAPS) return null;
   for (const one of places()) {
-    if (y >= one.rows && y < one.end && y < TOP + pane()) {
-      const device = Math.floor((y - one.rows) / rowHeight()), band = bandOf(one.chart, one, device);
-      return { chart: one.chart, device, time: toTime(x), inside, inRow: (y - band.above) / band.whole };
+    if (y >= one.rows && y < one.end) {
+      const device = Math.min(Math.floor((y - one.rows) / one.row), one.chart.devices - 1), band = bandOf(one.chart, one, device);
+      return { chart: one.chart, device, time: toTime(x), inside, inRow: (y - band.begin) / (band.whole || 1) };
     }
-    if (one.memory && y >= one.memory && y < one.memory + memoryHeight() && inside) return { chart: one.chart, memory: true, time: toTime(x), inside, y: y - one.memory };
+    if (one.memory && y >= one.memory && y < one.memory + one.tall && inside) return { chart: one.chart, memory: true, time: toTime(x), inside, y: y - one.memory, tall: one.tall };
   }
   return null;
 }
+
+const isAxis = (y) => y >= CAPS + Math.min(pane(), contentHeight() - BELOW + 6) - 2;
 
 function lineAt(x, y) {   // the nearest transfer within some pixels
   let best = null, nearest = 5;
@@ -123,6 +90,7 @@ function itemAt(x, y) {   // { chart, item } of the transfer, span or action at 
   if (line) return line;
   if (!found?.inside || found.memory) return null;
   const { chart, device, time, inRow } = found;
+  if (isMixed(chart)) return null;
   for (const part of chart.lanes) {
     if (inRow < part.lane[0] || inRow > part.lane[1]) continue;
     const [from, to] = chart.spansOf(part, device);
@@ -139,17 +107,22 @@ function wordsAt(x, y) {
   const { chart, time } = found;
   if (found.memory) return time <= chart.makespan ? memoryLines(chart, nearestCurve(found), time) : null;
   if (!found.inside) return ledgerLines(chart, found.device);
+  if (time < 0 || time > chart.makespan) return null;
+  if (isMixed(chart)) return mixedLines(chart, found.device, time);
   return time >= 0 && time <= chart.makespan ? idleLines(chart, found.device, time) : null;
 }
 
-function nearestCurve({ chart, time, y }) {
-  const { most, capacity } = chart.memory, wanted = (memoryHeight() - 4 - y) / (memoryHeight() - 8) * (Math.max(most, capacity || 0) * 1.08 || 1);
+function nearestCurve({ chart, time, y, tall }) {
+  const all = Math.max(...charts.map(({ memory }) => Math.max(memory.most, memory.capacity || 0))) || 1, wanted = (tall - y) / tall * all * 1.12;
   const apart = [...Array(chart.devices).keys()].map((device) => Math.abs(chart.level(device, time) - wanted));
   return apart.indexOf(Math.min(...apart));
 }
 
 function hover(event) {
-  const area = canvas.getBoundingClientRect(), text = wordsAt(event.clientX - area.left, event.clientY - area.top), { tip } = parts;
+  const area = canvas.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top, text = wordsAt(x, y), { tip } = parts;
+  const hit = itemAt(x, y), before = hovered;
+  hovered = hit && !hit.ends ? { chart: hit.chart, item: hit.item } : null;
+  if (before?.item !== hovered?.item || before?.chart !== hovered?.chart) redraw();
   tip.style.display = text ? "block" : "none";
   if (!text) return;
   tip.textContent = text.join("\n");
@@ -160,7 +133,7 @@ function hover(event) {
 function listen() {
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
-  canvas.addEventListener("pointerleave", () => { parts.tip.style.display = "none"; });
+  canvas.addEventListener("pointerleave", () => { parts.tip.style.display = "none"; if (hovered) { hovered = null; redraw(); } });
   canvas.addEventListener("dblclick", showWhole);
   canvas.addEventListener("keydown", press);
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
@@ -182,27 +155,20 @@ function wheel(event) {
   else zoomTime(factor, toTime(event.clientX - area.left));
 }
 
-function move(part, pixels) {
-  const [from, to] = inView(), step = part * (to - from);
-  see(from + step, to + step);
-  view.y += pixels;
-  clamp();
-}
-
 function point() {   // one finger or the mouse drags, two fingers zoom, a tap or click chooses
   const down = new Map(), latest = new Map();   // first and latest event of each finger
-  let held = null, moved = false;
+  let held = null, moved = false, selecting = false;
   const hold = () => {
     for (const [id, event] of latest) down.set(id, event);
     const x = [...down.values()].map((one) => one.clientX), area = canvas.getBoundingClientRect();
-    held = down.size ? { places: inView(), x: x.reduce((sum, one) => sum + one, 0) / x.length, y: view.y, top: [...down.values()][0].clientY,
+    held = down.size ? { places: [view.t0, view.t1], x: x.reduce((sum, one) => sum + one, 0) / x.length, y: view.y, top: [...down.values()][0].clientY,
       wide: Math.max(...x) - Math.min(...x), left: area.left } : null;
   };
   canvas.addEventListener("pointerdown", (event) => {
     down.set(event.pointerId, event);
     latest.set(event.pointerId, event);
     canvas.setPointerCapture(event.pointerId);
-    if (down.size === 1) moved = false;
+    if (down.size === 1) { moved = false; selecting = event.shiftKey || isAxis(event.clientY - canvas.getBoundingClientRect().top); }
     hold();
   });
   for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => {
@@ -220,9 +186,14 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     latest.set(event.pointerId, event);
     const x = [...latest.values()].map((one) => one.clientX);
     const [from, to] = held.places;
+    if (selecting && down.size === 1) {
+      const ends = [begun.clientX, event.clientX].map((one) => toTime(Math.min(Math.max(one - held.left, left()), left() + innerWidth()))).sort((one, other) => one - other);
+      select(...ends);
+      return;
+    }
     if (down.size > 1) {
       const factor = Math.max(held.wide, 10) / Math.max(Math.max(...x) - Math.min(...x), 10);
-      const place = from + (held.x - held.left - LEFT) / innerWidth() * (to - from);
+      const place = from + (held.x - held.left - left()) / innerWidth() * (to - from);
       see(place - (place - from) * factor, place + (to - place) * factor);
     } else {
       const step = (held.x - event.clientX) / innerWidth() * (to - from);
@@ -243,23 +214,44 @@ function press(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const name = SWITCHES.find(([, , key]) => key === event.key)?.[0];
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-  if (arrows && chosen && !event.shiftKey) step(...arrows);
+  if (arrows && !event.shiftKey && on.has("critical") && !chosen && arrows[0]) stepPath(arrows[0]);
+  else if (arrows && chosen && !event.shiftKey) stepTo(...arrows);
   else if (arrows) move(arrows[0] / 5, arrows[1] * pane() / 5);
   else if (event.key === "+" || event.key === "=") zoomTime(0.7, middle());
   else if (event.key === "-") zoomTime(1 / 0.7, middle());
-  else if (event.key === "]") zoomRows(1.3, TOP + pane() / 2);
-  else if (event.key === "[") zoomRows(1 / 1.3, TOP + pane() / 2);
+  else if (event.key === "]") zoomRows(1.3, CAPS + pane() / 2);
+  else if (event.key === "[") zoomRows(1 / 1.3, CAPS + pane() / 2);
   else if (event.key === "0" || event.key === "Home") showWhole();
   else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : choose(charts[0], charts[0].firstEndingAfter(0, view.t0));
   else if (event.key === "Backspace" && chosen && followed.length > 1) choose(chosen.chart, followed.at(-2));
-  else if (event.key === "Escape") choose(null);
+  else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); }
   else if (event.key === "/") parts.search.focus();
-  else if (name) { flip(on, name); refresh(); }
+  else if (event.key === "?") parts.keys.showModal();
+  else if (event.key === "b" && charts.length > 1) { base = (base + 1) % charts.length; clamp(); }
+  else if (event.key === " ") play();
+  else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
+  else if (/^[1-9]$/.test(event.key) && charts[event.key - 1]) goTo(event.key - 1);
+  else if (name) { flip(on, name); step = -1; if (name === "critical") tell(""); refresh(); }
   else return;
   event.preventDefault();
 }
 
-function step(across, down) {   // choose the neighbour of the chosen action on its device, or on the device below or above
+function goTo(number) {   // scroll to a schedule, and choose its first action
+  const chart = charts[number];
+  choose(chart, chart.firstEndingAfter(0, view.t0));
+}
+
+function stepPath(by) {   // the next or the previous action of the critical path of the base
+  const chart = charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
+  const now = places.findIndex(([, at]) => at === step), [item, at] = places[Math.min(Math.max(now + by, 0), places.length - 1)];
+  step = at;
+  hovered = { chart, item };
+  reveal(chart, item);
+  tell(stepLine(chart, chain, at));
+  clamp();
+}
+
+function stepTo(across, down) {   // choose the neighbour of the chosen action on its device, or on the device below or above
   const { chart, item } = chosen, device = chart.deviceOf(item), time = (chart.start(item) + chart.end(item)) / 2;
   if (!chart.isBox(item)) return;
   const [first, last] = chart.boxesOf(device);
@@ -271,6 +263,34 @@ function step(across, down) {   // choose the neighbour of the chosen action on 
   choose(next.chart, Math.min(Math.max(next.chart.firstEndingAfter(next.row, time), begin), end - 1));
 }
 
+const PLAY = 10;   // seconds that the whole step takes
+function play() {   // a line of time moves through what is seen; the key stops it
+  if (playing?.running) { playing.running = false; return; }
+  const longest = Math.max(...charts.map((chart) => chart.makespan)), from = playing && playing.time < longest ? playing.time : 0, begun = performance.now();
+  const mine = playing = { time: from, running: true };
+  (function tick() {
+    if (playing !== mine || !mine.running) return;
+    mine.time = from + (performance.now() - begun) / 1000 / PLAY * longest;
+    if (mine.time >= longest) { playing = null; redraw(); return; }
+    redraw();
+    requestAnimationFrame(tick);
+  })();
+}
+
+function stepTime(by) {   // the line of time at the next or previous begin or end of an action
+  const now = playing ? playing.time : by > 0 ? -1 : until, least = until * 1e-9;
+  let best = null;
+  for (const chart of charts) for (let device = 0; device < chart.devices; device++) {
+    const [first, last] = chart.boxesOf(device), near = firstWhere(first, last, (box) => chart.end(box) > now + (by > 0 ? least : -least));
+    for (const box of [near - 1, near, near + 1]) if (box >= first && box < last)
+      for (const time of [chart.start(box), chart.end(box)]) if ((time - now) * by > least && (best === null || (time - best) * by < 0)) best = time;
+  }
+  if (best === null) return;
+  playing = { time: best, running: false };
+  tell(`at ${seconds(best)}`);
+  redraw();
+}
+
 function print() {   // draw at a high resolution on white, as wide as the paper
   paper = true;
   document.documentElement.classList.add("paper");
@@ -279,15 +299,14 @@ function print() {   // draw at a high resolution on white, as wide as the paper
   const before = { row: view.row, y: view.y };
   Object.assign(view, { row: 0, y: 0 });
   width = 1040;
-  height = TOP + axis() + aroundRows() + devices() * 28;
-  height = Math.max(Math.min(height, 640), TOP + axis() + aroundRows() + devices() * flattest());
+  height = Math.min(CAPS + AXIS + charts.reduce((sum, chart) => sum + HEAD + BELOW + Math.min(chart.devices * 28, 400) + (on.has("memory") ? 60 : 0), 0), 620);
   canvas.width = width * 3; canvas.height = height * 3;
   context.setTransform(3, 0, 0, 3, 0, 0);
   draw();
   Object.assign(view, before);
 }
 
-// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., off=..., at=CHART,ITEM
+// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., off=..., at=CHART,ITEM, range=FROM,TO, base=CHART
 function stateText() {
   const state = new URLSearchParams();
   const number = (value) => String(Number(value.toPrecision(10)));
@@ -295,6 +314,8 @@ function stateText() {
   if (view.row || view.y) state.set("y", [view.row, view.y].map(Math.round).join(","));
   if ([...on].sort().join() !== [...options.on].sort().join()) state.set("on", [...on].join(","));
   if (hidden.size) state.set("off", [...hidden].join(","));
+  if (range) state.set("range", range.map(number).join(","));
+  if (base !== (options.base || 0)) state.set("base", base);
   if (chosen) state.set("at", [charts.indexOf(chosen.chart), chosen.item].join(","));
   return state.toString().replaceAll("%2C", ",");
 }
@@ -315,6 +336,10 @@ function setState(text) {   // before the first charts: stored until then
   on.clear(); hidden.clear();
   for (const name of (wanted.get("on") ?? options.on.join()).split(",")) if (SWITCHES.some(([known]) => known === name)) on.add(name);
   for (const name of (wanted.get("off") ?? "").split(",")) if (name) hidden.add(name);
+  base = Math.min(Number(wanted.get("base") ?? options.base) || 0, charts.length - 1);
+  const [begin, end] = pair("range");
+  range = end > begin ? [begin, end] : null;
+  fillRange();
   refresh();
   if (item >= 0 && item < charts[number]?.column.cause.length) choose(charts[number], item); else choose(null);
 }

@@ -10,10 +10,15 @@ function seconds(value) {
 }
 
 const percent = (part) => `${(100 * part).toFixed(1)} %`;
+const signed = (part) => (Math.abs(part) < 5e-4 ? "±0.0 %" : `${part < 0 ? "−" : "+"}${percent(Math.abs(part))}`);
+const seconds1 = (value) => { const [factor, symbol] = unitFor(until); return `${(value * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${symbol}`; };
+const inUnit = (value) => { const [factor, symbol] = unitFor(until); return `${Number((value * factor).toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 })} ${symbol}`; };
+const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
+const CAUSES = ["fill", "drain", "dependency", "recompute", "imbalance", "transfer", "queue", "sharding", "reload", "optimizer", "jitter", "overhead"];
 
 function amount(value, unit) {
   if (unit !== "bytes") return `${Number(value.toPrecision(4))} ${unit}`;
-  const [size, symbol] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "bytes"]].find(([one]) => value >= one) || [1, "bytes"];
+  const [size, symbol] = byteUnit(value);
   return `${Number((value / size).toPrecision(4))} ${symbol}`;
 }
 
@@ -49,8 +54,9 @@ function placeOf(chart, item) {
   if (chart.isTransfer(item)) return `from device ${chart.deviceOf(item)} to device ${chart.deviceOf(chart.target(item))}`;
   const device = `device ${chart.deviceOf(item)}`;
   if (!chart.isBox(item)) return device;
-  const parts = chart.parts(item).map(([, stage, microbatch]) => `stage ${stage}, ${chart.numbering} ${microbatch}`);
-  return `${device}, ${parts.join(" and ")}`;
+  const local = chart.column.local[item], later = local ? ` (${["", "second", "third", "fourth"][local] || `${local + 1}th`} of its device)` : "";
+  const parts = chart.parts(item).map(([, stage, microbatch]) => `stage ${stage}${later}, ${chart.numbering} ${microbatch}`);
+  return `${device}, ${parts.join(" and ")}${chart.column.reverse?.[item] ? ", entered at the other end" : ""}`;
 }
 
 function waitedFor(chart, item) {
@@ -73,6 +79,12 @@ const linesOf = (chart, item) => [
   `started after: ${waitedFor(chart, item)}`,
 ];
 
+function mixedLines(chart, device, time) {   // boxes narrower than two pixels: the shares of the pixel's time
+  const half = (view.t1 - view.t0) / innerWidth() / 2, from = Math.max(time - half, 0), to = Math.min(time + half, chart.makespan);
+  const parts = [...sharesAt(chart, device, from, to)].filter(([, part]) => part > 0);
+  return [`device ${device}`, times(from, to, chart.tick), ...parts.map(([title, part]) => `${title}: ${percent(part / (to - from))}`)];
+}
+
 function idleLines(chart, device, time) {
   const [first, last] = chart.boxesOf(device), next = chart.firstEndingAfter(device, time);
   const from = next > first ? chart.end(next - 1) : 0, to = next < last ? chart.start(next) : chart.makespan;
@@ -84,7 +96,7 @@ function idleLines(chart, device, time) {
 
 function ledgerLines(chart, device) {
   const causes = Object.entries(chart.ledger).filter(([, idle]) => idle[device] > 0);
-  return [`device ${device}: idle ${percent(chart.idleShare(device))} of the step`,
+  return [`device ${device}: idle ${percent(chart.idleShare(device))} of the step`, ...(chart.slow?.[device] ? [`slow: ${chart.slow[device]}`] : []),
     ...causes.map(([cause, idle]) => `${cause}: ${seconds(idle[device])}, ${percent(idle[device] / chart.makespan)}`)];
 }
 
@@ -93,6 +105,12 @@ function memoryLines(chart, device, time) {
   const lines = [`device ${device} holds ${amount(chart.level(device, time), unit)} at ${seconds(time)}`, `its peak: ${amount(peaks[device], unit)}`];
   if (capacity) lines.push(`one device has ${amount(capacity, unit)}${peaks[device] > capacity ? ": it does not fit" : ""}`);
   return lines;
+}
+
+function stepLine(chart, chain, at) {   // a step of the critical path, and what it waited for
+  const item = chain[at], before = chain[at - 1];
+  const why = before === undefined ? "the first" : `waits for ${nameOf(chart, before)} (${chart.isTransfer(before) ? "transfer" : titleOf(chart, before)}, ${inUnit(chart.end(before) - chart.start(before))})`;
+  return `critical path${charts.length > 1 ? ` of ${chart.short}` : ""}, step ${at + 1} of ${chain.length}: ${nameOf(chart, item)} ${before === undefined ? "is " : ""}${why}`;
 }
 
 function chainLine(chart, chain) {   // a summary of the chain: steps, seconds in actions, in transfers and between them

@@ -1,0 +1,108 @@
+"""Cells of the tables that offer changes and layouts: memory, frameworks, `--set` options."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ppsim.analysis.memory import fit_in_words, usable_bytes
+from ppsim.base.tables import WIDTH
+from ppsim.base.units import percent_text, time_unit
+from ppsim.config import Config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.frameworks import LETTERS, frameworks_running
+from ppsim.studies.points import Candidate
+
+LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
+DIGITS = 3
+SAME = 0.01  # relative: a smaller difference of two predicted steps is none
+
+
+def runs_in(schedule: str, config: Config) -> str:
+    """Return the letters of the frameworks that run a schedule with the config's model, as in `M T  `."""
+    experts = config.model is not None and config.model.experts > 0
+    running = frameworks_running(schedule, experts)
+    return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"
+
+
+def gigabytes(size: float) -> str:
+    """Return bytes with three digits, such as 61.7 GB."""
+    return f"{size / 1e9:.{DIGITS}g} GB" if abs(size) < 1e12 else f"{size / 1e12:.{DIGITS}g} TB"
+
+
+def capacity_of(config: Config) -> float | None:
+    """Return the bytes of a device; None if the costs name no device."""
+    return config.costs.cluster.device.capacity if isinstance(config.costs, DerivedCosts) else None
+
+
+def peak_text(peak: float, config: Config, headroom: float) -> str:
+    """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs name no device."""
+    capacity = capacity_of(config)
+    if capacity is None:
+        return f"{peak:.{DIGITS}g} activations"
+    state = fit_in_words(peak, capacity, headroom)
+    return gigabytes(peak) + (f" {state}" if state != "fits" else "")
+
+
+def usable_text(config: Config, headroom: float) -> str:
+    """Return the usable bytes of a device, such as `72 GB usable`; empty if the costs name no device."""
+    capacity = capacity_of(config)
+    return "" if capacity is None else f"{gigabytes(usable_bytes(capacity, headroom))} usable"
+
+
+def step_text(seconds: float) -> str:
+    """Return a predicted step with three digits, such as 3.70 s."""
+    unit = time_unit(seconds)
+    return f"{seconds * unit.factor:#.{DIGITS}g}".rstrip(".") + f" {unit.symbol}"
+
+
+def versus(step: float, first: float) -> str:
+    """Return a step against another in whole per cent; `=` for a difference that is none."""
+    difference = step / first - 1 if first > 0 else 0.0
+    return "=" if abs(difference) < SAME else percent_text(difference, 0, signed=True)
+
+
+def set_lines(changes: Mapping[str, Any], layout_string: str | None = None) -> list[str]:
+    """Return changes as `--set` options to paste, with the stages instead of the rule that gave them."""
+    keys = dict(changes)
+    if layout_string and "layout.partition" in keys and keys["layout.partition"] != "even":
+        keys["layout.partition"] = layout_string
+    words = [f"--set {key}={shlex.quote(_text(value))}" for key, value in keys.items()]
+    return wrapped_words(words)
+
+
+def wrapped_words(words: Iterable[str], indent: str = "  ") -> list[str]:
+    """Return words as lines of at most `WIDTH` characters; no word is broken at its blanks."""
+    lines, line = [], indent.rstrip()
+    for word in words:
+        if line.strip() and len(line) + 1 + len(word) > WIDTH:
+            lines.append(line)
+            line = indent.rstrip()
+        line = f"{line} {word}" if line.strip() else indent + word
+    return [*lines, line] if line.strip() else lines
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]:
+    """Return the cells of a change: words, step, difference, memory, what it removes, frameworks."""
+    schedule = one.changes.get("schedule.name", config.schedule.get("name"))
+    before = one.step - one.step_difference
+    return [
+        one.words,
+        step_text(one.step),
+        versus(one.step, before),
+        peak_text(one.peak, config, headroom),
+        one.removes or "-",
+        runs_in(schedule, config) if schedule else "-",
+    ]
+
+
+def paragraphs(texts: Iterable[str], label: str) -> Iterator[str]:
+    """Yield texts as one paragraph after a label, such as `why  `, with hanging lines."""
+    yield from textwrap.wrap("; ".join(texts), WIDTH, initial_indent=f"{label:<5}", subsequent_indent=" " * 5)

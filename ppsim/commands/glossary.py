@@ -1,0 +1,101 @@
+"""`ppsim glossary`: the definition of a word, a measure, a cause of idle time or a cost."""
+
+from __future__ import annotations
+
+import textwrap
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from ppsim.analysis.gaps import PHASES
+from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis.measures import MEASURES
+from ppsim.base.errors import UnknownNameError, shown
+from ppsim.base.tables import WIDTH
+from ppsim.commands.options import JsonTarget
+from ppsim.commands.reporting import answer, command
+from ppsim.costs.given import PARAMETERS
+
+SCHEMA = "ppsim.glossary/1"
+WORDS = {
+    "stage": "A contiguous slice of the model's layers. There are `num_stages` of them, numbered from 0.",
+    "device": (
+        "One place in the pipeline with one compute stream; `devices` of them, numbered from 0. With tensor or "
+        "context parallelism one device stands for a group of GPUs that work in step. 'Rank' is PyTorch's word and is "
+        "used only where PyTorch's formats are meant."
+    ),
+    "device share": (
+        "1/`devices` of the model: what each device would hold if the model were cut into one stage a device."
+    ),
+    "microbatch": (
+        "A part of the batch that moves through the pipeline on its own, numbered from 0. Bidirectional schedules "
+        "share one numbering between both directions."
+    ),
+    "slice": ("A piece of one microbatch, cut along the sequence. Slice numbering is `microbatch x slices + piece`."),
+    "action": "(kind, stage, microbatch): one thing that a device does.",
+    "kind": ("F, B, I, W, R, a transfer, a sharding action, a copy to host memory or back, or OVERLAP_F_B; see below."),
+    "schedule": "For each device the ordered list of its compute actions. A schedule is data and knows no time.",
+    "program": "A schedule lowered: transfers and sharding actions stand in the lists too.",
+    "placement": (
+        "Which device runs (stage, microbatch). It follows from the lists; common shapes are `loop` (stage s on "
+        "device s mod p), `v` (down and back up: stages r and 2p-1-r on device r), `wave` (several V) and "
+        "`bidirectional` (each stage on two devices, one for each direction)."
+    ),
+    "costs": "Action to seconds, bytes sent and bytes held.",
+    "provenance": (
+        "Where a cost comes from: *given* by the caller, *derived* from a model and a device sheet, *measured* on "
+        "devices, or *default* when nobody said."
+    ),
+    "timeline": "What a simulation returns: start and end of each action and transfer, as columns.",
+    "warm-up, steady part, cool-down": "The fill, the repeating part and the drain of a device's list.",
+    "transport": "How transfers queue; see below.",
+    "step, iteration": "One pass over all microbatches of a batch, up to the last action of the pipeline.",
+    "asynchronous": (
+        "A schedule whose iterations follow each other without a drain, on several versions of the weights."
+    ),
+    "bubble": "Idle time of devices within a step; `simulate` gives it as a fraction of all device time.",
+}
+
+
+@command
+def glossary(
+    word: Annotated[str | None, typer.Argument(help="A word, such as bubble_ratio.", show_default=False)] = None,
+    json: JsonTarget = None,
+) -> None:
+    """Define a word, or list all words."""
+    meanings = _meanings()
+    if word is None:
+        lines = textwrap.wrap(", ".join(meanings), WIDTH, break_long_words=False, break_on_hyphens=False)
+        answer(
+            {"schema": SCHEMA, "words": meanings},
+            json,
+            lambda: "\n".join([*lines, "", "`ppsim glossary WORD` defines one."]),
+        )
+        return
+    found = {name: text for name, text in meanings.items() if _plain(word) in map(_plain, name.split(", "))}
+    if not found:
+        raise UnknownNameError(f"{shown(word)} is not in the glossary; {_suggestion(word, list(meanings))}")
+    answer({"schema": SCHEMA, "words": found}, json, lambda: "\n".join(map(_paragraph, found, found.values())))
+
+
+def _meanings() -> dict[str, str]:
+    """Return the meaning of each word: those of WORDS, then measures, causes and phases of idle time, and costs."""
+    measures = {name: f"{measure.meaning} [{measure.unit}]" for name, measure in MEASURES.items()}
+    idle = {name: f"idle time: {text}" for name, text in {**CAUSES, **PHASES}.items()}
+    costs = {name: f"cost: {one['note']} [{one['unit']}]" for name, one in PARAMETERS.items() if "note" in one}
+    return WORDS | measures | idle | costs
+
+
+def _plain(word: str) -> str:
+    return word.strip().lower().replace("_", " ").replace("-", " ")
+
+
+def _suggestion(word: str, names: list[str]) -> str:
+    close = get_close_matches(word, names, 3, 0.5)
+    return f"the closest words are: {', '.join(close)}" if close else "`ppsim glossary` lists all words"
+
+
+def _paragraph(name: str, text: str) -> str:
+    wrapped = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
+    return "\n".join([name, *wrapped])

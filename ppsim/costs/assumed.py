@@ -1,0 +1,166 @@
+"""Sentences that say what derived costs assume, one for each effect; None where it does not apply."""
+
+from __future__ import annotations
+
+from ppsim.base.units import format_quantity, percent_text
+from ppsim.costs.host_time import start_seconds
+from ppsim.costs.setup import Setup
+from ppsim.costs.sheets import LinkSheet
+
+# Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight.
+STEP_BYTES = 4 * 4 + 3 * 4 + 2
+
+
+def computation_rate(setup: Setup) -> str:
+    device = setup.cluster.device
+    part = (
+        f"{percent_text(setup.rate / device.peak, 0)} of the {format_quantity(device.peak, 'FLOP/s')} of {device.name}"
+    )
+    if device.achieved is not None:
+        return f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.achieved_source})"
+    return (
+        f"matrix products, attention and element-wise operations are priced each by its shape, on average "
+        f"{format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.operators.source if device.operators else ''})"
+    )
+
+
+def link_text(link: LinkSheet) -> str:
+    return (
+        f"{link.name}, {format_quantity(link.bandwidth, 'bytes per second')} one way, "
+        f"{format_quantity(link.latency, 'seconds')} a message ({link.source}; {link.latency_source})"
+    )
+
+
+def border(setup: Setup) -> str:
+    return (
+        f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
+        f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations"
+    )
+
+
+def attention(setup: Setup) -> str:
+    return (
+        f"attention counts {'half of' if setup.model.causal else 'all of'} the s x s matrix "
+        f"and {'holds none' if setup.model.attention == 'flash' else 'holds all'} of it"
+    )
+
+
+def framework_version(setup: Setup) -> str | None:
+    named = setup.layout.run_by
+    if not named.asked:
+        return None
+    used = f"version {named.used}, the nearest known one" if named.used else "no version, because no source gives one"
+    used = "this version" if named.used == named.asked else used
+    return f"facts about {named.facts.name} {named.asked} are of {used}"
+
+
+def host(setup: Setup) -> str | None:
+    facts, start = setup.layout.run_by.facts, start_seconds(setup)
+    if not start:
+        return None
+    forward, backward = (
+        format_quantity(count * start, "seconds") for count in (facts.host.forward, facts.host.backward)
+    )
+    return (
+        f"a block lasts at least as long as {facts.name} takes to start it: {forward} in F, {backward} in B "
+        f"({facts.host_source})"
+    )
+
+
+def experts(setup: Setup) -> str | None:
+    layout, law, held = setup.layout, setup.cluster.device.operators, setup.model.experts // setup.layout.expert
+    if held < 2 or law is None or setup.cluster.device.achieved is not None:
+        return None
+    starts = f"start one by one, each in at least {format_quantity(law.start, 'seconds')}"
+    ordered = ("", "; tokens are put in their order and back", "; tokens are put in their order, padded, and back")
+    return (
+        f"the products of a GPU's {held} experts {'are one kernel' if layout.chosen('grouped_experts') else starts}"
+        f"{ordered[layout.regroups(setup.model)]}"
+    )
+
+
+def unfused(setup: Setup) -> str | None:
+    if setup.layout.chosen("fused"):
+        return None
+    return "kernels are not fused: activations, norms in fp32 and reordered queries, keys and values are held, too"
+
+
+def state(setup: Setup) -> str:
+    split = ""
+    if setup.layout.sharded:
+        gathered = "at most three stages of a device gathered"
+        if setup.layout.shards_blocks:
+            gathered = "embedding, head and two blocks gathered"
+        elif setup.layout.holds_gathered:
+            gathered = "all gathered from the first forward of a step to its last backward"
+        split = f", weights and state split over data-parallel GPUs, {gathered}"
+    elif setup.layout.reduces_blocks:
+        split = ", gradients and state split over data-parallel GPUs"
+    elif setup.layout.distributed_optimizer:
+        split = ", the state's 12 split over data-parallel GPUs"
+    return f"weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter{split}"
+
+
+def loss(setup: Setup) -> str:
+    return f"the loss keeps fp32 logits, and its backward {setup.layout.chosen('loss_bytes')} bytes more of each"
+
+
+def reduction(setup: Setup) -> str | None:
+    layout, group = setup.layout, max(setup.layout.data_groups)
+    kind = "reduce-scatter" if layout.distributed_optimizer or layout.sharded else "all-reduce"
+    if group == 1:
+        return None
+    if layout.reduces_blocks:
+        return f"gradients are reduced by a ring {kind} of {group} GPUs for each microbatch, block by block"
+    return (
+        f"gradients are reduced once a step by a ring {kind} of {group} GPUs beside the computation, each stage's "
+        f"when its last backward is {'on its way' if layout.chosen('overlap_data') else 'done'}"
+    )
+
+
+def buckets(setup: Setup) -> str | None:
+    if max(setup.layout.data_groups) == 1 or not setup.layout.chosen("overlap_data"):
+        return None
+    return "gradients are reduced by buckets under the last backward, weights gathered under the first forward"
+
+
+def optimizer(setup: Setup) -> str | None:
+    bandwidth = setup.cluster.device.memory_bandwidth
+    if bandwidth is None:
+        return None
+    return (
+        f"an optimizer step, where it is asked for, moves {STEP_BYTES} bytes a parameter at "
+        f"{format_quantity(bandwidth, 'bytes per second')} through memory"
+    )
+
+
+def contention(setup: Setup) -> str | None:
+    part = percent_text(setup.cluster.contention, 0)
+    return None if setup.cluster.device.achieved else f"what runs beside computation adds {part} of its seconds to it"
+
+
+def cards(setup: Setup) -> str | None:
+    cluster, sharers = setup.cluster, min(setup.layout.gpus_per_device, setup.cluster.gpus_per_card)
+    if cluster.cards_per_node is None and sharers == 1:
+        return None
+    return (
+        f"{cluster.cards} network cards a node; {sharers} GPUs of a device send through one at once, and transfers "
+        f"through one card wait for each other"
+    )
+
+
+def not_counted(setup: Setup) -> str:
+    fraction = setup.cluster.device.achieved is not None
+    return f"not counted: {'norms and element-wise operations beyond the achieved fraction, ' * fraction}data loading"
+
+
+def fp8(setup: Setup) -> str | None:
+    casts, peak = setup.layout.casts, setup.cluster.device.peak_fp8
+    if casts is None or peak is None:
+        return None
+    scales = {"tensor": "a scale for each tensor", "delayed": "scales of the steps before", "block": "scales by block"}
+    return (
+        f"products of the blocks run in fp8 ({scales[casts.recipe]}), peak {format_quantity(peak, 'FLOP/s')}, "
+        f"{'' if casts.experts else 'those of routed experts not, '}their inputs held in "
+        f"{'fp8' if casts.holds_inputs else 'bf16'}; attention, router, norms, loss and head in bf16"
+    )

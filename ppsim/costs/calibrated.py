@@ -1,0 +1,349 @@
+"""Constants of the cost laws that measured steps calibrate, and Calibration: their values and what is still unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ppsim.base.documents import (
+    check_document,
+    check_schema,
+    checked_by,
+    document_error,
+    nine_digits,
+    record,
+    unknown_keys,
+    yaml_text,
+)
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
+from ppsim.base.host import note_calibration
+from ppsim.base.rules import checked_methods, choice, fraction, number, positive, rule, share
+from ppsim.base.short_repr import short_repr
+from ppsim.base.units import counted
+from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
+
+SCHEMA = "ppsim.calibration/1"
+WHAT = "a calibration"
+PRIOR_RUNS = 5  # weight of the prior error, in runs
+PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
+DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
+Value = TypeVar("Value")
+
+
+class Constant(NamedTuple):
+    """One constant of the laws.
+
+    Attributes
+    ----------
+    what, unit : str
+    deviation : float
+        Standard deviation of the logarithm of its factor before any run is known: the prior.
+    paths : tuple of str
+        Numbers of the cluster that its factor multiplies, as paths of fields; the first one is shown. Empty: the law
+        reads the factor by `Setup.factor`.
+    of_memory : bool
+        True if it changes bytes, else seconds.
+    """
+
+    what: str
+    unit: str
+    deviation: float
+    paths: tuple[str, ...] = ()
+    of_memory: bool = False
+
+
+LAW = "device.operators"
+# A new law adds a row: what its factor multiplies. Deviations were chosen on published runs of a 1B model in nanotron:
+# with them three runs made no prediction of the others much worse (docs/howto/calibrate.md).
+CONSTANTS: Mapping[str, Constant] = {
+    "products": Constant("rate of products that training keeps up", "", 0.1, (f"{LAW}.sustained", "device.achieved")),
+    "memory": Constant("part of the memory bandwidth that passes reach", "", 0.1, (f"{LAW}.memory",)),
+    "host": Constant("time of the host to start a kernel", "seconds", 0.12, (f"{LAW}.start",)),
+    "drift": Constant("waits of tensor groups for hosts that drift apart", "", 0.2),
+    "launch": Constant("time between operators", "seconds", 0.3, (f"{LAW}.launch",)),
+    "link": Constant("bandwidth inside a node", "bytes per second", 0.15, ("link.bandwidth",)),
+    "network": Constant("bandwidth between nodes", "bytes per second", 0.25, ("network.bandwidth",)),
+    "latency": Constant("latency between nodes", "seconds", 0.3, ("network.latency",)),
+    "exposed": Constant("part of hidden communication that costs time", "", 0.4, ("contention",)),
+    "activations": Constant("bytes of activations over those predicted", "", 0.25, of_memory=True),
+    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.1, of_memory=True),
+}
+
+
+def scaled(costs: Value, factors: Mapping[str, float]) -> Value:
+    """Return derived costs whose constants are multiplied by factors; a part of a whole stays at most 1."""
+    cluster, own = costs.cluster, dict(costs.factors)  # type: ignore[attr-defined]
+    for name, factor in factors.items():
+        for path in CONSTANTS[name].paths:
+            cluster = _scaled_at(cluster, path.split("."), factor)
+        if not CONSTANTS[name].paths:
+            own[name] = own.get(name, 1.0) * factor
+    return replace(costs, cluster=cluster, factors=own)  # type: ignore[type-var]
+
+
+def _scaled_at(holder: Any, path: Sequence[str], factor: float) -> Any:
+    """Return a dataclass with the number at a path of fields multiplied; None, for a law that it lacks, stays."""
+    value = getattr(holder, path[0])
+    if value is None or factor == 1:
+        return holder
+    if len(path) > 1:
+        return replace(holder, **{path[0]: _scaled_at(value, path[1:], factor)})
+    [check] = [item.metadata.get("check") for item in fields(holder) if item.name == path[0]]
+    return replace(holder, **{path[0]: min(value * factor, 1.0) if check is fraction else value * factor})
+
+
+def value_of(costs: Any, name: str) -> float:
+    """Return the value of a constant in some costs; 0 if they do not have it."""
+    if not CONSTANTS[name].paths:
+        return costs.factor(name)
+    found = costs.cluster
+    for key in CONSTANTS[name].paths[0].split("."):
+        found = getattr(found, key, None)
+    return found or 0.0
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """One measured run of a calibration, and what it says.
+
+    Attributes
+    ----------
+    name : str
+        The config's file or name.
+    seconds, before, after : float
+        Measured step, and the step predicted without and with the calibration.
+    weight : float
+        Weight of the run in the fit: near 1, and near 0 for a run that does not fit.
+    share : float
+        Part of the run's own prediction that the run itself set: 0 to 1 (leverage).
+    tells : str
+        Constant whose uncertainty grows most without the run; empty if none grows by a tenth.
+    peak_memory, memory_before, memory_after : float or None
+        Bytes, measured and predicted.
+    """
+
+    name: str
+    seconds: float
+    before: float
+    after: float
+    weight: float
+    share: float
+    tells: str = ""
+    peak_memory: float | None = None
+    memory_before: float | None = None
+    memory_after: float | None = None
+
+    __repr__ = short_repr
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured seconds, minus 1."""
+        return self.after / self.seconds - 1
+
+    @property
+    def fits(self) -> bool:
+        """False if the fit left the run mostly out of account."""
+        return self.weight >= DOES_NOT_FIT
+
+
+@checked_methods
+@dataclass(frozen=True)
+class Calibration:
+    """Constants of the cost laws as measured steps set them; the result of `ppsim.calibrate_steps`.
+
+    Attributes
+    ----------
+    factors : mapping of constant to float
+        Factor of each constant's value before the calibration; `CONSTANTS` describes them.
+    covariance : tuple of tuples of float
+        Covariance of the logarithms of these factors, in their order.
+    error : float
+        Standard deviation of log(measured / predicted) that no constant explains.
+    values : mapping of constant to (float, float)
+        Value before and after, on the cluster of the runs.
+    measured : tuple of MeasuredRun
+    ranges : mapping of size to (low, high)
+        Smallest and largest of each of `ppsim.costs.spread.DIMENSIONS` among the runs.
+    next_run : mapping of config key to value, or None
+        Changes of the first run's config that make the run which would tell most; None if there is none to try.
+    next_interval : (low, high) or None
+        The 90 % interval of that run's step in seconds.
+    """
+
+    factors: Mapping[str, float]
+    covariance: tuple[tuple[float, ...], ...]
+    error: float
+    values: Mapping[str, tuple[float, float]]
+    measured: tuple[MeasuredRun, ...]
+    ranges: Mapping[str, tuple[float, float]]
+    next_run: Mapping[str, Any] | None = None
+    next_interval: tuple[float, float] | None = None
+
+    __repr__ = short_repr
+
+    @property
+    def runs(self) -> int:
+        """Number of runs that it is fitted to."""
+        return len(self.measured)
+
+    @property
+    def name(self) -> str:
+        """Words for outputs: "calibrated with 10 runs"."""
+        return f"calibrated with {counted(self.runs, 'run')}"
+
+    @property
+    def sentence(self) -> str:
+        """The assumption: which constants the runs changed by more than a twentieth."""
+        changed = (f"{name} x {factor:.2f}" for name, factor in self.factors.items() if abs(math.log(factor)) > 0.05)
+        return f"{self.name}: {', '.join(changed) or 'no constant changed by more than 5 %'}"
+
+    def applied(self, costs: Value) -> Value:
+        """Return derived costs with these constants, which know their calibration."""
+        return replace(scaled(costs, self.factors), calibration=self)  # type: ignore[type-var]
+
+    def deviation(self, name: str) -> float:
+        """Return the standard deviation of the logarithm of a constant."""
+        index = list(self.factors).index(name)
+        return math.sqrt(self.covariance[index][index])
+
+    def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
+        """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""
+        known = float(slopes @ np.array(self.covariance) @ slopes)
+        half = student_quantile(self.runs + PRIOR_RUNS) * math.sqrt(known + self.error**2)
+        return CalibratedSpread(math.exp(half) * PER_DOUBLING**doublings, self.name, doublings)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the calibration atomically as YAML, for the key `calibration` of a config."""
+        write_calibration(self, path)
+
+
+class CalibratedSpread(NamedTuple):
+    """90 % interval of measured / predicted seconds of a step by calibrated costs: 1 / high to high."""
+
+    high: float
+    name: str
+    doublings: float
+
+    @property
+    def low(self) -> float:
+        """P5 of measured / predicted."""
+        return 1 / self.high
+
+    @property
+    def middle(self) -> float:
+        """P50 of measured / predicted: 1, because the runs set the constants."""
+        return 1.0
+
+    @property
+    def sentence(self) -> str:
+        """Source of the interval."""
+        far = f"; {self.doublings:.1f} doublings beyond them" if self.doublings >= 0.05 else ""
+        return f"{self.name}{far}"
+
+
+# The file
+
+
+def calibration_document(calibration: Calibration) -> dict[str, Any]:
+    """Return the document of a calibration's file."""
+    constants = {
+        name: {
+            "what": CONSTANTS[name].what,
+            "unit": CONSTANTS[name].unit,
+            "prior": calibration.values[name][0],
+            "value": calibration.values[name][1],
+            "factor": factor,
+            "deviation": calibration.deviation(name),
+        }
+        for name, factor in calibration.factors.items()
+    }
+    optional = {"next_run": calibration.next_run, "next_interval": calibration.next_interval}
+    document = {
+        "schema": SCHEMA,
+        "units": {"time": "seconds", "size": "bytes"},
+        "constants": constants,
+        "covariance": calibration.covariance,
+        "error": calibration.error,
+        "ranges": calibration.ranges,
+        "measured": [vars(run) for run in calibration.measured],
+    }
+    return nine_digits(document | {name: value for name, value in optional.items() if value is not None})
+
+
+def write_calibration(calibration: Calibration, path: str | PathLike[str]) -> None:
+    """Write a calibration atomically as YAML; the file gives the units."""
+    write_atomically(path, yaml_text(calibration_document(calibration)))
+
+
+def read_calibration(path: str | PathLike[str]) -> Calibration:
+    """Return the calibration in a file; raise ConfigError with the file, and the place of every fault."""
+    from ppsim.base.documents import read_yaml
+
+    place = str(path)
+    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
+    check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate --steps` writes")
+    schema, run, constant = _schemas()
+    faults = unknown_keys(document, ["schema", "units", *schema.model_fields])
+    for name in ("constants", "measured"):
+        each = document.get(name)
+        pairs = each.items() if isinstance(each, dict) else enumerate(each) if isinstance(each, list) else ()
+        known = (constant if name == "constants" else run).model_fields
+        faults += [fault for key, section in pairs for fault in unknown_keys(section, [*known], name, str(key))]
+    if faults:
+        raise document_error(faults, place, WHAT)
+    found = dict(check_document(schema, document, place, WHAT))
+    constants = {name: dict(each) for name, each in found.pop("constants").items()}
+    if faults := _faults(constants, found):
+        raise document_error(faults, place, WHAT)
+    calibration = Calibration(
+        factors={name: each["factor"] for name, each in constants.items()},
+        values={name: (each["prior"], each["value"]) for name, each in constants.items()},
+        covariance=tuple(map(tuple, found.pop("covariance"))),
+        measured=tuple(MeasuredRun(**dict(each)) for each in found.pop("measured")),
+        **found,
+    )
+    note_calibration(calibration.name)
+    return calibration
+
+
+def _schemas() -> tuple[Any, Any, Any]:
+    """Return the schemas of a calibration's file, of a measured run and of a constant."""
+    above, any_number, words = checked_by(positive), checked_by(_finite), checked_by(_text)
+    part, pair = checked_by(share), tuple[above, above]
+    run = record(
+        "Run", name=(words, ...), seconds=(above, ...), before=(above, ...), after=(above, ...),
+        weight=(any_number, ...), share=(part, ...), tells=(words, ""), peak_memory=(above | None, None),
+        memory_before=(above | None, None), memory_after=(above | None, None),
+    )  # fmt: skip
+    constant = record(
+        "Constant", what=(words, ""), unit=(words, ""), prior=(any_number, ...), value=(any_number, ...),
+        factor=(above, ...), deviation=(any_number, 0.0),
+    )  # fmt: skip
+    whole = record(
+        "Calibration", constants=(dict[checked_by(choice(*CONSTANTS)), constant], ...),
+        covariance=(list[list[any_number]], ...), error=(above, ...), ranges=(dict[words, pair], ...),
+        measured=(list[run], ...), next_run=(dict[words, Any] | None, None), next_interval=(pair | None, None),
+    )  # fmt: skip
+    return whole, run, constant
+
+
+def _faults(constants: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Return the faults of values that are each legal by themselves."""
+    faults, size = [], len(constants)
+    matrix = found["covariance"]
+    if [len(row) for row in matrix] != [size] * size:
+        faults.append(f"covariance: must have {size} rows of {size} numbers, one per constant")
+    elif not np.allclose(matrix, np.transpose(matrix)) or np.linalg.eigvalsh(matrix).min(initial=0.0) < -1e-9:
+        faults.append("covariance: must be symmetric, with no negative variance")
+    missing = [name for name in DIMENSIONS if name not in found["ranges"]]
+    faults += [f"ranges.{name}: is missing; give the smallest and the largest among the runs" for name in missing]
+    return faults if found["measured"] else [*faults, "measured: is empty; list the runs"]
+
+
+_finite = number(math.isfinite, "must be a finite number")
+_text = rule(lambda value: isinstance(value, str), "must be text")

@@ -1,0 +1,14 @@
+"""Facts about a framework that no file here names: PyTorch in eager mode.
+
+A Llama block of PyTorch starts about 30 kernels in F and 60 in B (transformers, models/llama/modeling_llama.py).
+Python, autograd and hooks are taken to last as long as two starts for each kernel in F and one and a half in B.
+"""
+
+from ppsim.frameworks.facts import Facts, Host
+
+FACTS = Facts(
+    "eager",
+    {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fused": False, "gradient_buffers": True},
+    Host(100, 150, 50, compiled=True),
+    "a Llama block of transformers, modeling_llama.py, with Python and autograd",
+)

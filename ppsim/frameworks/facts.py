@@ -1,0 +1,74 @@
+"""Facts that a framework's file states: policies of a layout, the load of its host, and what differs by version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ppsim.base.rules import checked_methods
+
+
+class Host(NamedTuple):
+    """Load of the host that starts the kernels of one GPU, in starts of a kernel (`start` of a device's sheet).
+
+    What Python, autograd and hooks take counts as starts, too.
+
+    Attributes
+    ----------
+    forward, backward : float
+        Starts of one block in F and in B.
+    head : float
+        Starts of the head with its loss, in F and in B each; those of the embedding count nothing.
+    compiled : bool
+        If `layout.fused` means a compiler whose code needs almost no host.
+    member : float
+        Starts for each other member of the tensor-parallel group of one block, in F and in B each, in a pipeline of
+        more than one device: hosts that drift apart wait for each other in every collective.
+    """
+
+    forward: float
+    backward: float
+    head: float = 0.0
+    compiled: bool = False
+    member: float = 0.0
+
+
+@checked_methods
+@dataclass(frozen=True)
+class Facts:
+    """Facts about one framework.
+
+    Attributes
+    ----------
+    name : str
+    policies : mapping
+        Keys of `ppsim.Layout` with the framework's values.
+    host : Host
+    host_source : str
+    versions : mapping of version -> policies
+        What differs from `policies` in a version, each from a source.
+    """
+
+    name: str
+    policies: Mapping[str, Any]
+    host: Host
+    host_source: str
+    versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def nearest(self, version: str) -> str:
+        """Return the known version that is nearest; "" if none is known."""
+        wanted = _numbers(version)
+        return min(self.versions, key=lambda known: _distance(_numbers(known), wanted), default="")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how far two versions are apart, the first number first."""
+    size = max(len(one), len(other))
+    pairs = zip(one + (0,) * (size - len(one)), other + (0,) * (size - len(other)), strict=True)
+    return tuple(abs(left - right) for left, right in pairs)

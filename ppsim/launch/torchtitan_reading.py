@@ -1,0 +1,376 @@
+"""torchtitan: a job's TOML, launch script or flags as a config.
+
+Every rule follows torchtitan/distributed/pipeline_parallel.py, torchtitan/trainer.py and, for TOML, version 0.2.2's
+torchtitan/config/job_config.py.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.costs.partition import even
+from ppsim.frameworks import options_of_all
+from ppsim.frameworks.pytorch import CLASSES
+from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
+from ppsim.frameworks.torchtitan import CONFIGS, LEFT_OUT, LEFT_OUT_GROUPS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
+from ppsim.launch.flags import Flags, torchrun_gpus
+from ppsim.launch.reading import ENDING, Reading, notes_in, sort_unread
+from ppsim.launch.shell import read_script
+from ppsim.search import find_family
+
+POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.recompute -> activation-checkpoint
+
+
+def from_job(text: str, gpus: int | None = None) -> Reading:
+    """Return what a job's TOML, its launch script or its flags say; ConfigError for values that cannot be read."""
+    notes = notes_in(text) or ENDING
+    if (table := _table(text)) is not None:
+        return read_options(Flags(dict(_flat(table)), sign=""), notes, gpus, "0.2.2")
+    launch = read_script(text)
+    words, launcher = _command(launch.commands)
+    flags = normalised(words)
+    for variable, name in (("MODULE", "module"), ("CONFIG", "config"), ("CONFIG_FILE", "job.config_file")):
+        if variable in launch.variables:
+            flags.arguments.setdefault(name, [launch.variables[variable]])
+    started = launch.variables.get("NGPU", "")
+    known = torchrun_gpus(launcher, launch.variables) or (int(started) if started.isdigit() else None)
+    reading = read_options(flags, notes, gpus or known, str(OPTIONS["version"]))
+    reading.conditional.extend(launch.conditional)
+    return reading
+
+
+def _table(text: str) -> dict[str, Any] | None:
+    """Return a TOML text's tables; None if it is another text. ConfigError if it has tables and a fault."""
+    try:
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        if re.search(r"^\[[A-Za-z_.]+\][ \t]*(#.*)?$", text, re.MULTILINE):
+            raise ConfigError(f"is no TOML: {error}; correct it as torchtitan would need it") from None
+        return None
+    return found if any(isinstance(value, dict) for value in found.values()) else None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the options of TOML tables with dotted names, their values as words of a command line."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            yield f"{prefix}{name}", [",".join(map(str, one)) if isinstance(one, list) else str(one) for one in value]
+        else:
+            yield f"{prefix}{name}", [str(value).lower() if isinstance(value, bool) else str(value)]
+
+
+def _command(commands: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Return the words after torchtitan's program and those before it."""
+    for words in commands:
+        ends = [
+            index
+            for index, word in enumerate(words)
+            if re.search(r"(train\.py|run_train\.sh|torchtitan\.train)$", word)
+        ]
+        if ends:
+            return list(words[ends[-1] + 1 :]), list(words[: ends[-1]])
+    found = [word for words in commands for word in words]
+    if not any(word.startswith(("--training.", "--parallelism.", "--module", "--model.")) for word in found):
+        raise ConfigError(
+            "holds no options of torchtitan; give the job's TOML, the script that starts it, or its flags"
+        )
+    return found, []
+
+
+def normalised(words: Sequence[str]) -> Flags:
+    """Return the flags under the names of fields: underscores, `no-` as a value, a subcommand as an option."""
+    known, found = options_of_all(OPTIONS), {}
+    policies = [re.sub(r"^activation-checkpoint:", "--activation_checkpoint.mode=", word) for word in words]
+    for written, values in Flags.of(policies).arguments.items():
+        name = written.replace("-", "_")
+        section, _, last = name.rpartition(".")
+        positive = f"{section}.{last.removeprefix('no_')}"
+        if last.startswith("no_") and positive in known and name not in known:
+            name, values = positive, ["false"]
+        found[name] = values
+    return Flags(found)
+
+
+def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, version: str) -> Reading:
+    """Return what the options say, as the sections of a config."""
+    reading = Reading("torchtitan", version)
+    model = _read_model(flags, notes)
+    layout, schedule = _read_groups(flags, gpus, reading), {}
+    _read_policies(flags, model, layout, reading)
+    layout |= notes.get("fp8", {})
+    _read_schedule(flags, model, layout, schedule, reading)
+    layout["framework"] = notes.get("framework", "torchtitan")
+    reading.data = {key: value for key, value in notes.items() if key not in ("framework", "fp8", "model")}
+    reading.data |= {"model": model, "layout": layout, "schedule": schedule}
+    unused = [name for name in flags.unread if " ".join(flags.arguments[name]).lower() in WITHOUT_EFFECT]
+    sort_unread(flags, reading, OPTIONS, LEFT_OUT_GROUPS, (*LEFT_OUT, *unused))
+    return reading
+
+
+def _read_model(flags: Flags, notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section `model`, and add a named config's options below those of the flags."""
+    if "model" in notes:
+        flags.has("module", "config")
+        return {**notes["model"], "sequence": _sequence(flags)}
+    module, config = flags.text("module"), flags.text("config")
+    if module is None:
+        module, flavor = flags.text("model.name"), flags.text("model.flavor")
+        if module is None and (file := flags.text("job.config_file")):
+            raise ConfigError(f"its sizes are in {shown(file)}; give that file, and its changes in it")
+        if module is None or flavor is None:
+            raise ConfigError("gives no model; torchtitan needs model.name and model.flavor, or --module and --config")
+    else:
+        options = _choice(CONFIGS, module, "--module", config, "--config")
+        flavor = options["flavor"]
+        for name, value in options.items():
+            flags.arguments.setdefault(name, [str(value).lower() if isinstance(value, bool) else str(value)])
+        flags.has("flavor")
+    return {**_choice(MODELS, module, "model.name", flavor, "model.flavor"), "sequence": _sequence(flags)}
+
+
+def _choice(
+    table: Mapping[str, Mapping[str, Any]], module: str, where: str, name: str | None, other: str
+) -> Mapping[str, Any]:
+    if module not in table:
+        raise ConfigError(
+            f"{where} {shown(module)}: its sizes are not known here, only those of {', '.join(table)}; name one of "
+            f"them, and write yours into the config's section model"
+        )
+    if name is None or name not in table[module]:
+        raise ConfigError(
+            f"{other} {shown(name)} of {module} is not known here, only {', '.join(table[module])}; name the nearest, "
+            f"and write your sizes into the config's section model"
+        )
+    return table[module][name]
+
+
+def _sequence(flags: Flags) -> int:
+    return flags.number("training.seq_len") or flags.number("training.max_context_length", 2048)
+
+
+def _on(flags: Flags, name: str, default: bool = False) -> bool:
+    text = flags.text(name)
+    if text is None:
+        return default
+    if text.lower() not in ("", "true", "false"):
+        raise ConfigError(f"{flags.sign}{name} {shown(text)} must be true or false")
+    return text.lower() != "false"
+
+
+def _optional(flags: Flags, name: str) -> int | None:
+    """Return a number of at least 1; None for a missing one and for -1."""
+    if flags.text(name) in (None, "-1"):
+        return None
+    if not (value := flags.number(name)):
+        raise ConfigError(f"{flags.sign}{name} {value} must be at least 1")
+    return value
+
+
+def _size(flags: Flags, name: str, default: int = 1) -> int:
+    return _optional(flags, name) or default
+
+
+def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, Any]:
+    names = {"tensor": "tensor", "context": "context", "devices": "pipeline", "expert": "expert"}
+    sizes: dict[str, Any] = {key: _size(flags, f"parallelism.{name}_parallel_degree") for key, name in names.items()}
+    copies = _size(flags, "parallelism.data_parallel_replicate_degree")
+    shards = _optional(flags, "parallelism.data_parallel_shard_degree")
+    group = sizes["tensor"] * sizes["context"] * sizes.pop("devices") * copies
+    if shards is None and gpus is None:
+        reading.assumed.append(f"{group} GPUs, weights sharded over no copies: the file does not say how many (--gpus)")
+    if shards is None:
+        shards = (gpus or group) // group
+    if gpus is not None and gpus != group * shards:
+        raise ConfigError(f"{gpus} GPUs are not tensor x context x pipeline x data = {group * max(shards, 1)}")
+    sharded = shards > 1 or sizes["context"] > 1
+    if sharded and copies > 1:
+        reading.unknown.append(
+            f"parallelism.data_parallel_replicate_degree {copies}: {copies} copies of weights sharded {shards} ways "
+            f"are priced as one, sharded {copies * shards} ways"
+        )
+    return {**sizes, "data": copies * shards, "sharded": sharded}
+
+
+def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], reading: Reading) -> None:
+    pipelined = _size(flags, "parallelism.pipeline_parallel_degree") > 1
+    layout["sequence_parallel"] = _on(flags, "parallelism.enable_sequence_parallel", True) and layout["tensor"] > 1
+    policy = flags.text("parallelism.fsdp_reshard_after_forward") or "default"
+    if policy not in ("default", "always", "never"):
+        raise ConfigError(f"parallelism.fsdp_reshard_after_forward {shown(policy)}: use default, always or never")
+    if layout["sharded"]:  # by default pipelines keep weights gathered, so as not to gather for each microbatch
+        layout["sharded_by"] = "stage" if policy == "never" or (policy == "default" and pipelined) else "block"
+    parts = ",".join(flags.words("compile.components") or ["model,loss"]).split(",")
+    layout["fused"] = _on(flags, "compile.enable") and "model" in parts
+    asynchronous = [f"{section}.enable_async_tensor_parallel" for section in ("compile", "parallelism")]
+    if {True} & {_on(flags, name) for name in asynchronous} and layout["fused"] and layout["tensor"] > 1:
+        layout["overlap_tensor"] = True
+    rotates = flags.text("parallelism.context_parallel_rotate_method") or "allgather"
+    layout["context_exchange"] = "ring" if rotates == "alltoall" else "gather"
+    _read_experts(flags, model, layout)
+    _read_fp8(flags, layout, reading)
+    _read_recompute(flags, layout, model["num_layers"], reading)
+    for name, usual in (("training.dtype", "float32"), ("training.mixed_precision_param", "bfloat16")):
+        if (value := flags.text(name) or usual) != usual:
+            reading.unknown.append(f"{name} {value}: priced as {usual}")
+
+
+def _read_experts(flags: Flags, model: Mapping[str, Any], layout: dict[str, Any]) -> None:
+    backend = flags.text("parallelism.expert_parallel_comm_backend") or "standard"
+    split = _size(flags, "parallelism.expert_tensor_parallel_degree")
+    if model.get("experts"):
+        layout["expert_exchange"] = "all-to-all" if backend == "standard" else "hierarchical"
+        layout["expert_tensor"] = split
+    else:
+        layout["expert"] = 1  # no effect without experts
+
+
+def _read_fp8(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
+    section, converters = "quantize.linear", ",".join(flags.words("model.converters") or []).split(",")
+    recipe = flags.text(f"{section}.float8.recipe_name") or "tensorwise"
+    gathered = _on(flags, f"{section}.float8.enable_fsdp_float8_all_gather")
+    experts = any(name.startswith("quantize.grouped_mm.") for name in converters)
+    flags.has(f"{section}.mx.recipe_name", f"{section}.float8.emulate", "quantize.grouped_mm.mx.recipe_name")
+    flags.has("quantize.grouped_mm.float8.fqns", "quantize.grouped_mm.mx.fqns")
+    known = {"float8": "tensor", "mx": "block"}
+    for name in filter(None, converters):
+        kind = name.removeprefix("quantize.linear.")
+        if kind in known:
+            layout |= {"fp8": known[kind], "fp8_gather": gathered and layout["sharded"], "fp8_experts": experts}
+            if kind == "float8" and recipe != "tensorwise":
+                reading.assumed.append(f"{section}.float8.recipe_name {recipe}: priced with one scale per tensor")
+        elif not name.startswith("quantize.grouped_mm."):
+            reading.unknown.append(f"model.converters {name}: not priced")
+
+
+def _read_recompute(flags: Flags, layout: dict[str, Any], blocks: int, reading: Reading) -> None:
+    mode = (flags.text("activation_checkpoint.mode") or "selective").replace("_", "-")
+    every = flags.text("activation_checkpoint.selective_ac_option")
+    levels = {theirs: ours for ours, theirs in POLICIES.items()}
+    flags.has("activation_checkpoint.memory_budget")
+    if mode == "selective" and every is not None and every.isdigit() and int(every):
+        stages = _size(flags, "parallelism.pipeline_parallel_degree")
+        layout |= {"recompute": "full", "recompute_blocks": blocks // stages // int(every)}
+    elif mode in levels:
+        layout["recompute"] = levels[mode]
+    elif mode == "memory-budget":
+        reading.unknown.append("activation_checkpoint.mode memory_budget: priced without recompute")
+    else:
+        raise ConfigError(f"activation_checkpoint.mode {shown(mode)} is not known here; use {', '.join(levels)}")
+
+
+def _read_schedule(
+    flags: Flags, model: Mapping[str, Any], layout: dict[str, Any], schedule: dict[str, Any], reading: Reading
+) -> None:
+    """Read batch, stages and order, which depend on the sizes of all groups."""
+    devices = schedule["devices"] = _size(flags, "parallelism.pipeline_parallel_degree")
+    layout["microbatch_size"], schedule["microbatches"] = _read_batch(flags, model, layout["data"], devices, reading)
+    name = flags.text("parallelism.pipeline_parallel_schedule") or "1F1B"
+    lists = flags.text("parallelism.pipeline_parallel_schedule_csv")
+    overlapped = _on(flags, "parallelism.pipeline_parallel_expert_parallel_overlap", True)
+    families = {theirs.lower(): (ours, theirs) for ours, theirs in CLASSES.items()}
+    if name.lower() not in families:
+        known = ", ".join(CLASSES.values())
+        raise ConfigError(f"parallelism.pipeline_parallel_schedule {shown(name)} is not known here; use {known}")
+    family, name = families[name.lower()]
+    if devices == 1:
+        schedule["name"] = "1f1b"
+        return
+    counts = _read_partition(flags, model["num_layers"], devices, name in SINGLE)
+    if counts != even(model["num_layers"], len(counts)):
+        layout["partition"] = counts
+    if lists:
+        schedule.clear()
+        schedule["csv"] = lists
+        return
+    schedule["name"] = family
+    if not find_family(family).fixed_stages:
+        schedule["stages_per_device"] = len(counts) // devices
+    if family in FAMILY_OPTIONS:
+        schedule["options"] = dict(FAMILY_OPTIONS[family])
+    if family == "dualpipe-v" and layout["expert"] > 1 and overlapped:
+        layout["overlap"] = "two-stream"
+
+
+def _read_batch(flags: Flags, model: Mapping[str, Any], copies: int, devices: int, reading: Reading) -> tuple[int, int]:
+    """Return the sequences of a microbatch and the microbatches of a step."""
+    sequence = model["sequence"]
+    tokens = _optional(flags, "training.num_tokens_per_microbatch_per_dp_rank")
+    if tokens is not None:
+        size, rest = divmod(tokens, sequence)
+        passes = _size(flags, "parallelism.num_pp_microbatches") if devices > 1 else 1
+        local = size * passes
+        whole, more = divmod(_size(flags, "training.num_tokens_per_train_step", tokens * passes * copies), sequence)
+        if rest or more or not size:
+            raise ConfigError(
+                f"training.num_tokens_per_microbatch_per_dp_rank {tokens} must be a multiple of {sequence}"
+            )
+    else:
+        local = _size(flags, "training.local_batch_size", 8)
+        size = _size(flags, "parallelism.pipeline_parallel_microbatch_size") if devices > 1 else local
+        whole = _size(flags, "training.global_batch_size", local * copies)
+    if local % size or whole % (local * copies):
+        raise ConfigError(
+            f"training.global_batch_size {whole} must be a multiple of {copies} copies x training.local_batch_size "
+            f"{local}, and that of the microbatch's {size}"
+        )
+    passes = whole // (local * copies)
+    if devices > 1 and passes > 1:
+        reading.unknown.append(
+            f"training.global_batch_size {whole}: a step runs the pipeline {passes} times; one is priced"
+        )
+        passes = 1
+    return size, local // size * passes
+
+
+def _read_partition(flags: Flags, blocks: int, devices: int, single: bool) -> list[int]:
+    """Return the blocks of each stage, named or split as torchtitan does."""
+    first, last = (
+        int(flags.number(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1)) for end in ("first", "last")
+    )
+    per_stage = _optional(flags, "parallelism.pipeline_parallel_layers_per_stage")
+    option = "parallelism.module_fqns_per_model_part"
+    if flags.text(option) in (None, "None", "none"):
+        effective = blocks + first + last
+        stages = devices * (1 if single else 2) if per_stage is None else -(-effective // per_stage)
+        if stages > effective or not (counts := split_of(blocks, stages, first, last)) or min(counts) < 0:
+            raise ConfigError(f"{blocks} blocks cannot be split over {stages} stages as torchtitan does; use fewer")
+    else:
+        counts = _named_blocks(flags.words(option) or [], blocks)
+    stages, rest = divmod(len(counts), devices)
+    if rest or (stages != 1 if single else stages < 2):
+        raise ConfigError(
+            f"{len(counts)} stages on {devices} devices: the schedule needs {'one' if single else 'two or more'} per "
+            f"device; change pipeline_parallel_layers_per_stage or module_fqns_per_model_part"
+        )
+    return counts
+
+
+def _named_blocks(parts: Sequence[str], blocks: int) -> list[int]:
+    names = [re.findall(r"[\w.]+", part) for part in parts]
+    layers = [name for part in names for name in part if name.startswith("layers.")]
+    if layers != [f"layers.{block}" for block in range(blocks)]:
+        raise ConfigError(f"parallelism.module_fqns_per_model_part must name layers.0 to layers.{blocks - 1} in order")
+    if "tok_embeddings" not in names[0] or not {"lm_head", "output"} & {*names[-1]}:
+        raise ConfigError(
+            "parallelism.module_fqns_per_model_part: tok_embeddings must be in the first stage, and the "
+            "head (lm_head, or output) in the last"
+        )
+    return [sum(name.startswith("layers.") for name in part) for part in names]
+
+
+def split_of(blocks: int, stages: int, first: int, last: int) -> list[int]:
+    """Return the blocks per stage if embedding and head count as so many blocks: one more for each first stage.
+
+    Empty if torchtitan rejects the split: a stage has fewer blocks than embedding or head count for.
+    """
+    each, more = divmod(blocks + first + last, stages)
+    counts = [each + (stage < more) for stage in range(stages)]
+    counts[0] -= first
+    counts[-1] -= last
+    return counts if each >= max(first, last) else []

@@ -1,0 +1,268 @@
+"""The rows of a matplotlib chart: an artist that draws boxes, gaps, marks, numbers and lanes for the pixels it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.text import Text
+from matplotlib.transforms import IdentityTransform
+
+from ppsim.actions import Kind
+from ppsim.analysis.bubbles import makespan
+from ppsim.plots import scale
+from ppsim.plots.boxes import Boxes, halves, kind_letter
+from ppsim.plots.lanes import LaneSpans, Spans, lane_edges, part_of_row
+from ppsim.plots.palette import GREY, Theme
+from ppsim.plots.pixels import PixelColumns, median_box, picture
+
+POINTS = 0.5  # points per pixel of the rules
+_MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
+_MAX_NUMBERS = 20_000
+_DIGIT = 0.64  # width of a digit of matplotlib's font, as a fraction of its size
+
+
+@dataclass(frozen=True)
+class Place:
+    """Places of rows in display units: the left edge, the length of a second, the top, a row, a pixel of the rules.
+
+    Rows go down, as display units go up.
+    """
+
+    left: float
+    second: float
+    top: float
+    row: float
+    pixel: float
+    width: float
+
+    def x(self, seconds: Any) -> Any:
+        """Return the horizontal places of times."""
+        return self.left + seconds * self.second
+
+    def band(self, device: np.ndarray, edges: tuple[float, float], gap: float) -> Any:
+        """Return top and bottom of a band of each device's row, given like `Boxes.band`; whole pixels for high rows."""
+        begin, end = device * self.row, (device + 1) * self.row
+        if self.row >= scale.LOWEST_MARK * self.pixel:
+            begin, end = np.rint(begin), np.rint(end)
+        tall = end - begin - gap
+        return tuple(self.top - (begin + part * tall) for part in part_of_row(edges))
+
+
+class ChartRows(Artist):
+    """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
+
+    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True):
+        super().__init__()
+        self.boxes, self.theme, self.labels = boxes, theme, labels
+        self.set_figure(ax.figure)
+        self.axes = self._ax = ax
+        self.set_zorder(2)
+        ax.add_artist(self)
+
+    def get_window_extent(self, renderer: Any = None) -> Any:
+        """Return the extent of the axes."""
+        return self._ax.get_window_extent(renderer)
+
+    def place(self, renderer: Any = None) -> Place:
+        """Return where the rows lie in display units."""
+        area = self._ax.get_window_extent(renderer)
+        first, last = self._ax.get_xlim()
+        left, width = round(area.x0), round(area.x1) - round(area.x0)
+        second = width / (last - first)
+        row = area.height / self.boxes.timeline.schedule.devices
+        figure: Any = self._ax.figure
+        pixel = (renderer.points_to_pixels(1.0) if renderer is not None else figure.dpi / 72) * POINTS
+        return Place(left - first * second, second, round(area.y1), row, pixel, width)
+
+    def draw(self, renderer: Any) -> None:
+        """Draw the rows."""
+        if not self.get_visible():
+            return
+        place, boxes = self.place(renderer), self.boxes
+        gap = scale.row_gap(place.row / place.pixel, self._usual(place)) * place.pixel
+        is_vector = not hasattr(renderer, "buffer_rgba")
+        wide = boxes.length * place.second / place.pixel
+        if is_vector and len(wide) <= _MAX_VECTOR_BOXES and self._usual(place) >= _NARROWEST_VECTOR:
+            self._draw_polygons(renderer, place, gap)
+        else:
+            self._draw_image(renderer, place, gap)
+        self._draw_overlays(renderer, place, gap, wide)
+
+    def _usual(self, place: Place) -> float:
+        return median_box(self.boxes) * place.second / place.pixel
+
+    def _draw_image(self, renderer: Any, place: Place, gap: float) -> None:
+        finer = renderer.get_image_magnification()
+        first, last = self._ax.get_xlim()
+        columns = PixelColumns(first, last, max(round(place.width * finer), 1))
+        height = max(round(place.row * self.boxes.timeline.schedule.devices * finer), 1)
+        pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer)
+        opaque = np.full((*pixels.shape[:2], 1), 255, np.uint8)
+        context = renderer.new_gc()
+        image = np.concatenate([pixels, opaque], axis=2)[::-1]
+        renderer.draw_image(
+            context, round(place.x(first)), round(place.top - height / finer), np.ascontiguousarray(image)
+        )
+        context.restore()
+
+    def _draw_polygons(self, renderer: Any, place: Place, gap: float) -> None:
+        boxes, theme = self.boxes, self.theme
+        devices = np.arange(boxes.timeline.schedule.devices)
+        finish = np.full(len(devices), makespan(boxes.timeline))
+        for edges, colour in [(boxes.band, theme.idle), *((lane_edges(lane, boxes.lanes), theme.not_idle)
+                              for lane in boxes.lanes if lane.has_band)]:  # fmt: skip
+            self._fill(renderer, place, place.band(devices, edges, gap), 0.0 * finish, finish, colour)
+        for kind, mine, edges in boxes.parts(boxes.length > 0):
+            band = place.band(boxes.device[mine], edges, gap)
+            self._fill(renderer, place, band, boxes.start[mine], boxes.end[mine], theme.kinds[kind])
+        for lane in boxes.lanes:
+            band = place.band(lane.device, lane_edges(lane, boxes.lanes), gap)
+            self._fill(renderer, place, band, lane.start, lane.end, theme.lanes[lane.sort])
+
+    def _fill(self, renderer: Any, place: Place, band: Any, start: np.ndarray, end: np.ndarray, colour: Any) -> None:
+        """Fill rectangles between times, cut at the ends of the axis."""
+        start, end = (np.clip(times, *self._ax.get_xlim()) for times in (start, end))
+        self._rectangles(renderer, place.x(start), place.x(end), band[0], band[1], colour)
+
+    def _rectangles(self, renderer: Any, left: Any, right: Any, top: Any, bottom: Any, colour: Any) -> None:
+        if not len(left):
+            return
+        corners: Any = np.stack(
+            [np.stack([left, right, right, left], 1), np.stack([top, top, bottom, bottom], 1)], axis=2
+        )
+        drawn = PolyCollection(corners, facecolors=colour, edgecolors="none", linewidths=0, antialiaseds=False)
+        self._draw_part(drawn, renderer)
+
+    def _draw_part(self, part: Any, renderer: Any) -> None:
+        part.set_figure(self._ax.figure)
+        part.set_transform(IdentityTransform())
+        part.set_clip_box(self._ax.bbox.padded(2))
+        part.draw(renderer)
+
+    def _draw_overlays(self, renderer: Any, place: Place, gap: float, wide: np.ndarray) -> None:
+        """Draw gaps, begins of steps, ticks of instants, marks and numbers."""
+        boxes, theme = self.boxes, self.theme
+        top, bottom = place.band(boxes.device, boxes.band, gap)
+        left = place.x(boxes.start)
+        strength = scale.gap_strength(wide)
+        self._lines(renderer, left, top, bottom, place.pixel, theme.paper, strength)
+        begins = boxes.step_begins
+        self._lines(renderer, left[begins], top[begins], bottom[begins], 1.5 * place.pixel, theme.edge)
+        instants = np.flatnonzero(boxes.length == 0)
+        for kind in np.unique(boxes.kind[instants]).tolist():
+            mine = instants[boxes.kind[instants] == kind]
+            self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
+        for kind, mine, edges in boxes.parts(boxes.length > 0):
+            self._marks(renderer, place, kind, mine, place.band(boxes.device[mine], edges, gap), wide[mine])
+        for text in self._numbers(place, gap) if self.labels else ():
+            self._draw_part(text, renderer)
+
+    def _lines(
+        self, renderer: Any, left: Any, top: Any, bottom: Any, thick: float, colour: str, strength: Any = None
+    ) -> None:
+        """Draw upright lines around these places, where their strength is above 0."""
+        strength = np.ones(len(left)) if strength is None else strength
+        for level in np.unique(np.ceil(strength * 10)).tolist():
+            mine = np.ceil(strength * 10) == level
+            if level > 0:
+                shade = (colour, level / 10)
+                self._rectangles(
+                    renderer, left[mine] - thick / 2, left[mine] + thick / 2, top[mine], bottom[mine], shade
+                )
+
+    def _marks(self, renderer: Any, place: Place, kind: Kind, mine: np.ndarray, band: Any, wide: np.ndarray) -> None:
+        """Draw the marks of later stages at the lower edge of boxes, those of the other direction at the upper edge."""
+        boxes, pixel = self.boxes, place.pixel
+        top, bottom = band
+        if not len(mine) or float(top[0] - bottom[0]) < scale.LOWEST_MARK * pixel:
+            return
+        thick, inset = (size * pixel for size in scale.mark_bar(float(top[0] - bottom[0]) / pixel))
+        pad = np.where(wide >= 8, 1.5, 0.5) * pixel
+        left, right = place.x(boxes.start[mine]) + pad, place.x(boxes.end[mine]) - pad
+        long = scale.mark_length(boxes.local[mine], boxes.locals, wide)
+        strength = np.ceil(scale.fade(wide) * 5) / 5
+        for level in np.unique(strength[strength > 0]).tolist():
+            shade = (self.theme.on[kind], level)
+            later = (strength == level) & (long > 0)
+            low = bottom[later] + inset
+            end = left[later] + long[later] * (right - left)[later]
+            self._rectangles(renderer, left[later], end, low + thick, low, shade)
+            other = (strength == level) & boxes.reverse[mine]
+            high = top[other] - inset
+            self._rectangles(renderer, left[other], right[other], high, high - thick, shade)
+
+    def numbers(self) -> list[Text]:
+        """Return the numbers that the rows show at the figure's present size."""
+        place = self.place()
+        return list(self._numbers(place, scale.row_gap(place.row / place.pixel, self._usual(place)) * place.pixel))
+
+    def _numbers(self, place: Place, gap: float) -> Iterator[Text]:
+        boxes, theme = self.boxes, self.theme
+        drawn = np.flatnonzero(boxes.length * place.second / place.pixel > scale.NUMBER_SIZES[0] * scale.DIGIT)
+        if len(drawn) > _MAX_NUMBERS:
+            return
+        for half in (0, 1):
+            edges = halves(boxes.band)[half]
+            mine = drawn if half == 0 else drawn[boxes.slot[drawn]]
+            kinds, slot = boxes.kinds_of_parts(half)[mine], boxes.slot[mine]
+            top, bottom = place.band(boxes.device[mine], boxes.band, gap)
+            if slot.any():
+                tops = place.band(boxes.device[mine], edges, gap)
+                top, bottom = np.where(slot, tops[0], top), np.where(slot, tops[1], bottom)
+            words = [boxes.number(row + half * flag) for row, flag in zip(boxes.row[mine], slot, strict=True)]
+            if theme is GREY:
+                words = self._with_letters(words, kinds, place, mine, top, bottom)
+            inks = [theme.on[Kind(kind)] for kind in kinds.tolist()]
+            yield from self._texts(
+                place, boxes, mine, (top, bottom), words, inks, boxes.local[mine] > 0, boxes.reverse[mine]
+            )
+        for lane in boxes.lanes:
+            yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.lanes), gap))
+
+    def _with_letters(
+        self, words: list[str], kinds: np.ndarray, place: Place, mine: np.ndarray, top: np.ndarray, bottom: np.ndarray
+    ) -> list[str]:
+        """Return the numbers after the letters of their kinds, where both fit."""
+        long = [kind_letter(kind) + word for kind, word in zip(kinds.tolist(), words, strict=True)]
+        wide = self.boxes.length[mine] * place.second / place.pixel
+        tall = float(top[0] - bottom[0]) / place.pixel if len(mine) else 0.0
+        characters = np.array([len(word) + 0.6 * word.startswith("W") for word in long])
+        fits = scale.fitting_numbers(characters, wide, tall, _DIGIT)
+        return [one if fit else other for one, other, fit in zip(long, words, fits.tolist(), strict=True)]
+
+    def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
+        if len(lane) > _MAX_NUMBERS:
+            return
+        words, none = [lane.label(span) for span in range(len(lane))], np.zeros(len(lane), bool)
+        inks = [self.theme.on_lanes[lane.sort]] * len(lane)
+        yield from self._texts(place, lane, np.arange(len(lane)), band, words, inks, none, none)
+
+    def _texts(
+        self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], inks: list[str],
+        under: np.ndarray, over: np.ndarray,
+    ) -> Iterator[Text]:  # fmt: skip
+        """Yield the words that fit into their spans, moved away from the marks."""
+        if not len(mine):
+            return
+        (top, bottom), pixel = band, place.pixel
+        tall, wide = float(top[0] - bottom[0]) / pixel, spans.length[mine] * place.second / pixel
+        size = scale.number_size(wide, tall)
+        fits = scale.fitting_numbers(np.array([len(word) for word in words]), wide, tall, _DIGIT)
+        thick, inset = scale.mark_bar(tall)
+        shift = 0.4 * (thick + inset) * pixel * (under.astype(float) - over)
+        middle = place.x(spans.start[mine] + spans.length[mine] / 2)
+        for at in np.flatnonzero(fits).tolist():
+            y = (top[at] + bottom[at]) / 2 - size[at] * 0.36 * pixel + shift[at]
+            text = Text(
+                float(middle[at]), float(y), words[at], color=inks[at], fontsize=float(size[at]) * POINTS, ha="center",
+                va="baseline", parse_math=False, clip_on=True, usetex=False,
+            )  # fmt: skip
+            text.set_figure(self._ax.figure)
+            text.set_transform(IdentityTransform())
+            yield text

@@ -1,0 +1,110 @@
+"""Figures of matplotlib: fonts for papers, a layout that gives the same bytes each time, and files."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from ppsim.base.units import ScaledUnit, time_unit
+from ppsim.plots.palette import LIGHT
+from ppsim.plots.scale import number_text, round_ticks
+
+PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
+COLUMN, PAGE = 3.3, 7.0  # inches: a column and the width of a paper
+BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
+_FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
+
+
+def settings() -> Any:
+    """Return our defaults of matplotlib's settings, without those that the user has changed.
+
+    Names may hold LaTeX's special characters, so that charts never go through LaTeX.
+    """
+    usual: Any = matplotlib.rcParamsDefault
+    settings: Any = matplotlib.rcParams
+    changed = {name for name in _FONTS if settings[name] != usual[name]}
+    return {"text.usetex": False, **{name: value for name, value in _FONTS.items() if name not in changed}}
+
+
+def font_points(size: float) -> float:
+    """Return a font size in points, in proportion to the user's `font.size`."""
+    return size * float(matplotlib.rcParams["font.size"]) / BASE_SIZE
+
+
+class _RoundedLayout(ConstrainedLayoutEngine):
+    """Layout by matplotlib's solver, rounded because its last digits differ between runs."""
+
+    def execute(self, fig: Figure) -> None:
+        """Lay out the figure."""
+        super().execute(fig)
+        for axes in fig.axes:
+            left, bottom, width, height = np.round(axes.get_position(original=True).bounds, 9).tolist()
+            axes.set_position((left, bottom, width, height), which="original")
+            axes.set_in_layout(True)  # set_position has removed the axes from the layout
+
+
+class Chart(Figure):
+    """A figure that notebooks show without pyplot; the same chart always gives the same bytes."""
+
+    def __init__(self, solved: bool = True, **options: Any):
+        super().__init__(layout=_RoundedLayout() if solved else None, **options)
+
+    def _repr_png_(self) -> bytes:
+        return rendered(self, "png", 150)
+
+
+def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:
+    """Return the figure as a file of the format "png", "svg" or "pdf", without the date."""
+    buffer = io.BytesIO()
+    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
+    with matplotlib.rc_context(settings()):
+        figure.savefig(buffer, format=form, dpi=dpi if form == "png" else max(dpi, 300), metadata=dateless)
+    return buffer.getvalue()
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the whole figure that contains `ax`."""
+    figure = ax.figure
+    while not isinstance(figure, Figure):
+        figure = figure.figure
+    return figure
+
+
+def time_axis(ax: Axes, last: float, max_ticks: int) -> ScaledUnit:
+    """Show time from 0 to `last` seconds with at most `max_ticks` round ticks; return their unit."""
+    unit = time_unit(last)
+    ax.set_xlim(0.0, last if last > 0 else 1.0)
+    ax.set_xticks(round_ticks(last * unit.factor, max_ticks) / unit.factor)
+    ax.xaxis.set_major_formatter(lambda seconds, _: number_text(seconds * unit.factor))
+    return unit
+
+
+def plain_axes(ax: Axes) -> None:
+    """Give axes the project's thin lines: no spines at the top and right, a pale grid."""
+    ax.grid(color=LIGHT.grid, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(length=2.5, color=LIGHT.edge)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        ax.spines[side].set_color(LIGHT.edge)
+
+
+def legend_below(figure: Figure, ax: Axes, columns: int = 6) -> None:
+    """Place the legend of axes below them, in as many columns as fit."""
+    handles, names = ax.get_legend_handles_labels()
+    while True:
+        legend = figure.legend(
+            handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=font_points(7.0),
+            handlelength=1.2, columnspacing=1.4,
+        )  # fmt: skip
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width * 0.98:
+            return
+        legend.remove()
+        columns -= 1

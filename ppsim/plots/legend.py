@@ -1,0 +1,166 @@
+"""The legend of a matplotlib Gantt chart: lines of swatches with words, only of what the chart draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.textpath import TextPath
+
+from ppsim.actions import Kind
+from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
+from ppsim.plots.chart_rows import POINTS
+from ppsim.plots.figures import PIXELS, font_points
+from ppsim.plots.marks import DASHES
+from ppsim.plots.palette import Theme
+
+_LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11  # pixels
+_SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
+MIXED = "narrow actions mix their colours"
+_MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
+
+
+def text_width(text: str, size: float, bold: bool = False) -> float:
+    """Return the width of a text in pixels."""
+    if not text:
+        return 0.0
+    path = TextPath((0, 0), text.replace("$", r"\$"), size=font_points(size), usetex=False)
+    return float(path.get_extents().x1) * (1.12 if bold else 1.02)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """An entry for a line: its words and its style."""
+
+    text: str
+    style: dict[str, Any]
+
+
+class Legend:
+    """The entries of a legend and their places."""
+
+    def __init__(
+        self, every: Sequence[Boxes], theme: Theme, *, limit: bool = False, transfers: bool = False,
+        critical: bool = False, mixed: bool = False,
+    ):  # fmt: skip
+        self.theme = theme
+        hidden = ("stage", "reverse") if mixed else ()
+        self.entries: list[LegendEntry | _Line] = [one for one in legend_entries(every) if one.sort not in hidden]
+        if transfers:
+            for name, dashes in DASHES.items():
+                self._add(f"transfer of a {name}", color=theme.text, linewidth=0.5, linestyle=dashes)
+        if any(len(boxes.timeline.schedule.evicted) for boxes in every):
+            style: Any = {"linestyle": (0, (2, 1.5)), "marker": "v", "markersize": 2.5, "markevery": [1]}
+            self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
+        if critical:
+            self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
+        if limit:
+            self._add("memory limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))
+        if mixed:
+            self._add(MIXED)
+
+    def _add(self, text: str, **style: Any) -> None:
+        self.entries.append(_Line(text, style))
+
+    @property
+    def texts(self) -> list[str]:
+        """The words of all entries."""
+        return [entry.text for entry in self.entries]
+
+    def _places(self, width: float) -> list[tuple[float, int, str]]:
+        """Return the left end, line and words of each entry."""
+        short = width < 600
+        x, line, found = 0.0, 0, []
+        for entry in self.entries:
+            words = _SHORT.get(entry.text, entry.text) if short else entry.text
+            wide = _indent(entry) + text_width(words, _SIZE)
+            if x and x + wide > width:
+                x, line = 0.0, line + 1
+            found.append((x, line, words))
+            x += wide + _SPACE
+        return found
+
+    def height(self, width: float) -> float:
+        """Return the height in pixels of a legend of this width."""
+        return _LINE * (1 + max(line for _, line, _ in self._places(width)))
+
+    def draw(self, figure: Figure, left: float, top: float, width: float) -> None:
+        """Draw the legend into a figure, from a place in pixels from its left and upper edge."""
+        wide, high = figure.get_size_inches() * PIXELS
+        for entry, (x, line, words) in zip(self.entries, self._places(width - 2 * left), strict=True):
+            y = top + line * _LINE
+            for part in self._swatch(entry, left + x, y, float(high)):
+                part.set_transform(figure.dpi_scale_trans)
+                figure.add_artist(part)
+            style: Any = {"fontsize": font_points(_SIZE * POINTS), "color": self.theme.text, "va": "baseline"}
+            place = (left + x + _indent(entry)) / wide, 1 - (y + 10) / high
+            figure.text(*place, words, parse_math=False, gid="legend", **style)
+
+    def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
+        """Return the symbol of an entry, in inches of the figure."""
+        theme = self.theme
+
+        def block(left: float, top: float, width: float, height: float, colour: str) -> Artist:
+            place = left / PIXELS, (high - top - height) / PIXELS
+            return Rectangle(place, width / PIXELS, height / PIXELS, facecolor=colour, edgecolor="none")
+
+        if entry.text == MIXED:
+            return []
+        if isinstance(entry, _Line):
+            ends = np.array([x - 1, x + _SWATCH + 1]) / PIXELS
+            return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, **entry.style)]
+        if entry.sort == "idle":
+            return [block(x, y, _SWATCH, _SWATCH, theme.idle)]
+        if entry.sort == "lane" and entry.lane is not None:
+            return [block(x, y + 3, _SWATCH, 5, theme.lanes[entry.lane])]
+        if entry.sort == "steps":
+            return [block(x, y, _SWATCH, _SWATCH, theme.idle), block(x + 5, y, 1.5, _SWATCH, theme.edge)]
+        if entry.sort == "slot":
+            halves = ((Kind.F, 0), (Kind.B, 0.5))
+            return [block(x, y + part * _SWATCH, _SWATCH, _SWATCH / 2, theme.kinds[kind]) for kind, part in halves]
+        kind = entry.kind or Kind.F
+        parts = [block(x, y, _SWATCH, _SWATCH, theme.kinds[kind])]
+        if entry.sort in ("stage", "reverse"):
+            top = y + (_SWATCH - 4 if entry.sort == "stage" else 2)
+            parts.append(block(x + 1, top, _SWATCH - 2, 2, theme.on[kind]))
+        return parts
+
+    def add_to(self, ax: Axes) -> None:
+        """Add the legend below axes of another figure, as a legend of these axes."""
+        handles: list[Any] = []
+        for entry in self.entries:
+            if isinstance(entry, _Line):
+                handles.append(
+                    Line2D([], [], **{key: value for key, value in entry.style.items() if key != "markevery"})
+                )
+            else:
+                handles.append(Rectangle((0, 0), 1, 1, facecolor=self._colour(entry), edgecolor="none"))
+        ax.legend(
+            handles, self.texts, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False,
+            fontsize="small",
+        )  # fmt: skip
+
+    def _colour(self, entry: LegendEntry) -> str:
+        theme = self.theme
+        if entry.sort == "lane" and entry.lane is not None:
+            return theme.lanes[entry.lane]
+        return {"idle": theme.idle, "steps": theme.edge}.get(entry.sort) or theme.kinds[entry.kind or Kind.F]
+
+
+def _indent(entry: LegendEntry | _Line) -> float:
+    """Return the pixels from an entry's left end to its words."""
+    return 0.0 if entry.text == MIXED else _SWATCH + 6
+
+
+def is_mixed(boxes: Boxes, pixels: float) -> bool:
+    """Return whether boxes are so narrow, on rows of this width in pixels, that they mix their colours."""
+    long = boxes.length[boxes.length > 0]
+    whole = float(boxes.end.max(initial=0.0)) or 1.0
+    return bool(len(long) and float(np.median(long)) / whole * pixels < _MIXED)

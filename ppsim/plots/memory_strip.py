@@ -1,0 +1,150 @@
+"""Memory over time below the rows of a matplotlib chart: the fullest device as an area, the others as thin lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_memory, static_memory
+from ppsim.base.units import axis_unit
+from ppsim.plots.chart_rows import POINTS
+from ppsim.plots.figures import font_points
+from ppsim.plots.palette import Theme
+from ppsim.timeline import TimelineColumns
+
+MAX_CURVES = 16  # more devices are drawn as one area from the emptiest to the fullest
+_BINS = 1500
+_HEADROOM = 1.12  # height of the strip over the limit or the highest peak
+
+
+@dataclass(frozen=True)
+class MemoryStrip:
+    """The memory curves of several timelines in one unit, and the limit of a device if it is known.
+
+    `curves` has the times and levels of each timeline's devices; `levels[0]` comes before the first time.
+    """
+
+    name: str
+    symbol: str
+    limit: float | None
+    top: float
+    lengths: list[float]
+    curves: list[list[tuple[np.ndarray, np.ndarray]]]
+
+    @classmethod
+    def of(cls, timelines: Sequence[TimelineColumns], memory: bool | str) -> MemoryStrip:
+        """Return the strip in bytes if `memory` is "bytes", or True and all costs know them, else in activations."""
+        knows_bytes = all(peak_memory(timeline) is not None for timeline in timelines)
+        in_bytes = memory == "bytes" or (memory is True and knows_bytes)
+        curves = [_curves(timeline, in_bytes) for timeline in timelines]
+        highest = max(float(levels.max()) for every in curves for _, levels in every)
+        limits = [one.table.workload.memory for one in timelines if one.table.workload is not None and in_bytes]
+        known = [limit for limit in limits if limit is not None]
+        unit = axis_unit(max([highest, *known[:1]]), "bytes" if in_bytes else "activations")
+        limit = known[0] * unit.factor if known else None
+        scaled = [[(times, levels * unit.factor) for times, levels in every] for every in curves]
+        top = max(highest * unit.factor, limit or 0.0) or 1.0
+        lengths = [makespan(timeline) for timeline in timelines]
+        return cls(
+            "memory" if in_bytes else "activations", unit.symbol if in_bytes else "", limit, top, lengths, scaled
+        )
+
+    def amount(self, value: float) -> str:
+        """Return an amount with its unit."""
+        return f"{value:.4g} {self.symbol}".strip()
+
+
+def _curves(timeline: TimelineColumns, in_bytes: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the times and levels of each device; the first level comes before the first time."""
+    devices, static = timeline.schedule.devices, static_memory(timeline)
+    curve_of = memory_over_time if in_bytes else activations_over_time
+    starts = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
+    origin = float(timeline.device_start.min())
+    found = []
+    for device in range(devices):
+        times, levels = curve_of(timeline, device)
+        found.append((times - origin, np.append(starts[device], levels)))
+    return found
+
+
+def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool, is_first: bool) -> None:
+    """Draw the strip of one timeline: curves, limit, ticks at 0 and the limit, and the peak in words."""
+    curves, last = strip.curves[number], strip.lengths[number]
+    peaks = [float(levels.max()) for _, levels in curves]
+    fullest = int(np.argmax(peaks))
+    others = [curve for device, curve in enumerate(curves) if device != fullest]
+    if len(curves) > MAX_CURVES:
+        edges = np.linspace(0.0, last, _BINS)
+        low, high = _extremes(others, edges)
+        ax.fill_between(edges[:-1], low, high, step="post", color=theme.edge, alpha=0.25, linewidth=0.0, zorder=2)
+    else:
+        lines = [_steps(*curve, last) for curve in others]
+        style: Any = {"colors": theme.edge, "alpha": 0.45, "linewidths": 0.7 * POINTS, "zorder": 2}
+        ax.add_collection(LineCollection(lines, **style), autolim=False)
+    step = _steps(*curves[fullest], last)
+    ax.fill_between(step[:, 0], step[:, 1], color=theme.memory, alpha=0.12, linewidth=0.0, zorder=2.5)
+    style = {"colors": theme.memory, "linewidths": 1.3 * POINTS, "zorder": 3}
+    ax.add_collection(LineCollection([step], **style), autolim=False)
+    ax.set_ylim(0.0, strip.top * _HEADROOM)
+    if strip.limit is not None:
+        dashes: Any = (0, (5, 2.5))
+        ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=dashes, zorder=4)
+    _dress(ax, strip, theme)
+    _write(ax, strip, peaks[fullest], fullest, theme, beside, is_first)
+
+
+def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
+    """Give the strip ticks at 0 and the limit, and at half of it if the strip is high."""
+    most = strip.limit or strip.top
+    tall = ax.get_window_extent().height / ax.figure.dpi * 72 / POINTS
+    levels = [0.0, most / 2, most] if tall > 60 else [0.0, most]
+    ax.set_yticks(levels, [f"{level:.4g}" for level in levels])
+    ax.tick_params(axis="y", length=0, pad=4 * POINTS, labelcolor=theme.quiet, labelsize=font_points(10 * POINTS))
+    ax.tick_params(axis="x", length=0, labelbottom=False)
+    ax.grid(axis="x", color=theme.grid, linewidth=POINTS)
+    ax.set_axisbelow(True)
+    ax.set_facecolor("none")
+    for name, side in ax.spines.items():
+        side.set_visible(name == "bottom")
+        side.set(color=theme.grid, linewidth=POINTS)
+
+
+def _write(ax: Axes, strip: MemoryStrip, peak: float, fullest: int, theme: Theme, beside: bool, is_first: bool) -> None:
+    """Write the limit once, and the peak with its device; a peak over the limit is bold in its colour."""
+    is_over = strip.limit is not None and peak > strip.limit * (1 + 1e-9)
+    peak_text = f"peak {strip.amount(peak)} on device {fullest}"
+    style: Any = {"fontsize": font_points(11 * POINTS), "annotation_clip": False, "textcoords": "offset points"}
+    strong: Any = {"fontweight": "bold", "color": theme.limit} if is_over else {"color": theme.quiet}
+    right, side = ((1, 7), "left") if beside else ((1, 0), "right")
+    if strip.limit is not None and is_first:
+        words = f"limit {strip.amount(strip.limit)}"
+        level = strip.limit / (strip.top * _HEADROOM)
+        up: Any = {"va": "center"} if beside else {"va": "bottom"}
+        place = (right[1], 0 if beside else 1)
+        ax.annotate(words, (1, level), place, "axes fraction", color=theme.limit, ha=side, **up, **style)
+    if beside or is_over:
+        ax.annotate(peak_text, (1, 0), (right[1], 1), "axes fraction", ha=side, va="bottom", **strong, **style)
+
+
+def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:
+    """Return the points of a step curve from 0 to `last`, float64 (points, 2); `levels[0]` is before the first time."""
+    x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
+    return np.stack([x, np.repeat(levels, 2)], axis=1)
+
+
+def _extremes(curves: Sequence[tuple[np.ndarray, np.ndarray]], edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the minimum and maximum of step curves, given as in `_steps`, per time bin; float64 (bins,) each."""
+    low, high = np.full(len(edges) - 1, np.inf), np.full(len(edges) - 1, -np.inf)
+    for times, levels in curves:
+        first, last = np.searchsorted(times, edges[:-1], side="right"), np.searchsorted(times, edges[1:])
+        begin, within, parts = levels[first], np.append(levels[1:], 0.0), np.stack([first, last], axis=1).ravel()
+        changes = last > first
+        low = np.minimum(low, np.minimum(begin, np.where(changes, np.minimum.reduceat(within, parts)[::2], begin)))
+        high = np.maximum(high, np.maximum(begin, np.where(changes, np.maximum.reduceat(within, parts)[::2], begin)))
+    return low, high

@@ -1,0 +1,115 @@
+// What a pixel shows: the mean of the kinds and of idle time in linear light, exact at any zoom (ppsim.plots.pixels).
+const toLinear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+const light = (colour) => [1, 3, 5].map((at) => toLinear(parseInt(colour.slice(at, at + 2), 16) / 255));
+const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear light in steps of 1 / 4096
+  const part = at / 4096;
+  return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
+});
+const footprint = (box) => Math.min(Math.max(4.5 - box, 1), 3);   // pixels that a column takes its mean over, by the width of the median box
+
+function lightsOf(chart) {   // per kind, what it adds to idle time; hidden kinds are paper
+  const idle = light(theme.idle);
+  return chart.kinds.map((kind) => {
+    const shown = hidden.has(kind.title) ? light(theme.paper) : light(theme.kinds[kind.name]);
+    return shown.map((part, channel) => part - idle[channel]);
+  });
+}
+
+function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part
+  const key = `${themeName} ${[...hidden].join()} ${half}`;
+  if (chart.sums?.[half]?.key === key) return chart.sums[half];
+  const lights = lightsOf(chart), { length, kind } = chart.column, before = new Float64Array(3 * (chart.boxes + 1));
+  const idle = light(theme.idle);
+  for (let box = 0; box < chart.boxes; box++) {
+    let add = lights[kind[box]];
+    const what = chart.kinds[kind[box]];
+    if (what.slot && !hidden.has(what.title)) {
+      const letter = (chart.column.forward_first[box] ? "FB" : "BF")[half];
+      add = light(theme.kinds[letter]).map((part, channel) => part - idle[channel]);
+    }
+    for (let channel = 0; channel < 3; channel++) before[3 * box + 3 + channel] = before[3 * box + channel] + length[box] * add[channel];
+  }
+  (chart.sums ||= [])[half] = { key, before };
+  return chart.sums[half];
+}
+
+function columnsOf(finish, cols, from, to) {   // first and last tick of each column's footprint, cut at both ends of the step alike
+  const first = new Float64Array(cols), last = new Float64Array(cols), half = (to - from) / cols / 2;
+  return (foot) => {
+    for (let column = 0; column < cols; column++) {
+      const middle = from + (2 * column + 1) * half;
+      const reach = middle < finish ? Math.min(foot * half, Math.max(half, Math.min(middle, finish - middle))) : half;
+      first[column] = middle - reach; last[column] = middle + reach;
+    }
+    return { first, last };
+  };
+}
+
+function rowLight(chart, device, half, { first, last }, finish, out, at) {   // the light of a row's columns, from out[at] on
+  const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, half);
+  const idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
+  const look = (box, time, channel) => {   // light above idle time before a time; `box` is the first that ends after it
+    const whole = before[3 * box + channel] - before[3 * begin + channel];
+    if (box >= end || time <= start[box]) return whole;
+    return whole + (time - start[box]) / (length[box] || 1) * (before[3 * box + 3 + channel] - before[3 * box + channel]);
+  };
+  const place = (time) => firstWhere(begin, end, (box) => start[box] + length[box] > time);
+  let low = place(first[0] ?? 0), high = low;
+  for (let column = 0; column < first.length; column++) {
+    const from = first[column], to = last[column], wide = to - from;
+    while (low < end && start[low] + length[low] <= from) low++;
+    while (high < end && start[high] + length[high] <= to) high++;
+    const inside = Math.max(Math.min(to, finish) - Math.max(from, 0), 0) / wide;
+    for (let channel = 0; channel < 3; channel++) {
+      let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(high, to, channel) - look(low, from, channel)) / wide;
+      for (const [a, b, colour] of steps) mean += Math.max(Math.min(to, b) - Math.max(from, a), 0) / wide * (colour[channel] - idle[channel]);
+      out[at++] = mean;
+    }
+  }
+}
+
+function stepsOf(chart, device) {   // optimizer steps, which are among the actions: [begin, end, light]
+  const found = [];
+  for (const part of chart.lanes) {
+    if (part.banded) continue;
+    const [from, to] = chart.spansOf(part, device), colour = light(hidden.has(part.title) ? theme.paper : theme.lanes[part.sort]);
+    for (let item = from; item < to; item++) found.push([chart.startTicks(item), chart.endTicks(item), colour]);
+  }
+  return found;
+}
+
+let sheet = null;
+function raster(chart, first, last, lines, cols, foot) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
+  const count = last - first, halves = chart.kinds.some((kind) => kind.slot) ? 2 : 1, finish = chart.makespan / chart.tick;
+  const spans = columnsOf(finish, cols, view.t0 / chart.tick, view.t1 / chart.tick)(foot), rows = count * halves;
+  const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
+  const mean = new Float32Array(3 * cols * tall);
+  for (let line = 0; line < rows; line++) {
+    rowLight(chart, first + Math.floor(line / halves), line % halves, spans, finish, row, 0);
+    for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
+      const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
+      if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
+    }
+  }
+  const image = new ImageData(cols, tall);
+  for (let at = 0, to = 0; at < mean.length; at += 3, to += 4) {
+    for (let channel = 0; channel < 3; channel++) image.data[to + channel] = ENCODED[Math.round(Math.min(Math.max(mean[at + channel], 0), 1) * 4096)];
+    image.data[to + 3] = 255;
+  }
+  sheet ||= document.createElement("canvas");
+  sheet.width = cols; sheet.height = tall;
+  sheet.getContext("2d").putImageData(image, 0, 0);
+  return { sheet, halves };
+}
+
+function sharesAt(chart, device, from, to) {   // seconds of a device in each kind between two times, by title, and idle time
+  const first = chart.firstEndingAfter(device, from), last = chart.firstStartingAfter(device, to), found = new Map();
+  let busy = 0;
+  for (let box = first; box < last; box++) {
+    const part = Math.max(Math.min(chart.end(box), to) - Math.max(chart.start(box), from), 0), { title } = chart.kindOf(box);
+    found.set(title, (found.get(title) || 0) + part);
+    busy += part;
+  }
+  found.set("idle", Math.max(Math.min(to, chart.makespan) - Math.max(from, 0) - busy, 0));
+  return found;
+}

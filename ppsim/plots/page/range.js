@@ -1,0 +1,74 @@
+// The panel of a selected range: per schedule busy time by kind, idle time by cause on one scale, the largest causes, the peak.
+function select(from, to) {   // seconds; an empty range lets go
+  range = to > from ? [Math.max(from, 0), Math.min(to, until)] : null;
+  fillRange();
+  redraw();
+  clearTimeout(writing);
+  writing = setTimeout(writeState, 200);
+}
+
+function idleBetween(chart, device, from, to, found) {   // adds the idle seconds of a device by cause, from what each gap waited for
+  const [first, last] = chart.boxesOf(device), own = new Map(), add = (cause, a, b) => { const part = Math.min(b, to) - Math.max(a, from); if (part > 0) own.set(cause, (own.get(cause) || 0) + part); };
+  let box = Math.max(chart.firstEndingAfter(device, from), first), reached = box > first ? chart.end(box - 1) : 0;
+  for (; box <= last; box++) {
+    const begin = box < last ? chart.start(box) : chart.makespan;
+    if (begin > reached) {
+      if (box === first) add("fill", reached, begin);
+      else if (box === last) add(chart.ledger.optimizer?.[device] ? "optimizer" : "drain", reached, begin);
+      else {
+        const wait = chart.before(box);
+        if (wait >= 0 && chart.isTransfer(wait)) {
+          const moves = Math.max(chart.start(wait), reached), ready = Math.max(chart.end(chart.source(wait)), reached);
+          add("dependency", reached, ready); add("queue", ready, moves); add("transfer", moves, Math.min(chart.end(wait), begin)); add("overhead", Math.max(chart.end(wait), reached), begin);
+        } else add(wait >= 0 && !chart.isBox(wait) ? LANE_CAUSES[chart.partOf(wait).sort] : wait >= 0 && chart.deviceOf(wait) !== device ? "dependency" : "overhead", reached, begin);
+      }
+    }
+    if (box < last) reached = Math.max(reached, chart.end(box));
+    if (reached > to) break;
+  }
+  const dependent = ["dependency", "imbalance", "recompute", "jitter"].filter((cause) => chart.ledger[cause]?.[device] > 0);   // a gap does not tell them apart: the device's ledger does
+  const whole = dependent.reduce((sum, cause) => sum + chart.ledger[cause][device], 0), waits = own.get("dependency") || 0;
+  if (whole > 0 && waits > 0) { own.delete("dependency"); for (const cause of dependent) own.set(cause, waits * chart.ledger[cause][device] / whole); }
+  for (const [cause, part] of own) found.set(cause, (found.get(cause) || 0) + part);
+}
+const LANE_CAUSES = { gathers: "sharding", reductions: "sharding", reloads: "reload", offloads: "reload", collectives: "transfer", "optimizer steps": "optimizer" };
+
+function rangeOf(chart) {   // seconds of all devices by kind and by cause, and the largest amount of memory
+  const [from, to] = range, busy = new Map(), causes = new Map();
+  let peak = 0;
+  for (let device = 0; device < chart.devices; device++) {
+    for (const [title, part] of sharesAt(chart, device, from, to)) if (title !== "idle") busy.set(title, (busy.get(title) || 0) + part);
+    idleBetween(chart, device, from, Math.min(to, chart.makespan), causes);
+    peak = Math.max(peak, chart.peakBetween(device, from, to));
+  }
+  return { busy, causes, peak, whole: (to - from) * chart.devices };
+}
+
+function bar(values, wide, colour) {
+  const row = make("span", { className: "bar" });
+  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.width = `${part * wide}px`; row.append(one); }
+  return row;
+}
+
+function fillRange() {
+  const panel = parts.range;
+  panel.hidden = !range || !charts.length;
+  if (!panel.hidden) {
+    const found = charts.map(rangeOf), idle = found.map(({ causes }) => [...causes.values()].reduce((sum, one) => sum + one, 0));
+    const most = Math.max(...found.map(({ whole }, at) => idle[at] / whole)) || 1, cell = (...content) => make("td", {}, ...content);
+    const kinds = Object.fromEntries(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]])));
+    const rows = charts.map((chart, at) => {
+      const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0);
+      const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).map(([cause, part]) => `${cause} ${percent(part / whole)}`).join(", ");
+      const scale = chart.memory.unit === "bytes" ? byteUnit(chart.memory.capacity || peak) : [1, "act."];
+      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(bar([...busy].map(([title, part]) => [title, part / whole]), phone() ? 90 : 260, (title) => kinds[title])), cell(percent(sum / whole)),
+        cell(bar(ordered.map((cause) => [cause, causes.get(cause) / whole / most]), phone() ? 60 : 180, (cause) => theme.causes[cause])), cell(percent(idle[at] / whole)), cell(words), cell(`${Number((peak / scale[0]).toPrecision(4))} ${scale[1]}`));
+    });
+    const heads = ["", "busy by kind", "", "idle by cause", "", "", "peak"].map((text) => make("th", { textContent: text, scope: "col" }));
+    const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+      make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
+    panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
+  }
+  fit();
+}

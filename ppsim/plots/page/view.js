@@ -1,0 +1,80 @@
+// What is seen: sizes of the canvas and of its parts, the linear axis of time, and zoom.
+const CAPS = 20, HEAD = 22, AXIS = 32, BELOW = 8, TALLEST = 160;   // pixels: captions, numbers of a schedule, axis
+const view = { t0: 0, t1: 1, row: 0, y: 0 };   // time in seconds; pixels: height of a row (0: automatic), and scrolled offset
+const on = new Set(), hidden = new Set();   // names of visible parts; legend titles of hidden kinds
+let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
+let canvas, context, theme = null, themeName = "light", width = 0, height = 0, asked = false, base = 0;
+let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
+
+const phone = () => width <= 760;
+const left = () => (phone() ? 26 : 54);
+const right = () => (phone() ? 12 : 104);
+const innerWidth = () => Math.max(width - left() - right(), 1);
+const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
+const tallestRow = () => (phone() ? 34 : charts.length === 1 ? 60 : 44);
+const shown = () => Math.min(charts.length, 4);   // schedules that share the height
+
+function partOf(chart) {   // pixels of a schedule: its rows, and its memory
+  const each = pane() / Math.max(shown(), 1), alone = charts.length === 1;
+  let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
+  if (view.row) return { rows: view.row * chart.devices, memory };
+  let rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
+  if (alone && memory) {
+    memory = Math.min(170, Math.max(memory, chart.devices <= 16 ? each - HEAD - rows - BELOW : 72));
+    rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
+  }
+  return { rows: Math.max(rows, 12), memory };
+}
+const rowHeight = (chart) => partOf(chart).rows / chart.devices;
+
+function places() {   // per schedule the pixels of the canvas at which its numbers, rows and memory begin
+  let y = CAPS - view.y;
+  return charts.map((chart) => {
+    const { rows, memory } = partOf(chart), place = { chart, title: y, rows: y += HEAD, end: y += rows, row: rows / chart.devices };
+    if (memory) { place.memory = y + 6; place.tall = memory - 6; y += memory; }
+    y += BELOW;
+    place.bottom = y;
+    return place;
+  });
+}
+const contentHeight = () => charts.reduce((sum, chart) => { const { rows, memory } = partOf(chart); return sum + HEAD + rows + memory + BELOW; }, 0);
+
+const toX = (time) => left() + (time - view.t0) / (view.t1 - view.t0) * innerWidth();
+const toTime = (x) => view.t0 + (x - left()) / innerWidth() * (view.t1 - view.t0);
+const middle = () => (view.t0 + view.t1) / 2;
+const pixels = (seconds) => seconds / (view.t1 - view.t0) * innerWidth();
+const boxWidth = (chart) => pixels(chart.box);   // of the median box
+
+function see(from, to) {   // show these seconds, at least a hundred-millionth of the whole
+  const span = Math.min(Math.max(to - from, until * 1e-8), until), begin = Math.min(Math.max(from, 0), until - span);
+  Object.assign(view, span === until ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
+}
+
+function zoomTime(factor, time) { see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor); clamp(); }
+function move(across, down) { const span = (view.t1 - view.t0) * across; see(view.t0 + span, view.t1 + span); view.y += down; clamp(); }
+function showWhole() { Object.assign(view, { t0: 0, t1: until, row: 0, y: 0 }); clamp(); }
+
+function zoomRows(factor, y) {   // the row at y does not move
+  const found = places().find((one) => y < one.bottom) || places().at(-1);
+  if (!found) return;
+  const part = (y - found.rows) / (found.end - found.rows), row = found.row * factor;
+  view.row = 0;
+  const fitting = Math.min(...charts.map(rowHeight));
+  view.row = row > fitting * 1.001 ? Math.min(row, TALLEST) : 0;
+  const now = places().find((one) => one.chart === found.chart);
+  view.y += now.rows + part * (now.end - now.rows) - y;
+  clamp();
+}
+
+function clamp() {
+  if (view.t0 < 0 || view.t1 > until || view.t1 - view.t0 < until * 1e-8) see(view.t0, view.t1);
+  const more = Math.max(contentHeight() - pane(), 0);
+  view.y = more < 2 ? 0 : Math.min(Math.max(view.y, 0), more);
+  parts.filler.style.height = `${more < 2 ? 0 : more}px`;
+  parts.pane.scrollTop = view.y;
+  redraw();
+  clearTimeout(writing);
+  writing = setTimeout(writeState, 200);
+}
+
+function redraw() { if (!asked) { asked = true; requestAnimationFrame(draw); } }

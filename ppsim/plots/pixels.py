@@ -1,0 +1,213 @@
+"""Pixels of a chart: the mean of its kinds and of idle time in linear light, exact at any zoom."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppsim.actions import Kind
+from ppsim.analysis.bubbles import makespan
+from ppsim.plots.boxes import Boxes
+from ppsim.plots.lanes import LaneSpans, lane_edges
+from ppsim.plots.palette import Theme, channels
+
+TOUCHING = 6.0  # pixels; lower rows have no gap, and share lines of pixels by area
+
+
+class PixelColumns(NamedTuple):
+    """Columns of pixels: `number` of equal width in the seconds from `first` to `last`."""
+
+    first: float
+    last: float
+    number: int
+
+    @property
+    def per_second(self) -> float:
+        """Pixels per second."""
+        return self.number / (self.last - self.first)
+
+
+def to_linear(srgb: Any) -> np.ndarray:
+    """Return sRGB values (0..1) in linear light."""
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
+def from_linear(linear: np.ndarray) -> np.ndarray:
+    """Return linear light as sRGB, uint8."""
+    linear = np.clip(linear, 0, 1)
+    srgb = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.rint(255 * srgb).astype(np.uint8)
+
+
+def light_of(colour: str) -> np.ndarray:
+    """Return #rrggbb in linear light."""
+    return to_linear(np.array(channels(colour)) / 255)
+
+
+def median_box(boxes: Boxes) -> float:
+    """Return the median length in seconds of the boxes that take time; 0 if none does."""
+    long = boxes.length[boxes.length > 0]
+    return float(np.median(long)) if len(long) else 0.0
+
+
+def footprint(box: float) -> float:
+    """Return over how many pixels a column takes its mean, by the width in pixels of the chart's median box.
+
+    Boxes about as wide as a pixel would beat with the pixels if the footprint were a pixel.
+    """
+    return float(np.clip(4.5 - box, 1.0, 3.0))
+
+
+def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first and last second of each column's footprint, cut at both ends of the step symmetrically."""
+    edges = np.linspace(columns.first, columns.last, columns.number + 1)
+    middle, half = (edges[:-1] + edges[1:]) / 2, (columns.last - columns.first) / columns.number / 2
+    room = np.maximum(half, np.minimum(middle, finish - middle))
+    reach = np.where(middle < finish, np.minimum(foot * half, room), half)
+    return middle - reach, middle + reach
+
+
+def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return the fraction of each bin from `first` to `last` that disjoint spans in time order cover, float64.
+
+    The covered time before a second is piecewise linear with corners at the spans' ends: two look-ups per bin.
+    """
+    if not len(start):
+        return np.zeros(len(first))
+    corners = np.stack([start, end], axis=1).ravel()
+    before = np.concatenate([[0.0], np.cumsum(end - start)])
+    covered = np.stack([before[:-1], before[1:]], axis=1).ravel()
+    return (np.interp(last, corners, covered) - np.interp(first, corners, covered)) / (last - first)
+
+
+class Strip(NamedTuple):
+    """A band of every device's row: top and bottom in row heights from its middle; light (devices, columns, 3)."""
+
+    top: float
+    bottom: float
+    light: np.ndarray
+
+
+def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, foot: float | None = None) -> list[Strip]:
+    """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves."""
+    foot = footprint(median_box(boxes) * columns.per_second) if foot is None else foot
+    finish = makespan(boxes.timeline)
+    first, last = bins(columns, foot, finish)
+    inside = shares(np.zeros(1), np.array([finish]), first, last)
+    top, bottom = boxes.band
+    middle = (top + bottom) / 2
+    bands = [(top, middle, 0), (middle, bottom, 1)] if Kind.OVERLAP_F_B in boxes.kinds else [(top, bottom, 0)]
+    found = [Strip(*band[:2], _actions(boxes, theme, band[2], first, last, inside)) for band in bands]
+    for lane in boxes.lanes:
+        if lane.has_band:
+            edges = lane_edges(lane, boxes.lanes)
+            found.append(Strip(*edges, _lane(lane, boxes, theme, first, last, inside)))
+    return sorted(found, key=lambda strip: strip.top)
+
+
+def _actions(
+    boxes: Boxes, theme: Theme, half: int, first: np.ndarray, last: np.ndarray, inside: np.ndarray
+) -> np.ndarray:
+    """Return the light of the actions; `half` is 1 for the lower half of fused slots."""
+    kind = boxes.kinds_of_parts(half)
+    steps = {lane.sort: lane for lane in boxes.lanes if not lane.has_band}
+    light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
+    idle = light_of(theme.idle)
+    for device in range(len(light)):
+        rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+        start, end, mine = boxes.start[rows], boxes.end[rows], kind[rows]
+        busy = np.zeros(len(first))
+        for one in np.flatnonzero(np.bincount(mine)).tolist():
+            part = shares(start[mine == one], end[mine == one], first, last)
+            light[device] += part[:, None] * light_of(theme.kinds[Kind(one)])
+            busy += part
+        for lane in steps.values():
+            chosen = lane.device == device
+            part = shares(lane.start[chosen], lane.end[chosen], first, last)
+            light[device] += part[:, None] * light_of(theme.lanes[lane.sort])
+            busy += part
+        light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * idle
+    return light
+
+
+def _lane(
+    lane: LaneSpans, boxes: Boxes, theme: Theme, first: np.ndarray, last: np.ndarray, inside: np.ndarray
+) -> np.ndarray:
+    """Return the light of a lane over its ground."""
+    light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
+    for device in range(len(light)):
+        mine = lane.device == device
+        part = np.minimum(shares(*_joined(lane.start[mine], lane.end[mine]), first, last), inside)
+        light[device] += part[:, None] * light_of(theme.lanes[lane.sort])
+        light[device] += (inside - part)[:, None] * light_of(theme.not_idle)
+    return light
+
+
+def _joined(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return spans in time order as disjoint ones; copies of one lane may overlap."""
+    reached = np.maximum.accumulate(end) if len(end) else end
+    begin = np.maximum(start, np.concatenate([[-np.inf], reached[:-1]])) if len(end) else start
+    return np.minimum(begin, reached), reached
+
+
+def _ground(paper: str, inside: np.ndarray, devices: int) -> np.ndarray:
+    """Return paper where the footprints lie outside the step."""
+    return np.repeat(((1.0 - inside)[:, None] * light_of(paper))[None], devices, axis=0)
+
+
+def lines_of(tops: np.ndarray, lights: np.ndarray, height: int) -> np.ndarray:
+    """Return bands as `height` lines of pixels, each the mean of the bands by exact area.
+
+    `tops` (bands + 1) are the bands' borders in lines of pixels from 0 to `height`; `lights` (bands, columns, 3).
+    """
+    total = np.concatenate([np.zeros((1, *lights.shape[1:])), np.cumsum(lights * np.diff(tops)[:, None, None], axis=0)])
+    edges = np.arange(height + 1.0)
+    band = np.clip(np.searchsorted(tops, edges, side="right") - 1, 0, len(lights) - 1)
+    at = total[band] + (edges - tops[band])[:, None, None] * lights[band]
+    return np.diff(at, axis=0)
+
+
+def picture(
+    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, foot: float | None = None
+) -> np.ndarray:
+    """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
+
+    Rows of `TOUCHING` lines and more begin at whole lines and end with `gap` lines of paper; lower rows touch.
+    """
+    devices = boxes.timeline.schedule.devices
+    bands = strips(boxes, theme, columns, foot)
+    row = height / devices
+    top, bottom = bands[0].top, bands[-1].bottom
+    low = row < TOUCHING
+    begins = np.arange(devices + 1) * row if low else np.rint(np.arange(devices + 1) * row)
+    tall = np.diff(begins) - (0.0 if low else gap)
+    paper = np.broadcast_to(light_of(theme.paper), bands[0].light.shape)
+    lights, borders = [], []
+    for number, band in enumerate(bands):
+        above = bands[number - 1].bottom if number else top
+        for edge, light in ((above, paper), (band.top, band.light)):
+            borders.append(begins[:-1] + (edge - top) / (bottom - top) * tall)
+            lights.append(light)
+    borders.append(begins[:-1] + tall)
+    lights.append(paper)
+    order = np.stack(borders, axis=1).ravel()
+    every = np.stack(lights, axis=1).reshape(-1, *bands[0].light.shape[1:])
+    used = np.append(np.diff(np.append(order, height)) > 1e-9, True)
+    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height))
+
+
+def png_address(pixels: np.ndarray) -> str:
+    """Return pixels, uint8 (height, width, 3), as a PNG in a data address."""
+    height, width, _ = pixels.shape
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
+    chunks = [
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
+    ]
+    content = bytes([137, 80, 78, 71, 13, 10, 26, 10]) + b"".join(chunks)
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,292 @@
+"""Single changes of a config that an engineer can make, with the same GPUs and batch, and faster hardware."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ppsim.analysis.memory import HEADROOM, usable_bytes
+from ppsim.base.compiling import can_compile
+from ppsim.config import Config, value_at
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layers import MODULES, RECOMPUTE
+from ppsim.run.timelines import Timeline
+from ppsim.search import find_family
+from ppsim.search.partitions import fastest_stages
+from ppsim.studies.free_keys import (
+    BALANCED,
+    CONTEXT,
+    DATA,
+    DEVICES,
+    EXPERT,
+    MICROBATCH_SIZE,
+    MICROBATCHES,
+    PARTITION,
+    RECOMPUTE_LEVEL,
+    SHARDINGS,
+    TENSOR,
+)
+from ppsim.studies.space import ONE_DEVICE
+
+STAGES = "schedule.stages_per_device"
+STAGES_TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
+MOST_SEQUENCES = 16  # of a microbatch
+MOST_CONTEXT = 32
+GROUPS = {TENSOR: "TP", CONTEXT: "CP", DEVICES: "PP", DATA: "DP"}
+MODULE_SETS = (*MODULES, "norms+activations")
+PARTS_RECOMPUTED = (0.25, 0.5, 0.75)
+ENDS = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
+SCHEDULES, LAYOUTS, OPTIONS, HARDWARE = "schedules", "layouts", "options", "hardware"
+
+
+class Change(NamedTuple):
+    """A single change: its words, its keys (None removes one), the idea that it belongs to, and its kind.
+
+    The kind is a key of `order_error`, or `hardware`.
+    """
+
+    what: str
+    keys: Mapping[str, Any]
+    idea: str
+    kind: str = OPTIONS
+
+
+def single_changes(config: Config, run: Timeline, names: Iterable[str], headroom: float = HEADROOM) -> list[Change]:
+    """Return every single change of a config, once: software first, with these schedules, then hardware.
+
+    `run` is the config, simulated. The fastest stages are those that leave the headroom free. Keys that must follow a
+    change, such as the microbatches of a larger data-parallel group, change with it.
+    """
+    found: list[Change] = []
+    for change in _changes(config, run, names, headroom):
+        keys = {key: value for key, value in change.keys.items() if value_at(config.data, key) != value}
+        if keys and all(keys != one.keys for one in found):
+            found.append(change._replace(keys=keys))
+    return found
+
+
+def _changes(config: Config, run: Timeline, names: Iterable[str], headroom: float) -> Iterator[Change]:
+    is_list = "csv" in config.schedule
+    if not is_list:
+        yield from _schedule_changes(config, run, names)
+    costs = config.costs
+    if isinstance(costs, DerivedCosts):
+        if not is_list:
+            yield from _group_changes(config, costs)
+            yield from _microbatch_changes(config, costs)
+        yield from _expert_changes(costs)
+        yield from _partition_changes(config, costs, run, headroom)
+        yield from _recompute_changes(costs, run)
+        yield from _sharding_changes(costs)
+        yield from _policy_changes(costs, run)
+        yield from _link_changes(costs)
+    elif "latency" in config.data.get("costs", {}):
+        keys = {"costs.latency": 0.5 * config.costs.latency}  # type: ignore[attr-defined]
+        yield Change("links with half the latency", keys, "links", HARDWARE)
+
+
+def _schedule_changes(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[Change]:
+    section, devices = config.schedule, run.schedule.devices
+    own = find_family(section["name"])
+    if devices == 1:
+        return
+    now = section.get("stages_per_device") or own.stages_per_device
+    for count in _stage_counts(config, devices, own.fixed_stages):
+        if count is not None and count != now:
+            keys = {STAGES: count, **_partition_for(config, count * devices)}
+            yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
+    for name in names:
+        family = find_family(name)
+        if name == own.name or family.asynchronous or "costs" in family.options:
+            continue
+        for count in _stage_counts(config, devices, family.fixed_stages):
+            stages = devices * (count or family.stages_per_device)
+            options = _grouping(name, devices, section["microbatches"])
+            keys = {"schedule.name": name, STAGES: count, "schedule.options": options, **_partition_for(config, stages)}
+            words = f"{name} x{count}" if count else name
+            yield Change(words, keys, f"schedule {name}", SCHEDULES)
+
+
+def _stage_counts(config: Config, devices: int, fixed: bool) -> list[int | None]:
+    """Return the numbers of stages per device to try; [None] for a family whose number is fixed."""
+    layers = config.model.num_layers + 2 if config.model else STAGES_TRIED[2] * devices
+    return [None] if fixed else [count for count in STAGES_TRIED if count * devices <= layers]
+
+
+def _grouping(name: str, devices: int, microbatches: int) -> dict[str, int] | None:
+    """Return options with a legal group size if groups of `devices` microbatches leave too small a last one."""
+    if "group_size" not in find_family(name).options or not microbatches % devices or microbatches < devices:
+        return None
+    sizes = (size for size in range(devices, microbatches + 1) if not 0 < microbatches % size < devices)
+    return {"group_size": next(sizes)}
+
+
+def _partition_for(config: Config, stages: int) -> dict[str, Any]:
+    """Return the keys that follow another number of stages: what is listed per stage gets a rule instead."""
+    costs = config.costs
+    if not isinstance(costs, DerivedCosts) or stages == _num_stages(config):
+        return {}
+    layout, keys = costs.layout, dict[str, Any]()
+    if not isinstance(layout.partition, str) or layout.first_stage_layers is not None or layout.last_stage_layers:
+        keys = {**{key: None for key in ENDS if value_at(config.data, key) is not None}, PARTITION: BALANCED}
+    if not isinstance(layout.recompute, str):
+        keys[RECOMPUTE_LEVEL] = max(layout.recompute, key=layout.recompute.count)
+    return keys
+
+
+def _num_stages(config: Config) -> int:
+    section = config.schedule
+    return section["devices"] * (section.get("stages_per_device") or find_family(section["name"]).stages_per_device)
+
+
+def _group_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:
+    """Yield the moves of a factor from one parallel group to another."""
+    layout, devices = costs.layout, config.schedule["devices"]
+    sizes = {TENSOR: layout.tensor, CONTEXT: layout.context, DEVICES: devices, DATA: layout.data}
+    largest = {
+        TENSOR: costs.cluster.gpus_per_node,
+        CONTEXT: MOST_CONTEXT,
+        DEVICES: costs.model.num_layers,
+        DATA: config.schedule["microbatches"] * layout.data,
+    }
+    for source, target in itertools.permutations(sizes, 2):
+        for factor in _divisors(sizes[source])[1:]:
+            new = {**sizes, source: sizes[source] // factor, target: sizes[target] * factor}
+            microbatches, rest = divmod(config.schedule["microbatches"] * layout.data, new[DATA])
+            if rest or not microbatches or new[target] > largest[target]:
+                continue
+            moved = {key: new[key] for key in (source, target)}
+            words = ", ".join(f"{GROUPS[key]} {sizes[key]} -> {new[key]}" for key in moved)
+            keys = {**moved, **_following(config, costs, new)}
+            if microbatches != config.schedule["microbatches"]:
+                keys[MICROBATCHES] = microbatches
+            yield Change(words, keys, f"{GROUPS[source]} to {GROUPS[target]}", LAYOUTS)
+
+
+def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> dict[str, Any]:
+    """Return the keys that follow from other sizes of the parallel groups."""
+    layout, keys = costs.layout, dict[str, Any]()
+    if (new[TENSOR] > 1) != (layout.tensor > 1):
+        keys["layout.sequence_parallel"] = new[TENSOR] > 1
+    before, copies = layout.data * layout.context, new[DATA] * new[CONTEXT]
+    if copies > 1 == before and not layout.sharded:
+        keys["layout.distributed_optimizer"] = True
+    if layout.expert > 1:
+        sized = replace(layout, tensor=new[TENSOR], context=new[CONTEXT], data=new[DATA])
+        legal = [size for size in _divisors(costs.model.experts) if sized.expert_gpus % size == 0]
+        expert = max((size for size in legal if size <= layout.expert), default=1)
+        keys |= {EXPERT: expert} if expert != layout.expert else {}
+    if new[DEVICES] == 1 < config.schedule["devices"]:
+        stages = 1
+        given = {name: None for name in ("stages_per_device", "options") if config.schedule.get(name) is not None}
+        keys |= {"schedule.name": ONE_DEVICE, **{f"schedule.{name}": None for name in given}}
+    else:
+        family, own = find_family(config.schedule["name"]), config.schedule.get("stages_per_device")
+        stages = own or family.stages_per_device
+        fitting = max((costs.model.num_layers + 2) // new[DEVICES], 1)
+        if own and own > fitting:
+            stages = fitting
+            keys |= {STAGES: fitting} if fitting > 1 else {"schedule.name": ONE_DEVICE, STAGES: None}
+    return keys | _partition_for(config, stages * new[DEVICES])
+
+
+def _divisors(number: int) -> list[int]:
+    return [count for count in range(1, number + 1) if number % count == 0]
+
+
+def _microbatch_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:
+    count, size = config.schedule["microbatches"], costs.layout.microbatch_size
+    for new in _divisors(count * size):
+        if new != size and new <= max(MOST_SEQUENCES, size):
+            keys = {MICROBATCHES: count * size // new, MICROBATCH_SIZE: new}
+            yield Change(f"microbatch size {size} -> {new}", keys, "microbatch size")
+
+
+def _expert_changes(costs: DerivedCosts) -> Iterator[Change]:
+    layout, model = costs.layout, costs.model
+    if not model.experts:
+        return
+    for size in _divisors(model.experts):
+        if size != layout.expert and layout.expert_gpus % size == 0:
+            yield Change(f"EP {layout.expert} -> {size}", {EXPERT: size}, "EP", LAYOUTS)
+    if layout.split_experts > 1:
+        yield Change("whole experts on each GPU", {"layout.expert_tensor": 1}, "expert tensor", LAYOUTS)
+
+
+def _partition_changes(config: Config, costs: DerivedCosts, run: Timeline, headroom: float) -> Iterator[Change]:
+    for method, words in (("even", "even"), (BALANCED, "balanced over the devices")):
+        yield Change(f"layers {words}", {PARTITION: method, **ENDS}, "layers")
+    if run.schedule.num_stages > 1:
+        limit = usable_bytes(costs.cluster.device.capacity, headroom)
+        engine = "compiled" if can_compile() else "auto"
+        found = fastest_stages(costs, run.schedule, config.transport, config.optimizer, limit, engine=engine)
+        text = found.megatron_layout(run.schedule.num_stages)
+        yield Change("layers fastest by simulation", {PARTITION: text, **ENDS}, "layers")
+
+
+def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
+    stages = run.schedule.num_stages
+    now = costs.layout.recompute_of_stages(stages)
+    blocks = costs.layout.recompute_blocks
+    whole = {"layout.recompute_stages": None, "layout.recompute_blocks": None}
+    for level in (*RECOMPUTE, *MODULE_SETS):
+        if level == "selective" and costs.model.attention != "full":
+            continue
+        if {*now} != {level} or blocks is not None:
+            yield Change(f"recompute {level}", {RECOMPUTE_LEVEL: level, **whole}, "recompute")
+    per_stage = costs.model.num_layers // stages
+    for count in sorted({round(part * per_stage) for part in PARTS_RECOMPUTED} - {0, per_stage, blocks}):
+        keys = {RECOMPUTE_LEVEL: "full", "layout.recompute_stages": None, "layout.recompute_blocks": count}
+        yield Change(f"recompute {count} of {per_stage} blocks per stage", keys, "recompute")
+    if run.peak_memory is not None:
+        fullest = int(run.peak_memory.argmax())
+        held = set(run.schedule.holdings[run.schedule.holdings[:, 0] == fullest, 1].tolist())
+        levels = ["full" if stage in held else level for stage, level in enumerate(now)]
+        if levels != now:
+            words = f"recompute full on device {fullest} only, the fullest"
+            yield Change(words, {RECOMPUTE_LEVEL: levels, **whole}, "recompute")
+
+
+def _sharding_changes(costs: DerivedCosts) -> Iterator[Change]:
+    layout = costs.layout
+    if max(layout.data_groups) == 1:
+        return
+    for name, keys in SHARDINGS.items() if costs.layout.replicas == 1 else ():
+        if any(getattr(layout, key.partition(".")[2]) != value for key, value in keys.items()):
+            yield Change(f"{name} sharded" if name != "none" else "nothing sharded", keys, "sharding")
+
+
+def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
+    """Yield the flags of a framework that are off, or have another value, where they can matter."""
+    layout, model = costs.layout, costs.model
+    if layout.tensor > 1 and not layout.sequence_parallel:
+        yield Change("sequence parallelism", {"layout.sequence_parallel": True}, "sequence parallelism")
+    experts = model.experts > 0 and layout.expert > 1
+    flags = {
+        "overlap_data": ("data-parallel collectives overlapped", max(layout.data_groups) > 1),
+        "overlap_tensor": ("tensor-parallel collectives overlapped", layout.tensor > 1),
+        "scatter_transfers": ("transfers split over the tensor group", layout.tensor > 1 < run.schedule.devices),
+        "grouped_experts": ("experts as one kernel", model.experts > 0),
+        "fused": ("element-wise operations fused", True),
+    }
+    for name, (words, matters) in flags.items():
+        if matters and not layout.chosen(name):
+            yield Change(words, {f"layout.{name}": True}, name)
+    exchanges = {"expert_exchange": (("all-to-all", "hierarchical"), experts),
+                 "context_exchange": (("gather", "ring", "all-to-all"), layout.context > 1)}  # fmt: skip
+    for name, (values, matters) in exchanges.items():
+        for value in values if matters else ():
+            if value != layout.chosen(name):
+                yield Change(f"{name.replace('_', ' ')} {value}", {f"layout.{name}": value}, name)
+    if layout.context > 1 and not layout.hides_context:
+        yield Change("context exchange overlapped", {"layout.overlap_context": True}, "overlap_context")
+
+
+def _link_changes(costs: DerivedCosts) -> Iterator[Change]:
+    cluster = costs.cluster
+    for key, sheet in (("link", cluster.link), ("network", cluster.network)):
+        if key == "link" or sheet != cluster.link:
+            keys = {f"hardware.{key}.bandwidth": 2 * sheet.bandwidth}
+            yield Change(f"a {key} twice as fast", keys, key, HARDWARE)

@@ -1,0 +1,224 @@
+"""Keys that `choose` can free: their names, the values that are tried for a job, and the schedules that are offered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.config import Config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layers import RECOMPUTE
+from ppsim.costs.layout import Layout
+from ppsim.costs.model import Model
+from ppsim.costs.operators import RECIPES
+from ppsim.costs.partition import BALANCED
+from ppsim.frameworks import EXPERT_SCHEDULES, SCHEDULES, SEARCHED_LAYOUTS, frameworks_running
+from ppsim.search import families, find_family, split_stages
+
+TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
+MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
+DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
+RECOMPUTE_BLOCKS, EXPERT_TENSOR = "layout.recompute_blocks", "layout.expert_tensor"
+EXCHANGE, GROUPED, OVERLAP = "layout.expert_exchange", "layout.grouped_experts", "layout.overlap"
+OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
+FP8, OFFLOAD = "layout.fp8", "schedule.offload"
+# Free only if named: fp8 changes the numbers that a model learns from, copies need a fast host; numbers of blocks that
+# recompute are tried for ranked points instead.
+OPT_IN = (FP8, OFFLOAD, RECOMPUTE_BLOCKS)
+COMBINED = tuple(name for names in EXPERT_SCHEDULES.values() for name in names)
+TWO_STREAM = "two-stream"
+SEARCHED = "searched"  # a partition of ranked points only: the fastest stages by simulation
+SHARDINGS: Mapping[str, Mapping[str, bool]] = {
+    kind: {"layout.distributed_optimizer": optimizer, "layout.sharded_gradients": gradients, "layout.sharded": weights}
+    for kind, optimizer, gradients, weights in (
+        ("none", False, False, False),  # whole states: only if asked for, or with one copy
+        ("optimizer", True, False, False),
+        ("gradients", True, True, False),
+        ("weights", False, False, True),
+        ("hybrid", False, False, True),  # with `REPLICAS` above 1
+    )
+}
+SHARDING = "layout.sharding"  # stands for the keys of SHARDINGS and for `REPLICAS`
+REPLICAS = "layout.replicas"
+MAX_STAGES = (
+    8  # per device, of which every number is tried; of more those that divide the layers, or these and the ends
+)
+MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
+
+Changes = dict[str, Any]  # dotted key -> value
+
+
+def sharding_of(changes: Mapping[str, Any]) -> str | None:
+    """Return the name in SHARDINGS of a point's sharding; None if its changes do not set it."""
+    kind = next((name for name, keys in SHARDINGS.items() if keys.items() <= changes.items()), None)
+    return "hybrid" if kind == "weights" and changes.get(REPLICAS, 1) > 1 else kind
+
+
+@dataclass(frozen=True)
+class Job:
+    """Job on which the values of a free key depend."""
+
+    config: Config
+    gpus: int
+    batch: int
+    asynchronous: bool
+    framework: str | None
+    research: bool
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [count for count in range(1, min(number, most) + 1) if number % count == 0]
+
+
+def _tensor_sizes(job: Job) -> list[int]:
+    """Return the sizes within a node that divide the attention heads."""
+    costs = job.config.costs
+    if not isinstance(costs, DerivedCosts):
+        return []
+    return [size for size in _divisors(costs.model.heads, costs.cluster.gpus_per_node) if job.gpus % size == 0]
+
+
+def _context_sizes(job: Job) -> list[int]:
+    model = job.config.model
+    most = model.sequence // MIN_TOKENS if model else 1
+    return [size for size in (1, 2, 4, 8, 16, 32) if model and model.sequence % size == 0 and size <= max(most, 1)]
+
+
+def _expert_sizes(job: Job) -> list[int]:
+    model = job.config.model
+    return _divisors(model.experts, job.gpus) if model and model.experts else []
+
+
+def _device_counts(job: Job) -> list[int]:
+    most = job.config.model.num_layers + 2 if job.config.model else job.gpus
+    return _divisors(job.gpus, most)
+
+
+def _microbatch_sizes(job: Job) -> list[int]:
+    return [size for size in (1, 2, 4, 8, 16) if size <= job.batch]
+
+
+def _names(job: Job) -> list[str]:
+    """Return the families that need no search and that a framework runs; on request also others."""
+    offered = schedules_run_by(job.framework, job.config.model, job.research)
+    return [
+        name
+        for name, family in families().items()
+        if "costs" not in family.options and (job.asynchronous if family.asynchronous else name in offered)
+    ]
+
+
+def _recompute_levels(job: Job) -> list[str]:
+    """Return the levels that free something of the model, and that the framework knows."""
+    model = job.config.model
+    if model is None:
+        return [*RECOMPUTE]
+    has = {
+        "selective": model.attention == "full", "activations": model.experts > 0, "latent": bool(model.key_value_rank),
+    }  # fmt: skip
+    levels = SEARCHED_LAYOUTS[job.framework].recompute
+    levels = [level for level in levels if all(has.get(module, True) for module in level.split("+"))]
+    levels = [level for level in levels if not any(other.startswith(f"{level}+act") for other in levels)]
+    return [*levels, *(["norms+activations+up"] if job.research else [])]
+
+
+def _recompute_blocks(job: Job) -> list[int | None]:
+    """Return numbers of blocks per stage, None for all; of a model alone."""
+    layers = job.config.model.num_layers if job.config.model else 0
+    return [None, *(count for count in (1, 2, 3, 4, 6, 8, 12) if count < layers)]
+
+
+def _if_experts(*values: Any) -> Callable[[Job], list[Any]]:
+    return lambda job: list(values) if job.config.model and job.config.model.experts else []
+
+
+def _overlaps(job: Job) -> list[bool]:
+    """Return True, as what overlaps is never slower, for frameworks that leave the choice to a flag."""
+    return [True] if SEARCHED_LAYOUTS[job.framework].overlap_flags else []
+
+
+def _slot_overlaps(job: Job) -> list[Any]:
+    offered = schedules_run_by(job.framework, job.config.model, job.research)
+    return [False, TWO_STREAM] if any(name in COMBINED for name in offered) else []
+
+
+def _fp8_recipes(job: Job) -> list[str]:
+    costs = job.config.costs
+    known = isinstance(costs, DerivedCosts) and costs.cluster.device.peak_fp8 is not None
+    return [*RECIPES] if known else ["none"]
+
+
+def _sharding_kinds(job: Job) -> list[str]:
+    """Return the kinds that the framework knows, except whole states, which are slower and larger."""
+    return [kind for kind in SEARCHED_LAYOUTS[job.framework].shardings if kind != "none"]
+
+
+# Key -> its values for a job. layout.data and schedule.microbatches follow from the GPUs and the batch.
+FREE: dict[str, Callable[[Job], list[Any]]] = {
+    TENSOR: _tensor_sizes,
+    CONTEXT: _context_sizes,
+    EXPERT: _expert_sizes,
+    MICROBATCH_SIZE: _microbatch_sizes,
+    RECOMPUTE_LEVEL: _recompute_levels,
+    RECOMPUTE_BLOCKS: _recompute_blocks,
+    SHARDING: _sharding_kinds,
+    EXPERT_TENSOR: _if_experts(None, 1),
+    EXCHANGE: _if_experts("all-to-all", "hierarchical"),
+    GROUPED: _if_experts(True),
+    OVERLAP_TENSOR: _overlaps,
+    OVERLAP_DATA: _overlaps,
+    OVERLAP: _slot_overlaps,
+    FP8: _fp8_recipes,
+    PARTITION: lambda job: ["even", BALANCED, SEARCHED],
+    DEVICES: _device_counts,
+    "schedule.name": _names,
+    "schedule.stages_per_device": lambda job: [*range(2, 21)],
+    OFFLOAD: lambda job: [None, "all", "first:1"],
+}
+
+
+def check_values(key: str, values: Iterable[Any]) -> None:
+    """Raise ConfigError unless the key can have every value."""
+    for value in values:
+        if key == "schedule.name":
+            find_family(split_stages(value)[0])
+        elif key == SHARDING:
+            if value not in tuple(SHARDINGS):
+                raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
+        elif key == OFFLOAD or value is None:
+            continue  # the check of each config has the rule
+        elif key in (PARTITION, RECOMPUTE_LEVEL, EXCHANGE, GROUPED, OVERLAP_TENSOR, OVERLAP_DATA, OVERLAP, FP8):
+            if key != PARTITION or value != SEARCHED:
+                Layout(**{key.partition(".")[2]: value})
+        elif type(value) is not int or value < 1:
+            raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
+
+
+def schedules_run_by(framework: str | None, model: Model | None = None, research: bool = False) -> list[str]:
+    """Return the families that a framework runs with the model unchanged, in the order of the registry.
+
+    This is the rule for what `choose`, `advise`, `fits` and `compare` offer. None stands for any framework; `research`
+    then adds the families that no framework runs. Raises ConfigError for an unknown framework.
+    """
+    if framework is not None and framework not in SCHEDULES:
+        raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(SCHEDULES)}")
+    experts = model is not None and model.experts > 0
+
+    def is_offered(name: str) -> bool:
+        running = frameworks_running(name, experts)
+        return framework in running if framework else bool(running) or research
+
+    return [name for name in families() if is_offered(name)]
+
+
+def names_run_by(framework: str, given: list[str], model: Model | None) -> list[str]:
+    """Return those of the given schedules that a framework runs; ConfigError if there is none."""
+    known = schedules_run_by(framework, model)
+    kept = [name for name in given if split_stages(name)[0] in known]
+    if not kept:
+        raise ConfigError(
+            f"schedule.name: {framework} runs none of {', '.join(given)}; use some of: {', '.join(known)}"
+        )
+    return kept

@@ -1,0 +1,435 @@
+"""Calibration from measured steps: the constants of the cost laws by a maximum a posteriori fit.
+
+The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measured / predicted) of each run follows
+Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
+the t distribution, section 3. The normal approximation at the maximum gives what is still unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppsim.analysis.interval import constant_slopes, step_interval
+from ppsim.base.documents import read_yaml, unknown_keys
+from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text
+from ppsim.base.rules import checked_call
+from ppsim.base.units import parse_quantity
+from ppsim.config import AnyConfig, Config, as_config, value_at
+from ppsim.costs.calibrated import CONSTANTS, PRIOR_ERROR, PRIOR_RUNS, Calibration, MeasuredRun, scaled, value_of
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.spread import DIMENSIONS, scales
+from ppsim.engines.running import run_for_timeline
+from ppsim.plan.lengths import structure
+from ppsim.plan.resolve import make_plan, repriced
+from ppsim.run.timelines import Timeline
+from ppsim.search.partitions import with_stages_of_run
+from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
+
+KEYS = ("config", "seconds", "peak_memory")
+FREEDOM = 4.0  # degrees of freedom of Student's t
+ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
+LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
+CLOSE = 3e-3  # the fit ends if no logarithm changes by more
+FAR = 0.1  # change of a logarithm after which slopes are found again
+TELLS = 1.1  # factor by which a constant's deviation grows without a run that tells of it
+OF_TIME, OF_MEMORY = (tuple(name for name in CONSTANTS if CONSTANTS[name].of_memory == of) for of in (False, True))
+SURELY = 2.0  # log-likelihood by which peaks must fit the first device better than the fullest one
+MAX_TRIED = 16  # layouts that are tried for the next run
+SMALL_CHANGE = 0.02  # of the logarithm of a constant, to find the slope of a peak
+
+
+class StepRun(NamedTuple):
+    """A config with the measured seconds of a step, and the measured peak memory in bytes or None."""
+
+    config: Config
+    seconds: float
+    peak_memory: float | None
+
+
+@checked_call()
+def calibrate_steps(runs: Sequence[Mapping[str, Any]]) -> Calibration:
+    """Fit the constants of the cost laws to measured steps.
+
+    Parameters
+    ----------
+    runs : list of mappings
+        Each has `config` (a path, a dict or a Config), `seconds` of a measured step, and perhaps `peak_memory`: bytes
+        of the fullest GPU, or of the first device if that fits all runs better. Numbers may be text with a unit.
+
+    Raises
+    ------
+    ConfigError
+        A run is incomplete, wrong or listed twice, or its config does not load or has no derived costs.
+
+    Examples
+    --------
+    >>> calibration = ppsim.calibrate_steps([{"config": "job.yaml", "seconds": 14.2}])
+    >>> calibration.save("calibration.yaml")
+    >>> ppsim.load_config("job.yaml").changed({"calibration": "calibration.yaml"}).simulate().interval
+    """
+    return fitted_constants(read_step_runs(runs))
+
+
+# Input
+
+
+def load_step_runs(path: str | PathLike[str]) -> list[StepRun]:
+    """Return the runs that a YAML file lists; paths of configs are relative to it. Raises ConfigError."""
+    from os.path import dirname
+
+    place = str(path)
+    listed = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
+    return read_step_runs(listed, place, dirname(place))
+
+
+def read_step_runs(listed: Any, place: str = "runs", folder: str = "") -> list[StepRun]:
+    """Return checked runs; ConfigError names `place`, the number of the run and its fault."""
+    if not isinstance(listed, list | tuple):
+        raise ConfigError(f"{place}: {shown(listed)} must be a list of runs, {EXAMPLE}")
+    if not listed:
+        raise ConfigError(f"{place}: is empty; list runs, {EXAMPLE}")
+    runs, first = [], dict[str, int]()
+    for number, one in enumerate(listed):
+        run = _read_run(one, f"{place}[{number}]", folder)
+        key = repr((sorted(run.config.data.items(), key=repr), run.seconds))
+        if key in first:
+            raise ConfigError(
+                f"{place}[{number}]: repeats {place}[{first[key]}] with the same config and seconds; list a run once"
+            )
+        first[key] = number
+        runs.append(run)
+    return runs
+
+
+def _read_run(one: Any, place: str, folder: str) -> StepRun:
+    if not isinstance(one, Mapping):
+        raise ConfigError(f"{place}: {shown(one)} must be a run, {EXAMPLE}")
+    if faults := unknown_keys(dict(one), KEYS):
+        raise ConfigError(f"{place}: {faults[0]}")
+    for key in KEYS[:2]:
+        if one.get(key) is None:
+            raise ConfigError(f"{place}: {key} is missing; give a run, {EXAMPLE}")
+    seconds = _amount(one["seconds"], "seconds", f"{place}: seconds", "14.2")
+    peak = one.get("peak_memory")
+    peak = None if peak is None else _amount(peak, "bytes", f"{place}: peak_memory", "61 GB")
+    return StepRun(_config_of(one["config"], place, folder), seconds, peak)
+
+
+def _amount(value: Any, unit: str, place: str, example: str) -> float:
+    try:
+        amount = parse_quantity(value, unit)
+    except ConfigError as wrong:
+        raise ConfigError(f"{place}: {wrong}") from None
+    if not 0 < amount < math.inf:
+        raise ConfigError(f"{place}: {shown(value)} must be above 0, such as {example}")
+    return amount
+
+
+def _config_of(given: AnyConfig, place: str, folder: str) -> Config:
+    """Return the config of a run without calibration and jitter; ConfigError unless its costs are derived."""
+    from os.path import join
+
+    try:
+        config = as_config(join(folder, given) if isinstance(given, str | PathLike) else given)
+        if "calibration" in config.data:
+            config = config.changed({"calibration": None})
+        config = replace(config, jitter=None)
+        if not isinstance(config.costs, DerivedCosts) or config.costs.spread(1) is None:
+            raise ConfigError("gives its own times, which nothing calibrates; give model and hardware instead")
+        config.simulate()
+    except PpsimError as wrong:
+        raise ConfigError(f"{place}: config: {wrong}") from None
+    return config
+
+
+EXAMPLE = "such as {config: job.yaml, seconds: 14.2, peak_memory: 61 GB}"
+
+
+# Pricing
+
+
+class PricedRun:
+    """A measured run whose step can be simulated again under other constants."""
+
+    def __init__(self, run: StepRun):
+        self.run, self.config = run, run.config
+        schedule = run.config.build()
+        self.schedule = run.config.lowered(schedule)
+        self.costs: Any = with_stages_of_run(
+            run.config.costs, self.schedule, run.config.transport, run.config.optimizer
+        )
+        self.table = self.costs.table(self.schedule.compute)
+        self.plan = make_plan(self.schedule, self.table, run.config.transport, run.config.optimizer)
+
+    def under(self, logs: Mapping[str, float]) -> Timeline:
+        """Return the simulated step with the constants multiplied by exp(logs)."""
+        costs = scaled(self.costs, {name: math.exp(log) for name, log in logs.items() if log})
+        table = costs.table(self.schedule.compute)
+        if self.config.dispatch != "list" or structure(table) != structure(self.table):
+            return replace(self.config, costs=costs).simulate()
+        plan = repriced(self.plan, table)
+        engine, times = run_for_timeline(plan, self.config.engine)
+        return Timeline(plan, table, costs, times, engine=engine)
+
+
+class Peaks:
+    """Peak bytes of each device of a simulated step under other constants of memory, which they grow with linearly."""
+
+    def __init__(self, run: Timeline):
+        costs: Any = run.costs
+        self.now = np.asarray(run.peak_memory)
+        twice = [costs_peaks(run, scaled(costs, {name: 2.0})) for name in OF_MEMORY]
+        self.growth = np.array([peaks - self.now for peaks in twice])
+
+    def under(self, logs: np.ndarray) -> np.ndarray:
+        """Return the peaks with the constants multiplied by exp(logs)."""
+        return self.now + np.expm1(logs) @ self.growth
+
+
+def costs_peaks(run: Timeline, costs: Any) -> np.ndarray:
+    """Return the peak bytes of each device of a simulated step if its actions held what other costs say."""
+    other = Timeline.__new__(Timeline)
+    other.__setstate__(run.__getstate__() | {"table": costs.table(run.schedule)})
+    return np.asarray(other.peak_memory)
+
+
+# The fit
+
+
+@dataclass
+class Fit:
+    """Constants that a fit found.
+
+    Attributes
+    ----------
+    logs : float64 (constants,)
+        Logarithms of the factors.
+    covariance : float64 (constants, constants)
+    error : float
+        Standard deviation of log(measured / predicted) that the constants do not explain.
+    residual, weight : float64 (runs,)
+        log(measured / predicted), and the weight of each run.
+    slopes : float64 (runs, constants)
+    objective : float
+    """
+
+    logs: np.ndarray
+    covariance: np.ndarray
+    error: float
+    residual: np.ndarray
+    weight: np.ndarray
+    slopes: np.ndarray
+    objective: float
+
+
+Predicted = Callable[[np.ndarray], np.ndarray]
+
+
+def fit_constants(
+    measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted, prior_error: float = PRIOR_ERROR
+) -> Fit:
+    """Return the most probable constants, by damped Gauss-Newton steps with reweighted runs.
+
+    Parameters
+    ----------
+    measured : float64 (runs,)
+        Logarithms of what was measured.
+    names : sequence of str
+        The constants, with the priors of `CONSTANTS`.
+    predict, slopes : functions of the constants' logarithms
+        Logarithms of what is predicted, and their derivatives by the logarithms (runs, constants).
+    prior_error : float
+        `error` before any run is known; it weighs as much as `PRIOR_RUNS` runs.
+    """
+    precision = np.diag([1 / CONSTANTS[name].deviation ** 2 for name in names])
+    logs, error = np.zeros(len(names)), prior_error
+    residual, jacobian, moved = measured - predict(logs), slopes(logs), 0.0
+    for _ in range(ROUNDS):
+        error = _error(residual, error, prior_error)
+        weight = _weights(residual, error)
+        jacobian, moved = (slopes(logs), 0.0) if moved > FAR else (jacobian, moved)
+        curvature = _curvature(jacobian, weight, error, precision)
+        gradient = jacobian.T @ (weight * residual) / error**2 - precision @ logs
+        step = np.linalg.solve(curvature, gradient)
+        step *= min(1.0, LONGEST_STEP / max(np.abs(step).max(initial=0.0), 1e-300))
+        now = _objective(residual, error, logs, precision)
+        for _ in range(HALVINGS):
+            other = measured - predict(logs + step)
+            if _objective(other, error, logs + step, precision) < now:
+                break
+            step /= 2
+        else:
+            break
+        logs, residual, moved = logs + step, other, moved + float(np.abs(step).max(initial=0.0))
+        if np.abs(step).max(initial=0.0) < CLOSE:
+            break
+    error = _error(residual, error, prior_error)
+    weight, jacobian = _weights(residual, error), slopes(logs)
+    covariance = np.linalg.inv(_curvature(jacobian, weight, error, precision))
+    return Fit(logs, covariance, error, residual, weight, jacobian, _objective(residual, error, logs, precision))
+
+
+def _weights(residual: np.ndarray, error: float) -> np.ndarray:
+    return (FREEDOM + 1) / (FREEDOM + (residual / error) ** 2)
+
+
+def _error(residual: np.ndarray, error: float, prior: float) -> float:
+    """Return the scale of the residuals, with the prior's weight of `PRIOR_RUNS` runs."""
+    for _ in range(20):
+        squares = float(_weights(residual, error) @ residual**2)
+        error = math.sqrt((PRIOR_RUNS * prior**2 + squares) / (PRIOR_RUNS + len(residual)))
+    return error
+
+
+def _curvature(jacobian: np.ndarray, weight: np.ndarray, error: float, precision: np.ndarray) -> np.ndarray:
+    return jacobian.T @ (weight[:, None] * jacobian) / error**2 + precision
+
+
+def _objective(residual: np.ndarray, error: float, logs: np.ndarray, precision: np.ndarray) -> float:
+    spread = (FREEDOM + 1) / 2 * np.log1p((residual / error) ** 2 / FREEDOM)
+    return float(spread.sum() + logs @ precision @ logs / 2 + len(residual) * math.log(error))
+
+
+def fit_time(runs: Sequence[PricedRun]) -> tuple[Fit, list[Timeline]]:
+    """Return the fitted constants of time, and the simulated step of each run under them."""
+    known: dict[bytes, list[Timeline]] = {}
+
+    def simulated(logs: np.ndarray) -> list[Timeline]:
+        if logs.tobytes() not in known:
+            known[logs.tobytes()] = [run.under(dict(zip(OF_TIME, logs.tolist(), strict=True))) for run in runs]
+        return known[logs.tobytes()]
+
+    def predict(logs: np.ndarray) -> np.ndarray:
+        return np.log([one.iteration_time for one in simulated(logs)])
+
+    def slopes(logs: np.ndarray) -> np.ndarray:
+        return np.array([constant_slopes(one)[: len(OF_TIME)] for one in simulated(logs)])
+
+    measured = np.log([one.run.seconds for one in runs])
+    fit = fit_constants(measured, OF_TIME, predict, slopes)
+    return fit, simulated(fit.logs)
+
+
+def fit_memory(measured: Sequence[float], peaks: Sequence[Peaks], first: bool) -> Fit:
+    """Return the fitted constants of memory, for measured peaks of the fullest device or of the `first` one."""
+
+    def predict(logs: np.ndarray) -> np.ndarray:
+        found = [one.under(logs) for one in peaks]
+        return np.log([one[0] if first else one.max() for one in found])
+
+    def slopes(logs: np.ndarray) -> np.ndarray:
+        moved = SMALL_CHANGE * np.eye(len(OF_MEMORY))
+        return np.array([(predict(logs + one) - predict(logs)) / SMALL_CHANGE for one in moved]).T
+
+    return fit_constants(np.log(measured), OF_MEMORY, predict, slopes)
+
+
+# The answer
+
+
+def fitted_constants(runs: Sequence[StepRun]) -> Calibration:
+    """Return the calibration of checked runs."""
+    priced = [PricedRun(run) for run in runs]
+    fit, simulated = fit_time(priced)
+    fits, first = [(OF_TIME, fit)], False
+    peaks = {number: run.peak_memory for number, run in enumerate(runs) if run.peak_memory is not None}
+    if peaks and all(simulated[number].peak_memory is not None for number in peaks):
+        of_runs = [Peaks(simulated[number]) for number in peaks]
+        both = [fit_memory([*peaks.values()], of_runs, first) for first in (False, True)]
+        first = both[1].objective < both[0].objective - SURELY
+        fits.append((OF_MEMORY, both[first]))
+    logs, covariance = dict.fromkeys(CONSTANTS, 0.0), np.diag([one.deviation**2 for one in CONSTANTS.values()])
+    for names, one in fits:
+        logs |= dict(zip(names, one.logs.tolist(), strict=True))
+        where = [list(CONSTANTS).index(name) for name in names]
+        covariance[np.ix_(where, where)] = one.covariance
+    before, after = ([run.under(values) for run in priced] for values in ({}, logs))
+    factors = {name: math.exp(log) for name, log in logs.items()}
+    sizes = [scales(one.costs, run.schedule.devices) for one, run in zip(priced, after, strict=True)]
+    calibration = Calibration(
+        factors=factors,
+        covariance=tuple(map(tuple, covariance.tolist())),
+        error=fit.error,
+        values={name: _values(priced[0].costs, name, factors) for name in CONSTANTS},
+        measured=tuple(_measured(run, fit, number, before, after, first) for number, run in enumerate(runs)),
+        ranges={name: (min(one[name] for one in sizes), max(one[name] for one in sizes)) for name in DIMENSIONS},
+    )
+    return replace(calibration, **_next_run(calibration, priced))
+
+
+def _values(costs: Any, name: str, factors: Mapping[str, float]) -> tuple[float, float]:
+    """Return the value of a constant in some costs, before and after."""
+    return value_of(costs, name), value_of(scaled(costs, factors), name)
+
+
+def _measured(
+    run: StepRun, fit: Fit, number: int, before: Sequence[Timeline], after: Sequence[Timeline], first: bool
+) -> MeasuredRun:
+    def peak(one: Timeline) -> float | None:
+        peaks = one.peak_memory
+        return None if peaks is None or run.peak_memory is None else float(peaks[0] if first else peaks.max())
+
+    own = fit.weight[number] * np.outer(fit.slopes[number], fit.slopes[number]) / fit.error**2
+    share = float(np.sum(own * fit.covariance))
+    without = np.linalg.inv(np.linalg.inv(fit.covariance) - own)
+    grows = np.sqrt(np.diag(without) / np.diag(fit.covariance))
+    return MeasuredRun(
+        run.config.name,
+        run.seconds,
+        before[number].iteration_time,
+        after[number].iteration_time,
+        min(float(fit.weight[number]), 1.0),
+        min(max(share, 0.0), 1.0),
+        OF_TIME[int(grows.argmax())] if grows.max() >= TELLS else "",
+        run.peak_memory,
+        peak(before[number]),
+        peak(after[number]),
+    )
+
+
+# The next run
+
+
+def _next_run(calibration: Calibration, priced: Sequence[PricedRun]) -> dict[str, Any]:
+    """Return the layout, of those on the GPUs of the first run, whose step the calibration knows least."""
+    config = calibrated_config(priced[0].config, calibration)
+    if "name" not in config.schedule:
+        return {}
+    widest, found = 0.0, {}
+    for changes in _layouts(config):
+        try:
+            other = calibrated_config(config.changed(changes), calibration)
+            run = other.simulate()
+        except PpsimError:
+            continue
+        interval, capacity = step_interval(run), run.table.workload and run.table.workload.memory
+        if interval is None or (run.peak_memory is not None and capacity and run.peak_memory.max() > capacity):
+            continue
+        if interval[1] / interval[0] > widest:
+            widest = interval[1] / interval[0]
+            found = {"next_run": _other_values(config, changes), "next_interval": interval}
+    return found
+
+
+def calibrated_config(config: Config, calibration: Calibration) -> Config:
+    """Return a config of derived costs with the constants of a calibration."""
+    costs: Any = config.costs
+    return replace(config, costs=calibration.applied(costs))
+
+
+def _layouts(config: Config) -> list[dict[str, Any]]:
+    """Return layouts of the GPUs and the batch of a config: tensor groups, pipeline devices and microbatch sizes."""
+    space = search_space(config, [TENSOR, DEVICES, MICROBATCH_SIZE])
+    found = list(space.layouts())
+    return found[:: -(-len(found) // MAX_TRIED) or 1]
+
+
+def _other_values(config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in changes.items() if value_at(config.data, key) != value}

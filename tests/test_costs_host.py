@@ -1,0 +1,93 @@
+"""A GPU with little work waits for the host that starts its kernels."""
+
+from typing import Any
+
+import pytest
+
+from ppsim.config import make_config
+
+SMALL = {"num_layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 8192, "sequence": 1024}
+HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
+START = 9e-6  # of an H100's host
+
+
+def costs(devices=1, **layout) -> Any:
+    config = {
+        "model": SMALL,
+        "hardware": HARDWARE,
+        "layout": layout,
+        "schedule": {"name": "1f1b", "devices": devices, "microbatches": 4},
+    }
+    return make_config(config, place="test").costs
+
+
+def gpu_and_host(setup):
+    """Seconds of F, I and W of all layers on the GPU, and of their starts."""
+    layers = setup.model.layers
+    gpu = sum(
+        setup.work(layer).whole + setup.exchange(layer).forward + setup.exchange(layer).input_grad for layer in layers
+    )
+    blocks = setup.model.num_layers
+    return gpu, (blocks * (100 + 150) + 2 * 50) * START
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_without_a_pipeline_the_host_runs_ahead_so_that_a_microbatch_takes_the_longer_of_both(size):
+    setup = costs(framework="eager", microbatch_size=size)
+    stage = setup.for_stages(1)
+    gpu, host = gpu_and_host(setup)
+    assert stage.forward[0] + stage.input_grad[0] + stage.weight_grad[0] == pytest.approx(max(gpu, host), rel=0.02)
+
+
+def test_a_pipeline_empties_the_queue_so_that_each_pass_takes_the_longer_of_both():
+    setup = costs(framework="eager", microbatch_size=8)
+    alone, piped = setup.for_stages(4, devices=1), setup.for_stages(4, devices=4)
+    assert alone.forward[1] <= piped.forward[1]
+    assert piped.forward[1] >= 100 * START
+
+
+def test_a_small_block_takes_the_starts_of_its_framework():
+    eager = costs(framework="eager").for_stages(4, devices=1)
+    assert eager.forward[1] == pytest.approx(100 * START)
+    assert eager.input_grad[1] + eager.weight_grad[1] == pytest.approx(150 * START)
+
+
+@pytest.mark.parametrize(
+    "spared", [{"framework": "eager", "fused": True}, {"framework": "nanotron", "cuda_graphs": True}]
+)
+def test_compilers_and_cuda_graphs_need_no_host(spared):
+    setup = costs(**spared)
+    assert setup.for_stages(4, devices=1).forward[1] == pytest.approx(setup.work(setup.model.layers[1]).forward)
+
+
+def test_a_recomputed_block_is_started_twice():
+    stage = costs(framework="eager", recompute="full").for_stages(4, devices=4)
+    assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(250 * START, rel=0.01)
+
+
+def test_an_achieved_fraction_contains_the_waiting():
+    device = {"like": "H100 SXM", "achieved": 0.5}
+    config = {"model": SMALL, "hardware": {**HARDWARE, "device": device}, "layout": {"framework": "nanotron"},
+              "schedule": {"name": "1f1b", "devices": 1, "microbatches": 4}}  # fmt: skip
+    setup: Any = make_config(config, place="test").costs
+    assert setup.for_stages(4, devices=1).forward[1] == pytest.approx(setup.work(setup.model.layers[1]).forward)
+
+
+def test_hosts_of_a_pipeline_that_drift_apart_wait_in_each_tensor_parallel_block():
+    stages = [
+        costs(devices=devices, framework="nanotron", tensor=4).for_stages(4, devices=devices) for devices in (1, 4)
+    ]
+    whole, cut = (one.forward[1] for one in stages)
+    assert cut - whole == pytest.approx(3 * 105 * START, rel=0.01)
+
+
+def test_a_slot_that_overlaps_an_f_and_a_b_waits_for_both_hosts():
+    setup = costs(devices=2, framework="eager", overlap=True)
+    slots = setup.for_stages(4, devices=2).overlap
+    assert slots[1][1] == pytest.approx(250 * START, rel=0.01)
+
+
+def test_the_assumptions_name_host_and_version():
+    assumed = " ".join(costs(framework="nanotron 1.0").assumptions)
+    assert "a block lasts at least as long as nanotron takes to start it: 1.98 ms in F, 2.52 ms in B" in assumed
+    assert "facts about nanotron 1.0 are of no version" in assumed

@@ -1,0 +1,142 @@
+"""What a pixel shows: the mean of the picture at unlimited zoom, in every chart and at every size."""
+
+import base64
+import io
+import re
+import zlib
+
+import numpy as np
+import pytest
+from charts import (
+    LIGHT,
+    PixelColumns,
+    bins,
+    footprint,
+    from_linear,
+    light_of,
+    lines_of,
+    make_boxes,
+    median_box,
+    picture,
+    png_address,
+    shares,
+    to_linear,
+)  # fmt: skip
+from matplotlib.image import imread
+from pages import page_of, script
+from timelines import stepped
+
+import ppsim
+from ppsim.actions import Kind
+
+COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)
+
+
+def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
+    return make_boxes(ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs))
+
+
+def averaged(boxes, columns, height, times=10):
+    """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
+    fine = PixelColumns(columns.first, columns.last, columns.number * times)
+    light = to_linear(picture(boxes, LIGHT, fine, height, foot=1.0) / 255)
+    before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
+    light = np.concatenate([light, light[:, -1:]], axis=1)
+    step = (columns.last - columns.first) / fine.number
+    foot = footprint(median_box(boxes) * columns.per_second)
+    first, last = bins(columns, foot, boxes.timeline.makespan)
+
+    def until(seconds):
+        place = np.clip((seconds - columns.first) / step, 0, fine.number)
+        whole = np.minimum(place.astype(int), fine.number - 1)
+        return before[:, whole] + (place - whole)[:, None] * light[:, whole]
+
+    return from_linear((until(last) - until(first)) / (last - first)[:, None] * step)
+
+
+@pytest.mark.parametrize(("name", "height"), [("1f1b", 130), ("zb-v", 64), ("dualpipe", 384)])
+def test_a_large_chart_is_the_mean_of_one_drawn_ten_times_as_large(name, height):
+    boxes = boxes_of(name, 64, 256)
+    columns = PixelColumns(0.0, boxes.timeline.makespan, 700)
+    small = picture(boxes, LIGHT, columns, height).astype(int)
+    assert np.abs(small - averaged(boxes, columns, height).astype(int)).max() <= 2
+
+
+def test_a_figures_rows_are_the_picture():
+    boxes = boxes_of("zb-h1", 64, 256)
+    figure = boxes.timeline.plot(labels=False)
+    pixels = np.rint(imread(io.BytesIO(figure._repr_png_()))[..., :3] * 255).astype(int)
+    figure.set_dpi(150)
+    area = figure.axes[0].get_window_extent()
+    left, right, top = round(area.x0), round(area.x1), len(pixels) - round(area.y1)
+    height = round(area.height)
+    columns = PixelColumns(0.0, boxes.timeline.makespan, right - left)
+    expected = averaged(boxes, columns, height).astype(int)
+    inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
+    assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
+
+
+def test_wide_boxes_have_their_kinds_colours_and_idle_time_its_own():
+    boxes = boxes_of(costs=ppsim.Costs(forward=1, backward=2))
+    seen = picture(boxes, LIGHT, PixelColumns(0.0, 33.0, 330), 80)
+    assert seen[0, 5].tolist() == from_linear(light_of(LIGHT.kinds[Kind.F])).tolist()
+    assert seen[79, 5].tolist() == from_linear(light_of(LIGHT.idle)).tolist()
+    after = picture(boxes, LIGHT, PixelColumns(0.0, 66.0, 660), 80)
+    assert after[0, -1].tolist() == [255, 255, 255]
+
+
+def test_shares_of_bins_add_up_to_the_busy_time():
+    boxes = boxes_of("zb-h1")
+    first, last = bins(PixelColumns(0.0, boxes.timeline.makespan, 37), 1.0, boxes.timeline.makespan)
+    for device, busy in enumerate(boxes.timeline.device_busy):
+        mine = boxes.device == device
+        assert shares(boxes.start[mine], boxes.end[mine], first, last) @ (last - first) == pytest.approx(busy)
+
+
+def test_a_pixel_is_the_mean_of_its_parts_for_random_spans():
+    rng = np.random.default_rng(0)
+    length = rng.uniform(0.1, 1, 400)
+    start = np.cumsum(length + rng.uniform(0, 0.3, 400)) - length
+    fine, coarse = (
+        shares(start, start + length, *bins(PixelColumns(0.0, 300.0, number), 1.0, 400.0)) for number in (3000, 300)
+    )
+    assert fine.reshape(300, 10).mean(axis=1) == pytest.approx(coarse)
+
+
+@pytest.mark.parametrize(("box", "pixels"), [(0.1, 3), (1.5, 3), (2.5, 2), (3.5, 1), (20, 1)])
+def test_the_footprint_shrinks_to_a_pixel_as_boxes_grow(box, pixels):
+    assert footprint(box) == pytest.approx(pixels)
+
+
+def test_lines_of_pixels_are_means_by_area():
+    lights = np.array([1.0, 0.0, 0.5])[:, None, None] * np.ones((3, 1, 3))
+    assert lines_of(np.array([0.0, 1.5, 2.0, 3.0]), lights, 3)[:, 0, 0].tolist() == pytest.approx([1.0, 0.5, 0.5])
+
+
+def test_a_fused_slot_has_two_halves_and_lanes_their_own_lines():
+    schedule = ppsim.Schedule.from_orders([["0F0", "0F1", "(0F2;0B0)OVERLAP_F_B", "0B1", "0B2"]])
+    boxes = make_boxes(ppsim.simulate(schedule, ppsim.Costs(overlap=2.0)))
+    seen = picture(boxes, LIGHT, PixelColumns(0.0, boxes.timeline.makespan, 80), 40)
+    assert [from_linear(light_of(LIGHT.kinds[kind])).tolist() for kind in (Kind.F, Kind.B)] == [
+        seen[line, 30].tolist() for line in (10, 30)
+    ]
+    laned = make_boxes(stepped())
+    rows = picture(laned, LIGHT, PixelColumns(0.0, laned.timeline.makespan, 720), 80)
+    assert rows[0, 15].tolist() == from_linear(light_of(LIGHT.lanes["gathers"])).tolist()
+    assert rows[39, 655].tolist() == from_linear(light_of(LIGHT.lanes["reductions"])).tolist()
+    assert rows[20, 700].tolist() == from_linear(light_of(LIGHT.lanes["optimizer steps"])).tolist()
+
+
+def test_a_png_address_holds_the_pixels():
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    content = base64.b64decode(png_address(pixels).partition(",")[2])
+    data = zlib.decompress(content[content.index(b"IDAT") + 4 : content.index(b"IEND") - 8])
+    assert [data[0], data[13]] == [0, 0]
+    assert data[1:13] + data[14:] == pixels.tobytes()
+
+
+def test_no_script_of_the_page_names_a_colour():
+    packed = script(page_of(boxes_of().timeline), "viewer-script")
+    text = re.sub(r"const THEMES = \{.*\};", "", zlib.decompress(base64.b64decode(packed)).decode())
+    assert len(text) > 30_000
+    assert not re.findall(r'"#[0-9a-f]{3,6}"', text)

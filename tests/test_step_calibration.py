@@ -1,0 +1,247 @@
+"""Calibration from measured steps: constants of the cost laws, their intervals, the file and the command."""
+
+# pyright: reportOptionalSubscript=false, reportOptionalOperand=false, reportOptionalIterable=false
+# pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from command_line import ppsim
+from ruamel.yaml import YAML
+
+import ppsim as library
+from ppsim.analysis import constant_slopes
+from ppsim.config import make_config
+from ppsim.costs import CONSTANTS, read_calibration, scaled
+from ppsim.studies import calibrated_config
+
+MODEL = {"num_layers": 8, "hidden": 4096, "heads": 32, "ffn": 14336, "vocabulary": 32000, "sequence": 4096}
+HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 8}
+SIZES = [(1, 1, 8, 1), (2, 2, 2, 1), (8, 1, 1, 2), (1, 4, 2, 1), (4, 2, 1, 4), (2, 1, 4, 2), (4, 1, 2, 1), (1, 2, 4, 2)]
+TRUTH = {"products": 0.9, "memory": 0.85, "link": 0.8, "activations": 1.3, "state": 1.1}
+
+
+def config_of(tensor=1, devices=1, data=1, microbatch_size=1, **more):
+    layout = {"tensor": tensor, "data": data, "microbatch_size": microbatch_size, "sequence_parallel": tensor > 1}
+    microbatches = 32 // (data * microbatch_size)
+    schedule = {"name": "1f1b", "devices": devices, "microbatches": microbatches}
+    return {"model": MODEL, "hardware": HARDWARE, "layout": layout, "schedule": schedule, "optimizer": "sync", **more}
+
+
+def measured(size, factors=TRUTH):
+    """A run of `size` whose step and peak are those of other constants."""
+    config = make_config(config_of(*size), place="config")
+    run = replace(config, costs=scaled(config.costs, factors)).simulate()
+    return {"config": config, "seconds": run.iteration_time, "peak_memory": float(run.peak_memory.max())}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return [measured(size) for size in SIZES]
+
+
+@pytest.fixture(scope="module")
+def calibration(runs):
+    return library.calibrate_steps(runs)
+
+
+def error(calibration, run):
+    return calibrated_config(run["config"], calibration).simulate().iteration_time / run["seconds"] - 1
+
+
+def test_constants_come_back_from_the_steps_that_they_made(calibration, runs):
+    for name in ("products", "memory", "link", "activations", "state"):
+        distance = math.log(calibration.factors[name] / TRUTH[name])
+        assert abs(distance) < 2 * calibration.deviation(name)
+        assert calibration.deviation(name) < CONSTANTS[name].deviation
+    assert max(abs(error(calibration, run)) for run in runs) < 0.03
+    assert calibration.factors["activations"] == pytest.approx(1.3, rel=0.02)
+    assert all(run.fits for run in calibration.measured)
+
+
+def test_a_constant_that_the_runs_say_nothing_about_stays_at_its_prior(calibration):
+    for name in ("network", "latency"):  # every run was on one node
+        assert calibration.factors[name] == pytest.approx(1, abs=1e-6)
+        assert calibration.deviation(name) == pytest.approx(CONSTANTS[name].deviation, rel=1e-3)
+
+
+def test_unmeasured_layouts_are_predicted_better(calibration):
+    others = [measured(size) for size in ((2, 4, 1, 1), (8, 1, 2, 1), (1, 8, 1, 1))]
+    for run in others:
+        assert abs(error(calibration, run)) < abs(run["config"].simulate().iteration_time / run["seconds"] - 1)
+        low, high = calibrated_config(run["config"], calibration).simulate().interval
+        assert low < run["seconds"] < high
+
+
+def test_three_runs_already_help(runs):
+    three = library.calibrate_steps(runs[1:4])
+    for run in [runs[0], *runs[4:]]:
+        assert abs(error(three, run)) < abs(run["config"].simulate().iteration_time / run["seconds"] - 1) + 0.01
+
+
+def test_one_bad_run_does_not_pull_the_fit_and_is_named(calibration, runs):
+    bad = {**runs[2], "seconds": 4 * runs[2]["seconds"]}
+    pulled = library.calibrate_steps([*runs[:2], bad, *runs[3:]])
+    assert [run.fits for run in pulled.measured] == [number != 2 for number in range(len(runs))]
+    for name in CONSTANTS:
+        assert abs(math.log(pulled.factors[name] / calibration.factors[name])) < 0.15
+    assert max(abs(error(pulled, run)) for run in runs) < 0.06
+
+
+def test_a_run_without_memory_leaves_its_constants_at_the_prior(runs):
+    seconds_only = library.calibrate_steps([{key: run[key] for key in ("config", "seconds")} for run in runs[:3]])
+    assert [seconds_only.factors[name] for name in ("activations", "state")] == [1, 1]
+    assert seconds_only.measured[0].memory_after is None
+
+
+def test_peaks_of_the_first_device_are_recognised():
+    def first(size):
+        run = calibrated_config(measured(size)["config"], one).simulate()
+        return {"config": config_of(*size), "seconds": run.iteration_time, "peak_memory": float(run.peak_memory[0])}
+
+    one = library.calibrate_steps([measured(SIZES[0])])
+    sizes = [(1, 8, 1, 1), (1, 4, 1, 8), (2, 4, 1, 8), (1, 2, 1, 8), (2, 2, 1, 16)]
+    found = library.calibrate_steps([first(size) for size in sizes])
+    for run in found.measured:
+        assert run.memory_after == pytest.approx(run.peak_memory, rel=0.03)
+
+
+def test_the_interval_is_narrower_and_widens_away_from_the_runs(calibration):
+    derived = make_config(config_of(2, 2, 2, 1), place="config")
+    before, after = (one.simulate().interval for one in (derived, calibrated_config(derived, calibration)))
+    assert after[1] / after[0] < before[1] / before[0]
+    far = calibrated_config(make_config(config_of(2, 2, 16, 1), place="config"), calibration).simulate().interval
+    assert far[1] / far[0] > after[1] / after[0]
+
+
+def test_the_slopes_of_a_step_are_those_of_simulating_again(calibration):
+    config = make_config(config_of(4, 2, 1, 4), place="config")
+    run = config.simulate()
+    for name, slope in zip(CONSTANTS, constant_slopes(run), strict=True):
+        other = replace(config, costs=scaled(config.costs, {name: math.exp(0.05)})).simulate()
+        assert slope == pytest.approx(math.log(other.iteration_time / run.iteration_time) / 0.05, abs=0.01)
+
+
+def test_the_next_run_is_the_one_whose_step_is_known_least(calibration):
+    low, high = calibration.next_interval
+    config = make_config(config_of(*SIZES[0]), place="config")
+    there = calibrated_config(config.changed(calibration.next_run), calibration).simulate()
+    assert there.interval == pytest.approx((low, high))
+    others = [calibrated_config(make_config(config_of(*size), place="config"), calibration) for size in SIZES[:3]]
+    assert high / low >= max(run[1] / run[0] for run in (one.simulate().interval for one in others))
+
+
+def test_a_file_holds_the_calibration_and_a_config_names_it(calibration, tmp_path):
+    calibration.save(tmp_path / "calibration.yaml")
+    read = read_calibration(tmp_path / "calibration.yaml")
+    assert read.factors == pytest.approx(dict(calibration.factors))
+    assert np.allclose(read.covariance, calibration.covariance)
+    config = library.load_config(_written(tmp_path / "job.yaml", config_of(2, 2, 2, 1)))
+    run = config.changed({"calibration": "calibration.yaml"}).simulate()
+    assert run.interval == pytest.approx(calibrated_config(config, calibration).simulate().interval, rel=1e-6)
+    assert "calibrated with 8 runs" in run.summary()
+    assert any(sentence.startswith("calibrated with 8 runs") for sentence in run.to_dict()["assumptions"])
+    assert (run.peak_memory > config.simulate().peak_memory).all()
+
+
+def test_a_calibrated_config_in_a_run_is_fitted_from_the_priors(calibration, runs, tmp_path):
+    calibration.save(tmp_path / "calibration.yaml")
+    path = _written(tmp_path / "job.yaml", config_of(*SIZES[1], calibration="calibration.yaml"))
+    again = library.calibrate_steps([{**runs[1], "config": path}])
+    assert again.factors == pytest.approx(library.calibrate_steps([runs[1]]).factors)
+
+
+def _written(path, document):
+    with path.open("w", encoding="utf-8") as file:
+        YAML(typ="safe", pure=True).dump(document, file)
+    return path
+
+
+# The command
+
+
+@pytest.fixture
+def runs_file(runs, tmp_path):
+    listed = []
+    for number, (size, run) in enumerate(zip(SIZES[:4], runs, strict=False)):
+        _written(tmp_path / f"job{number}.yaml", config_of(*size))
+        peak = f"{run['peak_memory'] / 1e9:.3f} GB"
+        listed.append({"config": f"job{number}.yaml", "seconds": f"{run['seconds']:.6f} s", "peak_memory": peak})
+    return _written(tmp_path / "runs.yaml", listed)
+
+
+def test_the_command_names_constants_runs_and_the_next_run(runs_file, tmp_path):
+    made = tmp_path / "calibration.yaml"
+    done = ppsim("calibrate", "--steps", runs_file, "-o", made)
+    assert done.status == 0
+    assert done.out.startswith("calibrated with 4 runs: median error ")
+    assert len(done.out.splitlines()) <= 24
+    assert max(map(len, done.out.splitlines())) <= 100
+    for word in (*CONSTANTS, "job0", "next: ", "peak memory: median error"):
+        assert word in done.out
+    assert read_calibration(made).runs == 4
+    for command in (("fits",), ("compare", "--schedules", "gpipe"), ("simulate",), ("sweep", "--over", "engine=event")):
+        shown = ppsim(command[0], tmp_path / "job1.yaml", "--set", "calibration=calibration.yaml", *command[1:])
+        assert "calibrated with 4 runs" in shown.out
+    document = ppsim("fits", tmp_path / "job1.yaml", "--set", "calibration=calibration.yaml", "--json", "-").out
+    assert json.loads(document)["calibrations"] == ["calibrated with 4 runs"]
+
+
+BAD = {
+    "[]": "is empty; list runs, such as",
+    "5": "5 must be a list of runs, such as",
+    "[7]": "[0]: 7 must be a run, such as",
+    "[{config: missing.yaml, seconds: 1}]": "missing.yaml",
+    "[{config: job0.yaml}]": "[0]: seconds is missing",
+    "[{seconds: 2}]": "[0]: config is missing",
+    "[{config: job0.yaml, seconds: -3}]": "[0]: seconds: -3 must be",
+    "[{config: job0.yaml, seconds: 0}]": "[0]: seconds: 0 must be above 0, such as 14.2",
+    "[{config: job0.yaml, seconds: fast}]": "[0]: seconds: 'fast'",
+    "[{config: job0.yaml, seconds: 3, peak_memory: 0}]": "[0]: peak_memory: 0 must be above 0, such as 61 GB",
+    "[{config: job0.yaml, second: 3}]": "[0]: second: unknown key; did you mean seconds?",
+    "[{config: job0.yaml, seconds: 3}, {config: job0.yaml, seconds: 3}]": "[1]: repeats ",
+    "[{config: unit.yaml, seconds: 3}]": "gives its own times",
+    "[{config: broken.yaml, seconds: 3}]": "broken.yaml",
+}
+
+
+@pytest.mark.parametrize("listed", BAD)
+def test_a_wrong_list_of_runs_is_one_clear_error(listed, runs_file, tmp_path):
+    _written(tmp_path / "unit.yaml", {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 2}})
+    (tmp_path / "broken.yaml").write_text("schedule: {name: 1f1b, devices: 0, microbatches: 2}")
+    (tmp_path / "bad.yaml").write_text(listed)
+    done = ppsim("calibrate", "--steps", tmp_path / "bad.yaml", "-o", tmp_path / "c.yaml")
+    assert done.status == 2
+    assert BAD[listed] in done.err
+    assert "bad.yaml" in done.err
+    assert not (tmp_path / "c.yaml").exists()
+
+
+def test_a_calibration_needs_derived_costs_and_a_right_file(calibration, tmp_path):
+    calibration.save(tmp_path / "c.yaml")
+    given = {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 2}, "calibration": str(tmp_path / "c.yaml")}
+    with pytest.raises(library.ConfigError, match="calibration: calibrates derived costs; give model and hardware"):
+        make_config(given, place="config")
+    text = (tmp_path / "c.yaml").read_text(encoding="utf-8")
+    faults = {
+        text.replace("ppsim.calibration/1", "ppsim.profile/1"): "not a calibration, as `ppsim calibrate --steps`",
+        text.replace("products:", "product:"): "product",
+        text.replace("error:", "eror:"): "eror: unknown key; did you mean error?",
+        text.replace("covariance:\n- [", "covariance:\n- [7.0, "): "covariance: must have",
+    }
+    for wrong, message in faults.items():
+        (tmp_path / "wrong.yaml").write_text(wrong, encoding="utf-8")
+        with pytest.raises(library.ConfigError, match=message):
+            make_config(config_of(calibration=str(tmp_path / "wrong.yaml")), place="config")
+    with pytest.raises(library.ConfigError, match=r"missing\.yaml: cannot be read"):
+        make_config(config_of(calibration="missing.yaml"), place="config")
+
+
+def test_one_of_traces_steps_and_operators_is_given(runs_file, tmp_path):
+    for options in ([], ["--steps", runs_file, "--operators", runs_file], ["--steps", runs_file, "--layers", "2,2"]):
+        done = ppsim("calibrate", *options, "-o", tmp_path / "c.yaml")
+        assert done.status == 2
+        assert "--steps" in done.err or "--layers" in done.err
