@@ -31,7 +31,7 @@ function build(root) {
   parts.keys.append(make("table", {}, ...KEYS.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text })))),
     button("Close", "", () => parts.keys.close()));
   const zoom = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoomTime(1 / 0.6, middle())),
-    button("Fit", "Show all", showWhole), button("+", "Zoom in on time", () => zoomTime(0.6, middle())));
+    button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoomTime(0.6, middle())));
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zoom, button("?", "Keys", () => parts.keys.showModal()));
