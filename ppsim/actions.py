@@ -45,7 +45,7 @@ def is_backward(kind: np.ndarray) -> np.ndarray:
 
 def is_vocabulary(kind: np.ndarray) -> np.ndarray:
     """Return whether each kind of a column is S or T, a device's part of an output layer cut over all devices."""
-    return (kind == Kind.S) | (kind == Kind.T)
+    return (kind == int(Kind.S)) | (kind == int(Kind.T))  # NumPy would widen the column to compare it with an enum
 
 
 def is_copy(kind: np.ndarray) -> np.ndarray:

@@ -346,7 +346,7 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
             if first == last:
                 return False
             row = begin
-            while row < last:
+            while 0 <= row < last:
                 code, at, number = kind[row], stage[row], microbatch[row]
                 if at < 0 or number < 0:
                     return False

@@ -2,14 +2,20 @@
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, alternate, concatenate, straight_runs
+from ppsim.schedule.blocks import Block, straight_runs
 
 
 def warmed_up(forwards: Block, backwards: Block, warmup: int) -> Block:
     """Return `warmup` forwards, then pairs of a forward and a backward, then the remaining backwards."""
     paired = len(forwards) - warmup
-    return concatenate(forwards[:warmup], alternate(forwards[warmup:], backwards[:paired]), backwards[paired:])
+    drain = warmup + 2 * paired
+    table = np.empty((4, drain + warmup), np.int32)
+    table[:, :warmup], table[:, warmup:drain:2] = forwards.table[:, :warmup], forwards.table[:, warmup:]
+    table[:, warmup + 1 : drain : 2], table[:, drain:] = backwards.table[:, :paired], backwards.table[:, paired:]
+    return Block.of(table)
 
 
 def _one_stage_a_device(p: int, m: int, warmup: Callable[[int], int]) -> Iterator[Block]:

@@ -168,7 +168,7 @@ class ScheduleColumns:
     @cached_property
     def recomputes(self) -> bool:
         """True if the lists hold any R."""
-        return bool((self.kind == Kind.R).any())
+        return bool((self.kind == int(Kind.R)).any())
 
     @cached_property
     def cuts_vocabulary(self) -> bool:
