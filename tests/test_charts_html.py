@@ -184,7 +184,7 @@ def followed(about, columns, item):
     return chain[::-1]
 
 
-@pytest.mark.parametrize("transport", ["async", "directed", "pair", "rank", "blocking"])
+@pytest.mark.parametrize("transport", ["async", "directed", "directions", "pair", "rank", "blocking"])
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
 def test_what_items_of_the_page_waited_for_leads_from_the_last_one_along_the_critical_path(name, transport):
     costs = ppsim.Costs(forward=1.1, backward=2.3, overlap=3.1, latency=0.07)

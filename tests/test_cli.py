@@ -194,7 +194,9 @@ def test_validate_says_what_pytorch_would_not(tmp_path):
 def test_validate_refuses_an_unknown_transport(tmp_path):
     outcome = ppsim("validate", tmp_path / "schedule.csv", "--transport", "bus")
     assert outcome.status == 2
-    assert "--transport: 'bus' is not known; use one of: async, directed, pair, rank, blocking" in outcome.err
+    assert (
+        "--transport: 'bus' is not known; use one of: async, directed, directions, pair, rank, blocking" in outcome.err
+    )
 
 
 def test_errors_of_a_process_are_one_message_without_a_traceback():

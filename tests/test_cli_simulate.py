@@ -240,7 +240,7 @@ def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
         (["no-such-file.yaml"], "no-such-file.yaml: cannot be read"),
         ([UNIT_COSTS, "--set", "schedule"], "write KEY=VALUE"),
         ([UNIT_COSTS, "--set", "schedule.microbatch=3"], "microbatches"),
-        ([UNIT_COSTS, "--transport", "teleport"], "async, directed, pair, rank, blocking"),
+        ([UNIT_COSTS, "--transport", "teleport"], "async, directed, directions, pair, rank, blocking"),
         ([UNIT_COSTS, "--engine", "steam"], "auto"),
         ([UNIT_COSTS, "--gantt", "chart.doc"], ".png, .svg, .pdf, .html"),
         ([UNIT_COSTS, "--trace", "trace.txt"], ".pftrace, .json"),

@@ -149,8 +149,8 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         "costs.forward (line 7): '2 GB': 'GB' is no unit of seconds; it must be a number of seconds of at least 0, or "
         "text with a unit such as '2 ms'",
         "costs.latency (line 8): True must be a number of seconds of at least 0, or text with a unit such as '2 ms'",
-        "transport (line 9): 'asinc' is not known; did you mean async? use one of: async, directed, pair, rank, "
-        "blocking",
+        "transport (line 9): 'asinc' is not known; did you mean async? use one of: async, directed, "
+        "directions, pair, rank, blocking",
         "modle (line 10): unknown key; did you mean model?",
         "schedule.microbatches: is missing; a schedule has name, devices and microbatches, or csv",
     ]

@@ -224,7 +224,7 @@ def test_a_chain_of_two_thousand_stages_needs_no_recursion():
         (
             {"transport": "tcp"},
             ConfigError,
-            "transport='tcp' is not known; use one of: async, directed, pair, rank, block",
+            "transport='tcp' is not known; use one of: async, directed, directions, pair, rank, block",
         ),
         ({"transport": None}, ConfigError, "transport=None is not known"),
         ({"transport": np.array(["async", "rank"])}, ConfigError, "is not known"),

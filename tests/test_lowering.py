@@ -8,7 +8,7 @@ import ppsim
 from ppsim.actions import Kind
 from ppsim.lowering import RECEIVES
 
-TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
+TRANSPORTS = ("async", "directed", "directions", "pair", "rank", "blocking")
 
 
 def lowered(orders, **options):

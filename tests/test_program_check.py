@@ -9,6 +9,7 @@ from random_schedules import random_orders
 
 import ppsim
 from ppsim.checks.deadlock import require_no_deadlock
+from ppsim.lowering import TRANSPORTS
 
 GOOD = [
     ["0F0", "0SEND_F0", "0F1", "0SEND_F1", "0RECV_B0", "0B0", "0RECV_B1", "0B1"],
@@ -29,7 +30,7 @@ def faults(orders, **options):
 
 def test_a_good_program_passes_under_every_transport_and_for_pytorch():
     program = ppsim.Schedule.from_orders(GOOD)
-    for transport in (None, "async", "directed", "pair", "rank", "blocking"):
+    for transport in (None, *TRANSPORTS):
         program.check(transport)
     ppsim.lower(program, sharded=True).check("rank", pytorch=True)
 
@@ -180,7 +181,7 @@ BOTH_SEND_FIRST = [  # V placement: each device sends to the other before it rec
 def test_opposite_orders_on_a_pair_deadlock_where_they_share_a_queue():
     for transport in ("async", "directed"):
         ppsim.Schedule.from_orders(BOTH_SEND_FIRST).check(transport)
-    for transport in ("pair", "rank"):
+    for transport in ("directions", "pair", "rank"):
         assert cycle(BOTH_SEND_FIRST, transport) == [
             "2SEND_F0 (device 1 to 0) waits in a queue of device 0 behind 0SEND_F1 (device 0 to 1)",
             "0SEND_F1 (device 0 to 1) waits in a queue of device 1 behind 2SEND_F0 (device 1 to 0)",
@@ -253,7 +254,7 @@ def test_a_long_chain_of_waits_is_told_without_recursion():
 
 
 @settings(deadline=None, max_examples=80)
-@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(["directed", "pair", "rank", "blocking"]))
+@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(TRANSPORTS[1:]))
 def test_a_damaged_program_is_simulated_or_refused_in_words(random, transport):
     try:
         orders = ppsim.lower(ppsim.Schedule.from_orders(random_orders(random)), sharded=random.random() < 0.3).orders()
@@ -279,12 +280,12 @@ def test_a_damaged_program_is_simulated_or_refused_in_words(random, transport):
 
 @pytest.mark.parametrize("transport", ["", "fifo", 3])
 def test_an_unknown_transport_is_answered_with_the_known(transport):
-    with pytest.raises(ppsim.ConfigError, match="async, directed, pair, rank, blocking"):
+    with pytest.raises(ppsim.ConfigError, match="async, directed, directions, pair, rank, blocking"):
         ppsim.Schedule.from_orders(GOOD).check(transport)
 
 
 @settings(deadline=None, max_examples=150)
-@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(["directed", "pair", "rank", "blocking"]))
+@given(random=st.randoms(use_true_random=False), transport=st.sampled_from(TRANSPORTS[1:]))
 def test_a_check_without_time_finds_the_deadlock_that_the_event_model_runs_into(random, transport):
     orders = ppsim.lower(ppsim.Schedule.from_orders(random_orders(random, fused=False))).orders()
     for _ in range(random.randint(0, 3)):

@@ -6,8 +6,9 @@ import pytest
 from timelines import actions, transfers
 
 import ppsim
+from ppsim.actions import Kind
 
-QUEUED = ("directed", "pair", "rank", "blocking")
+QUEUED = ("directed", "directions", "pair", "rank", "blocking")
 SLOW = ppsim.Costs(forward=1, backward=2, latency=3, per="stage")
 
 
@@ -87,6 +88,32 @@ def test_under_rank_a_send_waits_behind_a_receive_from_another_device():
     assert transfers(rank)["2F0"] == (7, 10)
 
 
+def test_under_directions_only_transfers_of_the_same_direction_of_travel_wait_for_each_other():
+    # 1F1's input and 1F0's result are activations, so that device 1 moves them one after the other, as under `rank`.
+    directions, rank = (transfers(simulate(THREE_DEVICES, transport)) for transport in ("directions", "rank"))
+    assert directions["1F1"] == rank["1F1"] == (4, 7)
+    assert directions["2F0"] == rank["2F0"] == (7, 10)
+    # The gradient for 1B0 leaves device 2 at 13. Under `rank` it waits until 1SEND_F1, posted before it, ends at 14.
+    assert (directions["2F1"], rank["2F1"]) == ((11, 14), (11, 14))
+    assert directions["1B0"] == (13, 16)
+    assert rank["1B0"] == (14, 17)
+
+
+def test_a_direction_of_travel_is_the_kind_of_a_transfer_and_not_the_order_of_its_devices():
+    # In a V the second half's activations go to lower devices: they share a queue with the first half's.
+    run = simulate(ppsim.build("zb-v", devices=3, microbatches=4).orders(), "directions")
+    schedule, source = run.schedule, run.schedule.source
+    forward = schedule.kind == Kind.F
+    remote = run.plan.remote
+    for device in range(3):
+        at = remote & ((schedule.device == device) | (schedule.device[source] == device))
+        for kind in (forward, ~forward):
+            spans = sorted(zip(run.transfer_start[at & kind], run.transfer_end[at & kind], strict=True))
+            assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    down = forward & remote & (schedule.device < schedule.device[source])
+    assert down.any()
+
+
 def test_under_rank_nothing_of_a_device_overlaps():
     run = simulate(ppsim.build("1f1b", devices=4, microbatches=6).orders(), "rank")
     schedule, source = run.schedule, run.schedule.source
@@ -140,7 +167,7 @@ def test_a_timed_fused_slot_starts_when_both_parts_may_and_ends_both_at_once(tra
     costs = ppsim.Costs(forward=1, backward=2, overlap=2.5, latency=3, per="stage")
     run = simulate(FUSED, transport, costs)
     slot = {"async": "1F1 5-7.5  1B0 5-7.5", "blocking": "1F1 8-10.5  1B0 8-10.5"}
-    slot["directed"] = slot["pair"] = slot["rank"] = slot["blocking"]
+    slot |= dict.fromkeys(("directed", "directions", "pair", "rank"), slot["blocking"])
     assert slot[transport] in actions(run)[1]
     assert run.device_busy.tolist() == [6, 5.5]
 

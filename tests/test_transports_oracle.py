@@ -10,7 +10,7 @@ from time_oracle import carried, parts_of
 
 import ppsim
 
-TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
+TRANSPORTS = ("async", "directed", "directions", "pair", "rank", "blocking")
 LATENCY, OVERLAP, COPY = 0.7, 2.3, 0.9
 SECONDS = {"F": 1.0, "B": 2.5, "I": 1.5, "W": 1.0, "R": 0.8}
 COPIES = ("OFFLOAD", "RELOAD")
@@ -106,7 +106,9 @@ class Oracle:
         key = carried(kind, stage, microbatch)
         sender, receiver = self.ends_of[key]["SEND"], self.ends_of[key]["RECV"]
         self.made[key, kind[:4]] = self.clock[device]
-        line = {"pair": frozenset((sender, receiver)), "rank": "all"}.get(self.transport, (sender, receiver))
+        line = {"pair": frozenset((sender, receiver)), "rank": "all", "directions": key[0]}.get(
+            self.transport, (sender, receiver)
+        )
         self.queues.setdefault((device, line), []).append(key)
         if self.transport == "blocking" and kind[:4] == "SEND":
             self.blocking[device].append(key)

@@ -293,7 +293,7 @@ def test_numbers_below_0_are_named(column, slices):
 
 
 @settings(max_examples=200)
-@given(damaged_orders(), st.sampled_from(["async", "directed", "pair", "rank", "blocking"]))
+@given(damaged_orders(), st.sampled_from(["async", "directed", "directions", "pair", "rank", "blocking"]))
 def test_a_damaged_schedule_runs_or_gives_a_ppsim_error(orders, transport):
     with suppress(ppsim.PpsimError):
         run = ppsim.simulate(Schedule.from_orders(orders), ppsim.Costs(latency=0.5), transport=transport)

@@ -243,7 +243,9 @@ class Moments:
             return
         transfer = carried(*part)
         _, sender, receiver, _ = self.ends_of(transfer)
-        line = {"pair": frozenset((sender, receiver)), "rank": None}.get(self.transport, (sender, receiver))
+        line = {"pair": frozenset((sender, receiver)), "rank": None, "directions": transfer[0]}.get(
+            self.transport, (sender, receiver)
+        )
         self.queues.setdefault((device, line), []).append(transfer)
         if part[0].startswith("SEND"):
             self.sent[device].append(transfer)

@@ -92,7 +92,7 @@ FLAGS = {
     "overlap": Flag("costs.overlap", "SECONDS", "One fused F and B slot. [default: its parts run one after the other]"),
     "latency": Flag("costs.latency", "SECONDS", "Of one transfer. [default: 0]"),
     "transport": Flag(
-        "transport", "NAME", "async, directed, pair, rank or blocking. [default: the config's, or async]"
+        "transport", "NAME", "async, directed, directions, pair, rank or blocking. [default: the config's, or async]"
     ),
     "engine": Flag("engine", "NAME", "auto, event or compiled. [default: the config's, or auto]"),
     "recompute": Flag(

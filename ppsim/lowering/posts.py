@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER
+from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.arrays import DeviceLists
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError
@@ -14,7 +14,8 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 from ppsim.schedule.waiting import blocked_rows, waiting_cycle, waiting_message
 
-TRANSPORTS = ("async", "directed", "pair", "rank", "blocking")
+DIRECTIONS = "directions"  # the one transport whose FIFOs depend on what a transfer carries
+TRANSPORTS = ("async", "directed", DIRECTIONS, "pair", "rank", "blocking")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
     ends = transfer_ends(program)
     by_peer, by_end = _queue_steps(transport)
     queue = program.device[ends.row] * program.devices * 2 + ends.peer * by_peer + ends.is_send * by_end
+    if transport == DIRECTIONS:
+        queue += program.kind[ends.consumer] != Kind.F
     return Posts(
         np.searchsorted(ends.row, program.offsets),
         compute_before[ends.consumer],
@@ -65,7 +68,7 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
 
 def _queue_steps(transport: str) -> tuple[int, int]:
     """Return what a peer and being a SEND add to the number of a post's FIFO; 0 if the transport shares the FIFO."""
-    return {"pair": (2, 0), "rank": (0, 0)}.get(transport, (2, 1))
+    return {"pair": (2, 0), "rank": (0, 0), DIRECTIONS: (0, 0)}.get(transport, (2, 1))
 
 
 def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
@@ -87,6 +90,8 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
             post_in_turn, rows, order, turns, schedule.offsets, schedule.device, schedule.joined, consumer, received,
             np.empty(transfers, np.int32), *_queue_steps(transport), *columns,
         )  # fmt: skip
+        if transport == DIRECTIONS:
+            columns[3] += schedule.kind[columns[0]] != Kind.F
     return Posts(offsets, *columns)
 
 

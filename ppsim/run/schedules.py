@@ -90,7 +90,7 @@ class Schedule(ScheduleColumns):
 
         Parameters
         ----------
-        transport : {"async", "directed", "pair", "rank", "blocking"}, optional
+        transport : {"async", "directed", "directions", "pair", "rank", "blocking"}, optional
             Also check for deadlocks under it. If that is the only fault: a DeadlockError with the cycle of waits.
         pytorch : bool
             Also check the rules that PyTorch's runtime needs and does not check: each stage on one device, the last

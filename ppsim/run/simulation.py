@@ -40,7 +40,7 @@ def simulate(
         Validated first. Under a queued transport a schedule is lowered.
     costs : Costs or any CostModel, optional
         Default `Costs()`: forward 1 s, backward 2 s, free transfers.
-    transport : {"async", "directed", "pair", "rank", "blocking"}
+    transport : {"async", "directed", "directions", "pair", "rank", "blocking"}
         How transfers queue; docs/glossary.md has the rules.
     engine : {"auto", "event", "compiled"}
         "event" is the SimPy model; "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
