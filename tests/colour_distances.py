@@ -3,7 +3,8 @@
 from itertools import combinations
 
 import numpy as np
-from charts import light_of
+
+from ppsim.plots.pixels import light_of
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear-light sRGB.
 VISION = {

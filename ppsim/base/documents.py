@@ -140,10 +140,13 @@ def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
     raise document_error(faults, place, what)
 
 
-def known_keys(key: str, known: Sequence[str]) -> str:
-    """Return what to write in place of an unknown key: the most similar known key, or the list of known keys."""
+def known_keys(key: str, known: Sequence[str], otherwise: str | None = None) -> str:
+    """Return what to write in place of an unknown key: the most similar known key, or the list of known keys.
+
+    `otherwise` replaces the list.
+    """
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else f"the keys here are: {', '.join(known)}"
+    return f"did you mean {near[0]}?" if near else otherwise or f"the keys here are: {', '.join(known)}"
 
 
 def unknown_keys(section: Any, known: Sequence[str], *path: str) -> list[str]:

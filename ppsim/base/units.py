@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, shown
@@ -151,6 +152,16 @@ def value_text(value: float | None, unit: str, unknown: str = "-", places: int =
 def counted(count: int, word: str) -> str:
     """Return a count with its noun: `1 device`, `2 devices`, `3 microbatches`."""
     return f"{count:,} {of_number(count, word)}"
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names and the count of the rest: `a, b and 3 more`."""
+    return ", ".join(names[:most]) + and_more(len(names) - most)
+
+
+def and_more(left: int) -> str:
+    """Return ` and 3 more`; nothing if none are left."""
+    return f" and {left} more" if left > 0 else ""
 
 
 def of_number(count: int, word: str) -> str:

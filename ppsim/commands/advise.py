@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from ppsim.base.tables import aligned
 from ppsim.base.units import counted, percent_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
     SAME,
-    candidate_row,
+    candidate_table,
     paragraphs,
     peak_text,
     set_lines,
@@ -31,7 +28,6 @@ from ppsim.studies.reasons import limiting_factors, short_reasons
 
 SCHEMA = "ppsim.advise/1"
 MAX_CHANGES = 8  # of the page
-HEAD = ["change", "step", "vs now", "memory", "removes (mean device)", "runs in"]
 
 
 @takes_case()
@@ -40,9 +36,7 @@ def advise(
     read: Callable[[], Config],
     headroom: options.Headroom = options.DEFAULT_HEADROOM,
     framework: options.Framework = None,
-    research: Annotated[
-        bool, typer.Option("--research", help="Try schedules that no framework runs too; they are marked.")
-    ] = False,
+    research: options.Research = False,
     workers: options.Workers = None,
     verbose: options.Verbose = False,
     json: options.JsonTarget = None,
@@ -60,8 +54,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
     lines = _answer(found)
     if better:
         shown = [one for one in found.advice if one.fits is not False] if verbose else better[:MAX_CHANGES]
-        rows = [HEAD, *(candidate_row(one, found.config, found.headroom) for one in shown)]
-        lines += ["", *aligned(rows, left=1)]
+        lines += ["", *candidate_table("change", shown, found.config, found.headroom)]
         if verbose:
             lines += ["", *_keys(shown)]
         elif len(better) > len(shown):

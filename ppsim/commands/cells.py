@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ppsim.analysis.memory import fit_in_words, usable_bytes
-from ppsim.base.tables import WIDTH
+from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
@@ -89,7 +89,13 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]:
+def candidate_table(label: str, shown: Iterable[Candidate], config: Config, headroom: float) -> list[str]:
+    """Return the lines of a table of changes, whose first column has this label."""
+    heads = [label, "step", "vs now", "memory", "removes (mean device)", "runs in"]
+    return aligned([heads, *(_candidate_row(one, config, headroom) for one in shown)], left=1)
+
+
+def _candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]:
     """Return the cells of a change: words, step, difference, memory, what it removes, frameworks."""
     schedule = one.changes.get("schedule.name", config.schedule.get("name"))
     before = one.step - one.step_difference

@@ -12,6 +12,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import OverwriteError, append_text, write_atomically
+from ppsim.base.units import first_names
 from ppsim.commands import options
 from ppsim.commands.options import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
@@ -119,8 +120,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
     left = unchecked(configs, baseline, read_baseline(baseline))
     if left:
-        more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
-        say(f"in the baseline and not checked: {', '.join(left[:MAX_NAMED])}{more}")
+        say(f"in the baseline and not checked: {first_names(left, MAX_NAMED)}")
 
 
 def _report(findings: list[Finding], junit: Path | None, json: str | None, verbose: bool) -> None:

@@ -90,9 +90,7 @@ def choose(
         ),
     ] = None,
     framework: Framework = None,
-    research: Annotated[
-        bool, typer.Option("--research", help="Try schedules that no framework runs too; they are marked.")
-    ] = False,
+    research: options.Research = False,
     headroom: Headroom = DEFAULT_HEADROOM,
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")

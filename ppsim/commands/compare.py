@@ -15,7 +15,7 @@ from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_in_words, usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines
-from ppsim.base.units import percent_text, value_text
+from ppsim.base.units import first_names, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import LEGEND, SAME, capacity_of, gigabytes, runs_in, step_text, versus
 from ppsim.commands.options import takes_case
@@ -184,8 +184,7 @@ def _table_of(cells: Sequence[Sequence[str]]) -> list[str]:
 
 def _left_out(label: str, rows: list[dict]) -> str:
     names = [_ending(row["schedule"]) for row in rows]
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{label}: {', '.join(names[:MAX_NAMED])}{more}" if names else ""
+    return f"{label}: {first_names(names, MAX_NAMED)}" if names else ""
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -285,14 +284,11 @@ def _layouts(rows: list[dict]) -> list[str]:
     for row in rows:
         if row["layout_string"]:
             names_by_string.setdefault(row["layout_string"], []).append(_ending(row["schedule"]))
-    labels = {text: _some(names, len(names_by_string) == 1) for text, names in names_by_string.items()}
-    return [line for text, label in labels.items() for line in layout_lines(text, f"layout string{label}")]
-
-
-def _some(names: list[str], are_all: bool) -> str:
-    """Return the first names and the count of the rest; nothing if these are all schedules."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return "" if are_all else f" of {', '.join(names[:MAX_NAMED])}{more}"
+    lines = []
+    for text, names in names_by_string.items():
+        whose = f" of {first_names(names, MAX_NAMED)}" if len(names_by_string) > 1 else ""
+        lines += layout_lines(text, f"layout string{whose}")
+    return lines
 
 
 def _refusals(refused: Mapping[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
 from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import counted, percent_text, seconds_text, value_text
+from ppsim.base.units import and_more, counted, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.options import read_case
 from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
@@ -199,8 +199,8 @@ def _slow(slow: list[Slow]) -> list[str]:
     if not slow:
         return ["no stage, microbatch, link or action stands out"]
     rows = [("slower than it should be", "", "measured", "expected", "", "in all"), *map(_slow_row, slow[:MAX_SLOW])]
-    more = [f"and {len(slow) - MAX_SLOW} more"] if len(slow) > MAX_SLOW else []
-    return [*aligned(rows, left=2), *more]
+    left = and_more(len(slow) - MAX_SLOW).strip()
+    return [*aligned(rows, left=2), *([left] if left else [])]
 
 
 def _slow_row(one: Slow) -> tuple[str, ...]:

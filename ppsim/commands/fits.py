@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.analysis.memory import PARTS, Memory, fit_in_words, usable_bytes
-from ppsim.base.tables import WIDTH, aligned
-from ppsim.commands.cells import LEGEND, candidate_row, gigabytes, set_lines
+from ppsim.base.tables import WIDTH
+from ppsim.commands.cells import LEGEND, candidate_table, gigabytes, set_lines
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, Verbose, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config
@@ -54,9 +54,8 @@ def _page(case: Config, run: Timeline, headroom: float, found: list[Candidate], 
     texts = (f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in parts if size)
     yield from textwrap.wrap(f"device {device}: {', '.join(texts)}", WIDTH)
     if found:
-        rows = [["would fit", "step", "vs now", "memory", "removes (mean device)", "runs in"]]
         yield ""
-        yield from aligned([*rows, *(candidate_row(one, case, headroom) for one in found)], left=1)
+        yield from candidate_table("would fit", found, case, headroom)
         yield ""
         for one in found if verbose else found[:1]:
             yield f"{one.words}:"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from ppsim.analysis.gaps import PHASES
 from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES
+from ppsim.base.documents import known_keys
 from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.tables import WIDTH
 from ppsim.commands.options import JsonTarget
@@ -75,7 +75,8 @@ def glossary(
         return
     found = {name: text for name, text in meanings.items() if _plain(word) in map(_plain, name.split(", "))}
     if not found:
-        raise UnknownNameError(f"{shown(word)} is not in the glossary; {_suggestion(word, list(meanings))}")
+        near = known_keys(word, list(meanings), "`ppsim glossary` lists all words")
+        raise UnknownNameError(f"{shown(word)} is not in the glossary; {near}")
     answer({"schema": SCHEMA, "words": found}, json, lambda: "\n".join(map(_paragraph, found, found.values())))
 
 
@@ -89,11 +90,6 @@ def _meanings() -> dict[str, str]:
 
 def _plain(word: str) -> str:
     return word.strip().lower().replace("_", " ").replace("-", " ")
-
-
-def _suggestion(word: str, names: list[str]) -> str:
-    close = get_close_matches(word, names, 3, 0.5)
-    return f"the closest words are: {', '.join(close)}" if close else "`ppsim glossary` lists all words"
 
 
 def _paragraph(name: str, text: str) -> str:

@@ -42,6 +42,9 @@ FamilyOptions = Annotated[
 Framework = Annotated[
     str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(SCHEDULES)}. [default: all]")
 ]
+Research = Annotated[
+    bool, typer.Option("--research", help="Try schedules that no framework runs too; they are marked.")
+]
 DEFAULT_HEADROOM = percent_text(HEADROOM, 0).replace(" ", "")
 Headroom = Annotated[
     str | None,

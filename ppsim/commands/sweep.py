@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +61,7 @@ def sweep(
 
 def _write(found: Sweep, table: Path | None, chart: Path | None, front: Path | None, measure: str) -> None:
     if table:
-        write_atomically(table, table_text(found.table() if table.suffix != ".csv" else _numbers(found), table.suffix))
+        write_atomically(table, _table_text(found, table.suffix))
         say(f"wrote {table}")
     for path, draw in ((chart, lambda: found.plot(measure)), (front, found.plot_front)):
         if path:
@@ -69,29 +69,15 @@ def _write(found: Sweep, table: Path | None, chart: Path | None, front: Path | N
             say(f"wrote {path}")
 
 
-def _numbers(found: Sweep) -> list[list[str]]:
-    rows = found.rows()
-    return [[*rows[0]], *([("" if value is None else str(value)) for value in row.values()] for row in rows)]
-
-
-def table_text(rows: Sequence[Sequence[str]], ending: str) -> str:
-    """Return rows, the heading first, as CSV, Markdown or LaTeX, by the suffix of the file."""
+def _table_text(found: Sweep, ending: str) -> str:
+    """Return the table as CSV with all digits, Markdown or LaTeX, by the suffix of the file."""
+    if ending == ".tex":
+        return found.to_latex()
     if ending == ".csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
+        text, rows = io.StringIO(), found.rows()
+        cells = ([("" if value is None else str(value)) for value in row.values()] for row in rows)
+        csv.writer(text, lineterminator="\n").writerows([[*rows[0]], *cells])
         return text.getvalue()
-    if ending == ".md":
-        lines = [f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in row)} |" for row in rows]
-        return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]]) + "\n"
-    lines = [" & ".join(map(_latex, row)) + r" \\" for row in rows]
-    return (
-        "\n".join([rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}", lines[0], r"\hline", *lines[1:], r"\end{tabular}"])
-        + "\n"
-    )
-
-
-def _latex(text: str) -> str:
-    escaped = text.replace("\\", r"\textbackslash{}").replace("\n", " ")
-    for sign in "%&_#$":
-        escaped = escaped.replace(sign, f"\\{sign}")
-    return escaped.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}")
+    rows = found.table()
+    lines = [f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in row)} |" for row in rows]
+    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]]) + "\n"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER
 from ppsim.base.errors import MAX_FAULTS_SHOWN, ConfigError
-from ppsim.base.units import of_number
+from ppsim.base.units import and_more, of_number
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -145,10 +145,9 @@ def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place:
     recorded = frozenset().union(*first)
     if missing := list(islice((stage for stage in range(num_stages) if stage not in recorded), MAX_FAULTS_SHOWN)):
         left = num_stages - len(recorded) - len(missing)
-        more = f" and {left} more" if left else ""
         raise ConfigError(
             f"{place}: has files of {_words(sorted(stages))}; one file is needed for each rank from 0 on, and none of "
-            f"these runs {_words(missing, 'stage')}{more}"
+            f"these runs {_words(missing, 'stage')}{and_more(left)}"
         )
     return sorted(first.values())
 

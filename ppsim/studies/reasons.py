@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ppsim.analysis.ledger import CAUSES
 from ppsim.base.units import percent_text, seconds_text, value_text
@@ -41,12 +40,6 @@ def short_reasons(run: Timeline) -> Iterator[str]:
     yield f"{percent_text(run.lower_bound().gap)} above its lower bound"
     if heaviest := busiest_device(run):
         yield heaviest
-
-
-def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """Return the keys at which two points differ, as text: the second's value instead of the first's."""
-    keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
-    return ", ".join(f"{key}={second.get(key)} instead of {first.get(key)}" for key in keys) or "nothing"
 
 
 def seconds_by_cause(run: Timeline) -> dict[str, float]:

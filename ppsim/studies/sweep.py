@@ -18,7 +18,7 @@ from ppsim.base.host import need
 from ppsim.base.rules import checked_call, checked_methods, is_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import WIDTH, aligned, html_table, latex_table, layout_lines
-from ppsim.base.units import EXAMPLES, parse_quantity, value_text
+from ppsim.base.units import EXAMPLES, and_more, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
@@ -155,13 +155,13 @@ class Sweep:
         ]
 
     def to_latex(self) -> str:
-        """Return the table of the points that ran, in LaTeX with the package booktabs, for a paper."""
+        """Return the table in LaTeX with the package booktabs, for a paper; a refusal is in the last column."""
         measures = self._shown()
         rows = [
             {**{_short(key): str(point.changes[key]) for key in self.keys},
-             **{measure.title: point.measures.get(measure.name) for measure in measures}}
+             **{measure.title: (point.measures or {}).get(measure.name) for measure in measures},
+             "refused": point.refused}
             for point in self.points
-            if point.measures is not None
         ]  # fmt: skip
         return latex_table(rows, {measure.title: measure.unit for measure in measures})
 
@@ -189,8 +189,7 @@ class Sweep:
         lines = ["", "refused:"] if of_rule else []
         for rule, (first, *others) in of_rule.items():
             values = ", ".join(f"{_short(key)}={value}" for key, value in first.changes.items())
-            more = f" and {len(others)} more" if others else ""
-            text = " ".join(f"{values}{more}: {rule}".split())
+            text = " ".join(f"{values}{and_more(len(others))}: {rule}".split())
             lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
         return lines
 
