@@ -3,8 +3,7 @@
 from itertools import combinations
 
 import numpy as np
-
-from ppsim.plots.pixels import light_of
+from charts import light_of
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear-light sRGB.
 VISION = {

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from charts import LIGHT
 from pages import BEFORE, INPUT, LISTED, page_of, unpacked
 from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.palette import LIGHT
 
 LANES = ("gathers", "reductions", "optimizer steps")
 LANE_TITLES = ["weight gather (UNSHARD)", "gradient reduction (REDUCE_GRAD)", "optimizer step"]

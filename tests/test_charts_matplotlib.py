@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from charts import DARK, GREY, draw_comparison, draw_front, draw_lines
 from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -13,9 +14,6 @@ from matplotlib.text import Text
 from timelines import stepped
 
 import ppsim
-from ppsim.plots.gantt import draw_comparison
-from ppsim.plots.many_runs import draw_front, draw_lines
-from ppsim.plots.palette import DARK, GREY
 
 
 def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from charts import block_names, common_title, legend_entries, local_stage, make_boxes, sizes_text
 from random_runs import rerun
 
 import ppsim
-from ppsim.plots.boxes import block_names, common_title, legend_entries, local_stage, make_boxes, sizes_text
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 

@@ -7,27 +7,27 @@ import zlib
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
-from pages import page_of, script
-from timelines import stepped
-
-import ppsim
-from ppsim.actions import Kind
-from ppsim.plots.boxes import make_boxes
-from ppsim.plots.palette import LIGHT
-from ppsim.plots.pixels import (
+from charts import (
+    LIGHT,
     PixelColumns,
     bins,
     footprint,
     from_linear,
     light_of,
     lines_of,
+    make_boxes,
     median_box,
     picture,
     png_address,
     shares,
     to_linear,
-)
+)  # fmt: skip
+from matplotlib.image import imread
+from pages import page_of, script
+from timelines import stepped
+
+import ppsim
+from ppsim.actions import Kind
 
 COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)
 

@@ -1,11 +1,11 @@
 """The time axis: units, ticks and seconds as text."""
 
 import pytest
+from charts import round_ticks
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.base.units import axis_unit, seconds_text, time_unit
-from ppsim.plots.scale import round_ticks
 
 
 @pytest.mark.parametrize(

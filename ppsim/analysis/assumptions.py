@@ -48,8 +48,6 @@ NEEDS = {
     "layout.overlap": f"{SLOTS}, and collectives to hide",
     "layout.loss_bytes": "a loss that holds more than the largest recomputed layer",
     "layout.fused": "a device without `achieved`",
-    "model.tied_embeddings": "a stage with embedding and head",
-    "model.causal": "a device without `achieved`",
     "model.window": "a sequence that is longer",
     "model.window_period": "model.window",
     "hardware.device.peak_fp8": FP8,

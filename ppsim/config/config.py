@@ -183,8 +183,8 @@ class Config:
     def without_each(self) -> Iterator[tuple[str, Any, CostModel]]:
         """Yield (key, value, costs without it) for each key of the model, its sheets and the schedule's options.
 
-        Keys that say the default are left out, and options without which the lists differ; a needed key too. A family
-        that searches is not built again.
+        Keys that say the default are left out, and options without which the lists differ; a needed key too. So are
+        the model's flags, which state facts about it, whatever they change. A family that searches is not built again.
         """
         for key, value in self._optional_keys():
             with suppress(PpsimError):
@@ -206,7 +206,8 @@ class Config:
         sections |= {"model": self.data.get("model"), "schedule.options": options}
         for place, section in sections.items():
             for key, value in section.items() if isinstance(section, dict) else ():
-                if value is not None and key not in _NAMES and not key.endswith("source"):
+                is_fact = key in _NAMES or key.endswith("source") or (place == "model" and isinstance(value, bool))
+                if value is not None and not is_fact:
                     yield f"{place}.{key}", value
 
     def changed(self, changes: Mapping[str, Any]) -> Config:

@@ -1,0 +1,27 @@
+"""Parts of charts that tests use: boxes, colours, pixels, sizes, and the figures of several runs."""
+
+from ppsim.plots.boxes import block_names, common_title, legend_entries, local_stage, make_boxes, sizes_text
+from ppsim.plots.gantt import draw_comparison
+from ppsim.plots.many_runs import draw_front, draw_lines
+from ppsim.plots.palette import DARK, GREY, LIGHT, THEMES, TITLES, contrast
+from ppsim.plots.pixels import (
+    PixelColumns,
+    bins,
+    footprint,
+    from_linear,
+    light_of,
+    lines_of,
+    median_box,
+    picture,
+    png_address,
+    shares,
+    to_linear,
+)  # fmt: skip
+from ppsim.plots.scale import round_ticks
+
+__all__ = [
+    "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title", "contrast",
+    "draw_comparison", "draw_front", "draw_lines", "footprint", "from_linear", "legend_entries", "light_of", "lines_of",
+    "local_stage", "make_boxes", "median_box", "picture", "png_address", "round_ticks", "shares", "sizes_text",
+    "to_linear",
+]  # fmt: skip
