@@ -165,6 +165,7 @@ class TimelineColumns(Columns):
 
     @cached_property
     def schedule(self) -> ScheduleColumns:
+        """The schedule or program that ran."""
         return self.plan.schedule
 
     @property

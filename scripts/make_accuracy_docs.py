@@ -184,7 +184,7 @@ def order_of_schedules(runs: Sequence[Priced]) -> dict[str, float]:
 
 
 def orders(runs: Sequence[Priced]) -> dict[str, dict[str, float]]:
-    """The same by what differs: the schedule; the parallel groups, or other options, on the same GPUs and tokens."""
+    """Return `order_of_schedules`, also for pairs with other parallel groups, or other options, of the same job."""
     same_job = [
         (one, other)
         for one, other in pairs(runs, lambda one, other: one.schedule == other.schedule)

@@ -65,6 +65,20 @@ def _docstrings():
                 yield path, node, text
 
 
+def test_every_public_function_and_class_has_a_docstring():
+    """A class that takes the docstring of its parent assigns it."""
+    bare = [
+        f"{path}: {node.name}"
+        for path, tree in TREES.items()
+        for scope in [tree, *tree.body]
+        if isinstance(scope, ast.Module) or (isinstance(scope, ast.ClassDef) and not scope.name.startswith("_"))
+        for node in scope.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if not ast.get_docstring(node) and not ast.unparse(node).count("__doc__ =")
+    ]
+    assert bare == []
+
+
 def test_no_docstring_begins_with_a_clause():
     assert [f"{path}: {text[:60]}" for path, _, text in _docstrings() if NO_START.match(text)] == []
 

@@ -12,6 +12,7 @@ STEP_BYTES = 4 * 4 + 3 * 4 + 2
 
 
 def computation_rate(setup: Setup) -> str:
+    """Return the sentence about the rate of computation, with its source."""
     device = setup.cluster.device
     part = (
         f"{percent_text(setup.rate / device.peak, 0)} of the {format_quantity(device.peak, 'FLOP/s')} of {device.name}"
@@ -25,6 +26,7 @@ def computation_rate(setup: Setup) -> str:
 
 
 def link_text(link: LinkSheet) -> str:
+    """Return a link with its bandwidth, latency and their sources."""
     return (
         f"{link.name}, {format_quantity(link.bandwidth, 'bytes per second')} one way, "
         f"{format_quantity(link.latency, 'seconds')} a message ({link.source}; {link.latency_source})"
@@ -32,6 +34,7 @@ def link_text(link: LinkSheet) -> str:
 
 
 def border(setup: Setup) -> str:
+    """Return the sentence about the tokens of a microbatch and the bytes of a transfer between stages."""
     return (
         f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
         f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations"
@@ -39,6 +42,7 @@ def border(setup: Setup) -> str:
 
 
 def attention(setup: Setup) -> str:
+    """Return the sentence about the s x s matrix of attention: how much is computed and how much is held."""
     return (
         f"attention counts {'half of' if setup.model.causal else 'all of'} the s x s matrix "
         f"and {'holds none' if setup.model.attention == 'flash' else 'holds all'} of it"
@@ -46,6 +50,7 @@ def attention(setup: Setup) -> str:
 
 
 def framework_version(setup: Setup) -> str | None:
+    """Return the sentence about the version whose facts are used; None if the config names no version."""
     named = setup.layout.run_by
     if not named.asked:
         return None
@@ -55,6 +60,7 @@ def framework_version(setup: Setup) -> str | None:
 
 
 def host(setup: Setup) -> str | None:
+    """Return the sentence about the framework's host time per block; None if it has none."""
     facts, start = setup.layout.run_by.facts, start_seconds(setup)
     if not start:
         return None
@@ -68,6 +74,7 @@ def host(setup: Setup) -> str | None:
 
 
 def experts(setup: Setup) -> str | None:
+    """Return the sentence about a GPU's routed experts; None if a fraction prices them, or there is at most one."""
     layout, law, held = setup.layout, setup.cluster.device.operators, setup.model.experts // setup.layout.expert
     if held < 2 or law is None or setup.cluster.device.achieved is not None:
         return None
@@ -80,12 +87,14 @@ def experts(setup: Setup) -> str | None:
 
 
 def unfused(setup: Setup) -> str | None:
+    """Return the sentence about kernels that are not fused; None if they are."""
     if setup.layout.chosen("fused"):
         return None
     return "kernels are not fused: activations, norms in fp32 and reordered queries, keys and values are held, too"
 
 
 def state(setup: Setup) -> str:
+    """Return the sentence about the bytes per parameter, and the GPUs that share them."""
     split = ""
     if setup.layout.sharded:
         gathered = "at most three stages of a device gathered"
@@ -102,10 +111,12 @@ def state(setup: Setup) -> str:
 
 
 def loss(setup: Setup) -> str:
+    """Return the sentence about what the loss holds."""
     return f"the loss keeps fp32 logits, and its backward {setup.layout.chosen('loss_bytes')} bytes more of each"
 
 
 def reduction(setup: Setup) -> str | None:
+    """Return the sentence about the reduction of gradients; None without data parallelism."""
     layout, group = setup.layout, max(setup.layout.data_groups)
     kind = "reduce-scatter" if layout.distributed_optimizer or layout.sharded else "all-reduce"
     if group == 1:
@@ -119,12 +130,14 @@ def reduction(setup: Setup) -> str | None:
 
 
 def buckets(setup: Setup) -> str | None:
+    """Return the sentence about reductions that overlap computation; None if none do."""
     if max(setup.layout.data_groups) == 1 or not setup.layout.chosen("overlap_data"):
         return None
     return "gradients are reduced by buckets under the last backward, weights gathered under the first forward"
 
 
 def optimizer(setup: Setup) -> str | None:
+    """Return the sentence about the bytes of an optimizer step; None if the memory's bandwidth is unknown."""
     bandwidth = setup.cluster.device.memory_bandwidth
     if bandwidth is None:
         return None
@@ -135,11 +148,13 @@ def optimizer(setup: Setup) -> str | None:
 
 
 def contention(setup: Setup) -> str | None:
+    """Return the sentence about communication that overlaps computation; None if a fraction includes it."""
     part = percent_text(setup.cluster.contention, 0)
     return None if setup.cluster.device.achieved else f"what runs beside computation adds {part} of its seconds to it"
 
 
 def cards(setup: Setup) -> str | None:
+    """Return the sentence about network cards; None if each GPU has its own."""
     cluster, sharers = setup.cluster, min(setup.layout.gpus_per_device, setup.cluster.gpus_per_card)
     if cluster.cards_per_node is None and sharers == 1:
         return None
@@ -150,11 +165,13 @@ def cards(setup: Setup) -> str | None:
 
 
 def not_counted(setup: Setup) -> str:
+    """Return the sentence about what the costs leave out."""
     fraction = setup.cluster.device.achieved is not None
     return f"not counted: {'norms and element-wise operations beyond the achieved fraction, ' * fraction}data loading"
 
 
 def fp8(setup: Setup) -> str | None:
+    """Return the sentence about fp8; None if products run in bf16."""
     casts, peak = setup.layout.casts, setup.cluster.device.peak_fp8
     if casts is None or peak is None:
         return None

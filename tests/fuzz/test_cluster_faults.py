@@ -35,11 +35,11 @@ def expected():
 
 
 class KilledWorker(Exception):  # noqa: N818 - the name of Dask's error
-    """As Dask raises for a worker that died several times."""
+    """Dask's error for a worker that died several times."""
 
 
 class UncompletedJobError(RuntimeError):
-    """As submitit raises for a job that was killed or ran out of time."""
+    """Submitit's error for a job that was killed or ran out of time."""
 
 
 FAULTS = {

@@ -41,7 +41,7 @@ def is_ours(value):
 
 
 def parts_of(value):
-    """What a value holds: the first items of a container, or the attributes of an object of ours."""
+    """The parts of a value: the first items of a container, or the attributes of an object of ours."""
     if isinstance(value, list | tuple) and not is_ours(value):
         return list(enumerate(value[:2]))
     if isinstance(value, dict) and not is_ours(value):
