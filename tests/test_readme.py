@@ -3,13 +3,14 @@
 import doctest
 import re
 
+import demo
 import make_command_docs
 import make_gallery
 import make_pages
 import make_schedule_docs
 import matplotlib
 import pytest
-from command_line import ROOT, ppsim
+from command_line import ROOT, UNIT_COSTS, ppsim
 
 import ppsim as library
 
@@ -28,6 +29,16 @@ def test_the_python_code_runs(capsys):
         exec(block, namespace)  # noqa: S102 - the README's own code
     assert namespace["run"].makespan > 0
     assert "bubble" in capsys.readouterr().out
+
+
+def test_the_demo_draws_its_charts_and_says_what_to_do_next(tmp_path, capsys):
+    demo.main(str(UNIT_COSTS), str(tmp_path / "demo"))
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
+        f"{name}{ending}" for name in demo.SCHEDULES for ending in (".png", ".html")
+    }
+    assert capsys.readouterr().out.endswith(
+        f"next, why each device is idle:\n  .venv/bin/ppsim simulate {UNIT_COSTS} --ledger\n"
+    )
 
 
 @pytest.mark.parametrize("page", make_pages.PAGES, ids=lambda page: page.name)
