@@ -129,7 +129,13 @@ def test_tables_and_charts_are_written(tmp_path):
     assert heads.startswith("schedule.name,schedule.microbatches,stages_per_device,")
     assert len(rows) == 6
     assert (tmp_path / "t.md").read_text().count("\n") == 8
-    assert r"\%" in (tmp_path / "t.tex").read_text()
+    tex = (tmp_path / "t.tex").read_text()
+    assert r"\%" in tex
+    assert tex.count(r"\\") == 7
+    over = ("--over", "schedule.name=dualpipe,zb-v", "--over", "schedule.devices=3")
+    done = ppsim("sweep", UNIT_COSTS, *over, "--over", "schedule.microbatches=2,4", "--table", tmp_path / "some.tex")
+    assert done.status == 0, done.err
+    assert "devices=3 is odd" in (tmp_path / "some.tex").read_text()
     assert "interleaved-1f1b:4" in (tmp_path / "c.svg").read_text()
 
 

@@ -186,9 +186,11 @@ class Comparison:
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, bubble, peak.
 
-        The base is the config's own schedule, or the first one.
+        The base is the config's own schedule, or the first one. Raises ConfigError if no schedule ran.
         """
-        base = self.timelines[self._base()].iteration_time if self.timelines else 0.0
+        if not self.timelines:
+            raise ConfigError("no schedule ran; there is nothing to put into a table")
+        base = self.timelines[self._base()].iteration_time
         rows = [
             {
                 "schedule": run.schedule.name,
