@@ -6,6 +6,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # defined here, because importing `typing` takes time, and Ctrl-C then prints a traceback
 if TYPE_CHECKING:
+    from ppsim.analysis.filling import FillItem
     from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError
     from ppsim.config import Config, load_config
     from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
@@ -26,14 +27,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
-    "Family", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep", "Timeline",
-    "advise", "build", "calibrate_steps", "choose", "compare", "explain", "from_launch", "load_config", "lower",
-    "schedules", "simulate", "simulate_many", "sweep", "to_launch", "what_fits", "with_offload", "with_recompute",
+    "Family", "FillItem", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep",
+    "Timeline", "advise", "build", "calibrate_steps", "choose", "compare", "explain", "from_launch", "load_config",
+    "lower", "schedules", "simulate", "simulate_many", "sweep", "to_launch", "what_fits", "with_offload",
+    "with_recompute",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers report a name that is not imported above
     # The module of each name, imported at the first use of one of its names: `ppsim --help` starts without NumPy.
     _HOMES = {
+        "ppsim.analysis.filling": ("FillItem",),
         "ppsim.base.errors": ("BuildError", "ConfigError", "CostError", "DeadlockError", "PpsimError", "ScheduleError"),
         "ppsim.config": ("Config", "load_config"),
         "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
@@ -50,7 +53,7 @@ if not TYPE_CHECKING:  # type checkers report a name that is not imported above
         "ppsim.studies.compare": ("compare",),
         "ppsim.studies.explain": ("explain",),
         "ppsim.studies.step_calibration": ("calibrate_steps",),
-            "ppsim.studies.sweep": ("Sweep", "sweep"),
+        "ppsim.studies.sweep": ("Sweep", "sweep"),
     }  # fmt: skip
 
     def __getattr__(name):

@@ -27,6 +27,7 @@ COMMANDS = {
     "what-if": ("what_if", "Change a config, or find a break-even point."),
     "choose": ("choose", "Choose the fastest layout and schedule that fits."),
     "advise": ("advise", "Say which single change helps most, and why."),
+    "fill": ("fill", "Place other work into the idle time of a step."),
     "fits": ("fits", "Say whether a config fits its devices."),
     "check": ("check", "Hold configs to a baseline and to limits."),
     "optimum": ("optimum", "Prove the shortest schedule of a tiny case."),

@@ -38,6 +38,14 @@ class StreamSpans(SizedColumns, EqualColumns):
     microbatch: np.ndarray | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class FillSpans(StreamSpans):
+    """Pieces of work in idle time: `item` has the index in `names` of each piece's item, int32."""
+
+    item: np.ndarray | None = None
+    names: tuple[str, ...] = ()
+
+
 NOTHING = StreamSpans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
 
 
@@ -72,6 +80,8 @@ class TimelineColumns(Columns):
         The config's name, for titles; see `named`.
     config : Config or None
         The config that ran, whose keys without effect the assumptions name.
+    fills : FillSpans or None
+        Work placed in idle time, which charts show; see `with_fills`.
     """
 
     plan: Plan
@@ -92,6 +102,7 @@ class TimelineColumns(Columns):
     framework: str
     name: str | None = None
     config: Any = None
+    fills: FillSpans | None = None
 
     def __init__(
         self,
@@ -113,8 +124,15 @@ class TimelineColumns(Columns):
 
     def named(self, name: str | None) -> Self:
         """Return the same timeline under its config's name, for the titles of its charts."""
+        return self._changed(name=name)
+
+    def with_fills(self, fills: FillSpans) -> Self:
+        """Return the same timeline with work in its idle time, for its charts; measures and ledger stay."""
+        return self._changed(fills=fills)
+
+    def _changed(self, **attributes: Any) -> Self:
         made = type(self).__new__(type(self))
-        vars(made).update(vars(self), name=name)
+        vars(made).update(vars(self), **attributes)
         return made
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -34,6 +34,7 @@ def held():
         schedule, ppsim.lower(schedule), ppsim.schedules(), *ppsim.schedules().values(),
         run, large, measured, ppsim.simulate_many(schedule, samples=1), ppsim.Jitter(slow_devices=slow),
         run.ledger(), run.bubbles(), run.lower_bound(), large.lower_bound(), run.sensitivities(), large.memory(),
+        run.fill(ppsim.FillItem(0.5)), ppsim.FillItem(0.5, name="encoder"),
         run.plan, run.table, run.costs, ppsim.Costs(forward=list(np.linspace(1.0, 2.0, 1024)), backward=2.0),
         config, config.costs, config.costs.model, config.costs.cluster, config.costs.cluster.device,
         config.costs.cluster.link, config.costs.layout, ppsim.Layout(recompute=["full"] * 100),

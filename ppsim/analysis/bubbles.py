@@ -211,21 +211,29 @@ def bubble_list(run: TimelineColumns) -> Bubbles:
 
 def _bubbles_of(run: TimelineColumns, device: int, begin: float, end: float) -> np.ndarray:
     """Return start, seconds, activations and free memory of each bubble of a device, float64 (4, bubbles)."""
+    first, last = idle_spans(run, device, begin, end)
+    activations = largest_level(0.0, *activations_over_time(run, device), first, last)
+    free, workload, static = np.full_like(first, np.nan), run.table.workload, static_memory(run)
+    if workload is not None and static is not None and run.table.activation_bytes is not None:
+        held = largest_level(static[:, device].sum(), *memory_over_time(run, device), first, last)
+        free = workload.memory - held
+    return np.stack([first, last - first, activations, free])
+
+
+def idle_spans(run: TimelineColumns, device: int, begin: float, end: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return start and end of the times between two seconds in which a device runs no compute action.
+
+    Spans that are only rounding errors are left out.
+    """
     rows = run.schedule.rows(device)
     starts_alone = ~run.plan.fused[rows]
     first = np.append(begin, run.row_end[rows][np.append(starts_alone[1:], True)])
     last = np.append(run.row_start[rows][starts_alone], end)
     idle = last - first > 1e-12 * (end - begin)
-    first, last = first[idle], last[idle]
-    activations = _largest_level(0.0, *activations_over_time(run, device), first, last)
-    free, workload, static = np.full_like(first, np.nan), run.table.workload, static_memory(run)
-    if workload is not None and static is not None and run.table.activation_bytes is not None:
-        held = _largest_level(static[:, device].sum(), *memory_over_time(run, device), first, last)
-        free = workload.memory - held
-    return np.stack([first, last - first, activations, free])
+    return first[idle], last[idle]
 
 
-def _largest_level(
+def largest_level(
     before: float, times: np.ndarray, levels: np.ndarray, first: np.ndarray, last: np.ndarray
 ) -> np.ndarray:
     """Return the largest level of a step curve from each of `first` to before each of `last`.

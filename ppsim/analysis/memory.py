@@ -273,11 +273,7 @@ class Memory(EqualColumns):
 
     def spare(self, headroom: float = HEADROOM, capacity: float | str | None = None) -> np.ndarray:
         """Return the free bytes of each device below its memory - `headroom`; negative if it does not fit."""
-        check_headroom(headroom)
-        limit = self.capacity if capacity is None else _bytes(capacity)
-        if limit is None:
-            raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
-        return usable_bytes(limit, headroom) - self.peak
+        return usable_memory(self.capacity, headroom, capacity) - self.peak
 
     def to_dict(self) -> dict[str, Any]:
         """Return all parts, the peak and its time as plain lists, in bytes and seconds."""
@@ -303,6 +299,18 @@ class Memory(EqualColumns):
 def usable_bytes(capacity: float, headroom: float) -> float:
     """Return the bytes of a device's memory that a run may use; what fits in them fits, for every command."""
     return capacity * (1 - headroom)
+
+
+def usable_memory(known: float | None, headroom: float, capacity: float | str | None = None) -> float:
+    """Return the usable bytes of a device of `capacity`, or else of `known` bytes.
+
+    Raises CostError if neither is given, ConfigError for an illegal headroom or capacity.
+    """
+    check_headroom(headroom)
+    limit = known if capacity is None else _bytes(capacity)
+    if limit is None:
+        raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
+    return usable_bytes(limit, headroom)
 
 
 def fit_in_words(peak: float, capacity: float, headroom: float = HEADROOM) -> str:

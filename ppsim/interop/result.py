@@ -14,6 +14,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Kind
 from ppsim.analysis.assumptions import assumptions
 from ppsim.analysis.bubbles import Bubbles
+from ppsim.analysis.filling import Filling
 from ppsim.analysis.interval import INTERVAL, QUANTILES, step_interval, step_quantiles
 from ppsim.analysis.measures import shown_in
 from ppsim.base.host import need
@@ -122,6 +123,13 @@ def bubbles_csv(bubbles: Bubbles) -> str:
     unknown = np.isnan(bubbles.free_memory)
     columns["free_memory"] = np.where(unknown, None, bubbles.free_memory.astype(object))  # type: ignore[arg-type]
     return _csv(columns)
+
+
+def fill_csv(filling: Filling) -> str:
+    """Return one CSV row per piece of work in idle time: its item and name, device, start and end in seconds."""
+    names = np.array([one.name for one in filling.items])[filling.item]
+    columns = {name: getattr(filling, name) for name in ("item", "device", "start", "end")}
+    return _csv({"item": columns.pop("item"), "name": names, **columns})
 
 
 def _csv(columns: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes, halves, kind_letter
-from ppsim.plots.lanes import LaneSpans, Spans, lane_edges, part_of_row
+from ppsim.plots.lanes import FILLS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme
 from ppsim.plots.pixels import PixelColumns, median_box, picture
 
@@ -152,6 +152,10 @@ class ChartRows(Artist):
         left = place.x(boxes.start)
         strength = scale.gap_strength(wide)
         self._lines(renderer, left, top, bottom, place.pixel, theme.paper, strength)
+        for lane in (lane for lane in boxes.lanes if lane.sort == FILLS):
+            above, below = place.band(lane.device, boxes.band, gap)
+            narrow = scale.gap_strength(lane.length * place.second / place.pixel)
+            self._lines(renderer, place.x(lane.start), above, below, place.pixel, theme.paper, narrow)
         begins = boxes.step_begins
         self._lines(renderer, left[begins], top[begins], bottom[begins], 1.5 * place.pixel, theme.edge)
         instants = np.flatnonzero(boxes.length == 0)

@@ -14,7 +14,7 @@ from ppsim.schedule.barriers import BARRIER_NAMES, participants
 from ppsim.timeline import TimelineColumns
 
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
-COLLECTIVES, STEPS = "collectives", "optimizer steps"
+COLLECTIVES, STEPS, FILLS = "collectives", "optimizer steps", "fills"
 TITLES = {
     GATHERS: "weight gather (UNSHARD)",
     RELOADS: "activation reload (RELOAD)",
@@ -22,6 +22,7 @@ TITLES = {
     OFFLOADS: "activation offload (OFFLOAD)",
     COLLECTIVES: "collective of the output layer",
     STEPS: "optimizer step",
+    FILLS: "work in idle time",
 }
 KINDS = {
     GATHERS: Kind.UNSHARD,
@@ -29,7 +30,7 @@ KINDS = {
     REDUCTIONS: Kind.REDUCE_GRAD,
     OFFLOADS: Kind.OFFLOAD,
 }
-LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O"}
+LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O", FILLS: "="}
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
 _FILLED = 0.43  # fraction of a device's row that is filled above its middle, and below it
@@ -62,20 +63,21 @@ class Spans(SizedColumns):
 class LaneSpans(Spans):
     """The spans of one sort.
 
-    `stage` is -1 for STEPS and COLLECTIVES, which belong to the whole device. Only copies and collectives have a
+    `stage` is -1 for STEPS, COLLECTIVES and FILLS, which belong to the whole device. Only copies and collectives have a
     `microbatch`, else it is None. A collective has one span on every device that takes part; `barrier` is its index in
-    the timeline's columns, and `kind` its purpose.
+    the timeline's columns. `kind` is the index in `names` of the purpose of a collective, or the item of a fill.
     """
 
     sort: str
     microbatch: np.ndarray | None = None
     barrier: np.ndarray | None = None
     kind: np.ndarray | None = None
+    names: Sequence[str] = ()
 
     @property
     def has_band(self) -> bool:
-        """True if the sort has a lane of its own; optimizer steps are among the actions."""
-        return self.sort != STEPS
+        """True if the sort has a lane of its own; optimizer steps and work in idle time are among the actions."""
+        return self.sort not in (STEPS, FILLS)
 
     @property
     def title(self) -> str:
@@ -93,13 +95,15 @@ class LaneSpans(Spans):
             return "optimizer step"
         number = "" if self.microbatch is None else str(self.microbatch[span])
         if self.kind is not None:
-            return f"{BARRIER_NAMES[self.kind[span]]} {number}"
+            return f"{self.names[self.kind[span]]} {number}".rstrip()
         return f"{self.stage[span]}{KINDS[self.sort].name}{number}"
 
     def label(self, span: int) -> str:
-        """Return the label of a box: the microbatch of a copy or collective, the stage, or `step`."""
+        """Return the label of a box: the microbatch of a copy or collective, the stage, `step`, or a fill's name."""
         if self.microbatch is not None:
             return str(self.microbatch[span])
+        if self.sort == FILLS:
+            return self.name(span)
         return "step" if self.sort == STEPS else str(self.stage[span])
 
 
@@ -119,7 +123,16 @@ def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
             length, numbers = (spans.end - spans.start)[mine], spans.microbatch
             columns = spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length
             found.append(LaneSpans(*columns, sort, None if numbers is None else numbers[mine]))
-    return [*found, *_collectives(timeline)]
+    return [*found, *_collectives(timeline), *_fills(timeline, origin)]
+
+
+def _fills(timeline: TimelineColumns, origin: float) -> list[LaneSpans]:
+    """Return the work placed in idle time."""
+    fills = timeline.fills
+    if fills is None or not len(fills):
+        return []
+    columns = fills.device, fills.stage, fills.start - origin, fills.end - fills.start
+    return [LaneSpans(*columns, FILLS, kind=fills.item, names=fills.names)]
 
 
 def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
@@ -134,7 +147,7 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
     device, barrier, length = device[order].astype(np.int32), barrier[order], (end - start)[order]
     start = start[order] - float(timeline.device_start.min())
     numbers = barriers.microbatch[barrier], barrier, barriers.kind[barrier]
-    return [LaneSpans(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers)]
+    return [LaneSpans(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers, BARRIER_NAMES)]
 
 
 def band(every: Sequence[LaneSpans]) -> tuple[float, float]:
@@ -156,7 +169,7 @@ def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
 
 def lane_edges(lane: LaneSpans, every: Sequence[LaneSpans]) -> tuple[float, float]:
     """Return top and bottom of the boxes of one of the lanes within a row, as in `band`."""
-    if lane.sort == STEPS:
+    if not lane.has_band:
         return band(every)
     sorts = [one.sort for one in every]
     side = [sort for sort in (_ABOVE if lane.sort in _ABOVE else _BELOW) if sort in sorts]

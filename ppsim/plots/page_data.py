@@ -21,9 +21,8 @@ from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, kind_letter, title_text
-from ppsim.plots.lanes import COLLECTIVES, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
+from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.pixels import median_box
-from ppsim.schedule.barriers import BARRIER_NAMES
 from ppsim.timeline import TimelineColumns
 
 _MAX_TICKS = 2**32 - 1  # ticks per makespan
@@ -112,8 +111,8 @@ def _lane(lane: LaneSpans, boxes: Boxes) -> dict[str, Any]:
         "banded": lane.has_band,
         "lane": part_of_row(lane_edges(lane, boxes.lanes)),
         "name": lane.name(0).strip("-0123456789"),
-        "names": [] if lane.kind is None else [f"{name} " for name in BARRIER_NAMES],
-        "staged": lane.sort not in (STEPS, COLLECTIVES),
+        "names": [f"{name} " for name in lane.names],
+        "staged": lane.sort not in (STEPS, COLLECTIVES, FILLS),
         "numbered": lane.microbatch is not None,
     }
 
@@ -164,7 +163,7 @@ def _lanes(boxes: Boxes) -> list[PageColumn]:
         if lane.microbatch is not None:
             columns.append(PageColumn(f"{lane.sort} microbatch", lane.microbatch, 4, summed=True))
         if lane.kind is not None:
-            columns.append(PageColumn(f"{lane.sort} kind", lane.kind, 1))
+            columns.append(PageColumn(f"{lane.sort} kind", lane.kind, 1 if len(lane.names) < 256 else 4))
     return columns
 
 
@@ -219,6 +218,7 @@ def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
         before[unseen] = before[before[unseen]]
     last = int(np.nanargmax(graph.end))
     awaited = np.where(before[node] >= 0, item[before[node]], -1)
+    awaited = np.append(awaited, np.full(sum(len(lane) for lane in boxes.lanes if lane.sort == FILLS), -1))
     cause = _causes(awaited, len(boxes), source, target)
     columns = [
         PageColumn("transfer target", target, 4, summed=True),
@@ -248,6 +248,8 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
     nodes = [boxes.row, rows + consumer]
     streams = {**KINDS, STEPS: OPTIMIZER, COLLECTIVES: COLLECTIVE}
     for lane in boxes.lanes:
+        if lane.sort == FILLS:  # the last lane; its spans wait for nothing and are no nodes
+            continue
         mine = 2 * rows + np.flatnonzero(graph.stream_kind == streams[lane.sort])
         nodes.append(mine[graph.end[mine] > graph.start[mine]] if lane.barrier is None else mine[lane.barrier])
     node = np.concatenate(nodes)

@@ -13,7 +13,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
-from ppsim.plots.lanes import COLLECTIVES, KINDS, LETTERS, STEPS, Spans
+from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import LIGHT, TITLES, channels, label_colour
 from ppsim.plots.pixels import shares
 from ppsim.plots.scale import round_ticks
@@ -119,7 +119,7 @@ def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color:
     first, last = _columns_of(boxes, per_second)
     widths = last - first
     edged = bool(np.all(widths[widths > 0] > 1))
-    rows = list(_background(boxes, per_second, drawn, style, {*KINDS, COLLECTIVES}).astype(object))
+    rows = list(_background(boxes, per_second, drawn, style, {*KINDS, COLLECTIVES, FILLS}).astype(object))
     reached = np.zeros(len(rows), np.int64)
     for box in np.flatnonzero(widths > 0).tolist():
         text = _box_text(boxes, box, int(widths[box]), style, edged)

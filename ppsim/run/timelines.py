@@ -12,10 +12,12 @@ import numpy as np
 from ppsim.analysis.bounds import LowerBound, lower_bound
 from ppsim.analysis.bubbles import Bubbles, bubble_list
 from ppsim.analysis.critical_path import Sensitivities, critical_path, sensitivities, slack
+from ppsim.analysis.filling import AnyItems, Filling, fill
 from ppsim.analysis.interval import step_interval
 from ppsim.analysis.ledger import Ledger, ledger
 from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import (
+    HEADROOM,
     PARTS,
     Memory,
     activations_over_time,
@@ -164,6 +166,25 @@ class Timeline(TimelineColumns):
     def bubbles(self) -> Bubbles:
         """Return every idle time between compute actions: device, start, seconds, live activations, and free memory."""
         return bubble_list(self)
+
+    def fill(self, items: AnyItems, *, headroom: float = HEADROOM, capacity: float | str | None = None) -> Filling:
+        """Return independent work placed in the idle time of this run, which lengthens no step.
+
+        Parameters
+        ----------
+        items : FillItem, mapping, or a list of them
+            Work with a `duration`, and perhaps `memory`, a `release` time, a `device`, a `count` and a `name`, such as
+            `{"duration": "40 ms", "memory": "6 GB", "count": 32}`. A piece runs without a break within one bubble.
+        headroom : float
+            Fraction of the memory that stays free: a piece fits only where the memory in use and its own are below the
+            rest during its whole time.
+        capacity : float or str, optional
+            Memory of a device in bytes, or text such as "80 GB". Default: that of the costs' device.
+
+        Raises ConfigError for an illegal item, CostError if an item needs memory and the costs do not give it. The
+        pieces take computation only: what they would slow, such as transfers that overlap them, is not simulated.
+        """
+        return fill(self, items, headroom, capacity)
 
     def critical_path(self) -> np.ndarray:
         """Return the actions of the chain that sets the makespan, in time order, as indices into `start` and `end`."""

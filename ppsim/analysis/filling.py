@@ -1,0 +1,424 @@
+"""Independent work placed in the idle time of devices: what fits, what is left over, and the memory it needs."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
+from ppsim.analysis.memory import HEADROOM, memory_over_time, peak_memory, static_memory, usable_memory
+from ppsim.base.arrays import SizedColumns
+from ppsim.base.documents import unknown_keys
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.immutable import EqualColumns
+from ppsim.base.rules import Check, check_fields, declarations, declared, described, rule, text, whole_number
+from ppsim.base.short_repr import short_repr
+from ppsim.base.units import parse_quantity
+from ppsim.plan.streams import POST_VALIDATED
+from ppsim.timeline import FillSpans, TimelineColumns
+
+ALL_THAT_FIT = "max"
+MAX_PIECES = 10_000_000
+EXAMPLE = "such as {duration: 40 ms, memory: 6 GB, count: 32}"
+_EXACT = 1e-12  # relative: sums of seconds and bytes are compared up to rounding
+
+
+def _amount(unit: str, example: str, above: float = -1.0) -> Check:
+    """Return a check for a number of a unit, or text with the unit, above a bound."""
+
+    def check(value: Any) -> float:
+        amount = parse_quantity(value, unit)
+        if not amount > above:
+            raise ConfigError(f"{shown(value)} must be above {above:g}, such as {example}")
+        return amount
+
+    return check
+
+
+def _count(value: Any) -> int | str:
+    """Return a number of pieces, or "max"."""
+    if value == ALL_THAT_FIT:
+        return ALL_THAT_FIT
+    legal = f"must be a whole number from 1 to {MAX_PIECES:,}, or {ALL_THAT_FIT!r} for all that fit"
+    return rule(lambda count: type(count) is int and 1 <= count <= MAX_PIECES, legal)(value)
+
+
+@described
+@dataclass(frozen=True, repr=False)
+class FillItem:
+    """Work that a device can do in its idle time: pieces that each run once, without a break, within one bubble.
+
+    Raises ConfigError with the field, its value and what is legal.
+    """
+
+    duration: float = declared("seconds of one piece, or text such as 40 ms", _amount("seconds", "40 ms", 0.0))
+    memory: float = declared("bytes that a piece holds while it runs", _amount("bytes", "6 GB"), 0.0)
+    release: float = declared("seconds of the step before which no piece runs", _amount("seconds", "1 s"), 0.0)
+    device: int | None = declared("device that runs the pieces; None: any", whole_number(0), None)
+    count: int | str = declared('number of pieces, or "max" for all that fit', _count, 1)
+    name: str = declared("name in tables and charts", text, "work")
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def is_endless(self) -> bool:
+        """True if as many pieces run as fit."""
+        return self.count == ALL_THAT_FIT
+
+
+AnyItems = FillItem | Mapping[str, Any] | Iterable[FillItem | Mapping[str, Any]]
+
+
+def fill_items(given: AnyItems, place: str = "items") -> tuple[FillItem, ...]:
+    """Return checked items; ConfigError names `place`, the number of the item and its fault."""
+    listed: Any = [given] if isinstance(given, FillItem | Mapping) else given
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise ConfigError(f"{place}: {shown(given)} must be a list of items, {EXAMPLE}")
+    found = tuple(_item(one, f"{place}[{number}]") for number, one in enumerate(listed))
+    if not found:
+        raise ConfigError(f"{place}: is empty; list items, {EXAMPLE}")
+    return found
+
+
+def _item(one: Any, place: str) -> FillItem:
+    if isinstance(one, FillItem):
+        return one
+    if not isinstance(one, Mapping):
+        raise ConfigError(f"{place}: {shown(one)} must be an item, {EXAMPLE}")
+    if faults := unknown_keys(dict(one), [key.name for key in declarations(FillItem)]):
+        raise ConfigError(f"{place}: {faults[0]}")
+    if one.get("duration") is None:
+        raise ConfigError(f"{place}: duration is missing; give an item, {EXAMPLE}")
+    try:
+        return FillItem(**{str(key): value for key, value in one.items()})
+    except ConfigError as wrong:
+        raise ConfigError(f"{place}: {wrong}") from None
+
+
+class IdleSpans(NamedTuple):
+    """IdleSpans of time as columns, device by device in time order: device, start and end in seconds."""
+
+    device: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Length of each span."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, eq=False)
+class Filling(SizedColumns, EqualColumns):
+    """Work placed in the idle time of a run; one entry per piece, device by device in time order.
+
+    Attributes
+    ----------
+    item, device : int32
+        Index of the piece's item in `items`, and the device that runs it.
+    start, end : float64, seconds
+    items : tuple of FillItem
+    left_over : int64, one entry per item
+        Pieces that fit nowhere; 0 for an item with count "max".
+    idle, used : float64, seconds, one entry per device
+        Idle time of the device, and its part that pieces use.
+    too_little_memory, too_short : float64, seconds, one entry per device
+        Unused idle time without the memory, or without the length, for any piece that is left over.
+    step : float, seconds
+        The step, which the pieces do not lengthen.
+    usable : float, bytes or None
+        Memory of a device that may be used; None if no item needs memory.
+    peak_before, peak_after : float64, bytes, one entry per device, or None
+        Peak memory of the devices without and with the pieces; None if no item needs memory.
+    room : IdleSpans
+        Idle time with the length of the shortest piece and the least memory of an item.
+    bubbles : int
+        Number of all bubbles.
+    run : Timeline
+        The run; its charts show the pieces.
+    """
+
+    item: np.ndarray
+    device: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    items: tuple[FillItem, ...]
+    left_over: np.ndarray
+    idle: np.ndarray
+    used: np.ndarray
+    too_little_memory: np.ndarray
+    too_short: np.ndarray
+    step: float
+    usable: float | None
+    peak_before: np.ndarray | None
+    peak_after: np.ndarray | None
+    room: IdleSpans
+    bubbles: int
+    run: Any = field(repr=False, compare=False)
+
+    __repr__ = short_repr
+
+    @property
+    def used_fraction(self) -> float:
+        """Part of the idle time that pieces use."""
+        idle = float(self.idle.sum())
+        return float(self.used.sum()) / idle if idle > 0 else 0.0
+
+    @property
+    def placed(self) -> np.ndarray:
+        """Number of pieces that fit, one entry per item."""
+        return np.bincount(self.item, minlength=len(self.items))
+
+
+def fill(
+    run: TimelineColumns, items: AnyItems, headroom: float = HEADROOM, capacity: float | str | None = None
+) -> Filling:
+    """Place work into the idle time of a run, as `Timeline.fill`.
+
+    Pieces with a count come first, the longest first; each goes into the shortest span of idle time that takes it. Then
+    the items with count "max" fill what is left. Equal pieces are placed optimally; for others this is the rule "best
+    fit decreasing" of bin packing. With a fixed number of combinations of memory, release and device among the items
+    the time is linear in the actions plus n log n for n pieces.
+    """
+    checked = fill_items(items)
+    placement = _Placement(run, checked, headroom, capacity)
+    finite = [number for number, one in enumerate(checked) if not one.is_endless]
+    endless = [number for number, one in enumerate(checked) if one.is_endless]
+    for group in (finite, endless):
+        for number in sorted(group, key=lambda number: -checked[number].duration):
+            placement.place(number)
+    return placement.result()
+
+
+_Free = tuple[float, int, float, float]
+
+
+def _negated(span: _Free) -> _Free:
+    return -span[0], *span[1:]
+
+
+class _Pool:
+    """Free spans of one combination of memory, release and device: the shortest one that takes a piece comes first.
+
+    A span may have been used by another combination; `_Placement` removes what is used when the span comes up.
+    """
+
+    def __init__(self, spans: IdleSpans):
+        lengths = spans.seconds
+        order = np.argsort(-lengths, kind="stable")
+        columns = (column[order].tolist() for column in (-lengths, spans.device, spans.start, spans.end))
+        self.short: list[_Free] = list(zip(*columns, strict=True))  # a heap of -length, device, start, end
+        self.long: list[_Free] = []  # a heap of length, device, start, end, for spans that take a piece
+
+    def pop(self, duration: float) -> tuple[int, float, float] | None:
+        """Return and remove the shortest span that lasts as long as a piece; None if there is none."""
+        least = duration * (1 - _EXACT)
+        while self.long and self.long[0][0] < least:
+            heapq.heappush(self.short, _negated(heapq.heappop(self.long)))
+        while self.short and -self.short[0][0] >= least:
+            heapq.heappush(self.long, _negated(heapq.heappop(self.short)))
+        return heapq.heappop(self.long)[1:] if self.long else None
+
+    def push(self, device: int, start: float, end: float) -> None:
+        """Add a span."""
+        if end > start:
+            heapq.heappush(self.short, (start - end, device, start, end))
+
+
+class _Placement:
+    """Pieces on the way into idle time."""
+
+    def __init__(self, run: TimelineColumns, items: Sequence[FillItem], headroom: float, capacity: float | str | None):
+        self.run, self.items = run, tuple(items)
+        for number, one in enumerate(items):
+            if one.device is not None and one.device >= run.schedule.devices:
+                raise ConfigError(
+                    f"items[{number}]: device={one.device} does not exist; the run has devices 0 to "
+                    f"{run.schedule.devices - 1}"
+                )
+        self.begin = float(run.device_start.min())
+        self.idle = _idle(run)
+        self.usable: float | None = None
+        if any(one.memory for one in items):
+            self.curves = [_memory_curve(run, device) for device in range(run.schedule.devices)]
+            workload = run.table.workload
+            self.usable = usable_memory(None if workload is None else workload.memory, headroom, capacity)
+        self.left = [0] * len(items)
+        self.pools: dict[tuple[float, float, int | None], _Pool] = {}
+        self.used: list[list[tuple[float, float]]] = [[] for _ in range(run.schedule.devices)]
+        self.rows: list[tuple[int, int, float, float, int]] = []  # item, device, start, end, pieces
+
+    def spans(self, memory: float, release: float = 0.0, device: int | None = None) -> IdleSpans:
+        """Return the idle time that has so much free memory, from `release` on, of one device or of all."""
+        found = self.idle if not memory else self._with_memory(memory)
+        start = np.maximum(found.start, self.begin + release)
+        chosen = found.end > start
+        if device is not None:
+            chosen &= found.device == device
+        return IdleSpans(found.device[chosen], start[chosen], found.end[chosen])
+
+    def _with_memory(self, memory: float) -> IdleSpans:
+        assert self.usable is not None  # noqa: S101 - some item has memory
+        most, parts = self.usable * (1 + _EXACT) - memory, []
+        for device, (times, levels) in enumerate(self.curves):
+            mine = self.idle.device == device
+            start, end = self.idle.start[mine], self.idle.end[mine]
+            free = levels <= most
+            if not free.all():
+                changes = np.flatnonzero(np.diff(free, prepend=False, append=False))
+                edges = np.append(times, np.inf)[changes]
+                start, end = _intersection(start, end, edges[::2], edges[1::2])
+            parts.append((np.full(len(start), device, np.int32), start, end))
+        return IdleSpans(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def place(self, number: int) -> None:
+        """Place the pieces of an item, into the shortest spans first."""
+        one = self.items[number]
+        key = (one.memory, one.release, one.device)
+        if key not in self.pools:
+            self.pools[key] = _Pool(self.spans(*key))
+        pool, wanted = self.pools[key], MAX_PIECES if isinstance(one.count, str) else one.count
+        while wanted and (span := pool.pop(one.duration)) is not None:
+            device, start, end = span
+            free = self._unused(device, start, end)
+            if free != [(start, end)]:
+                for rest in free:
+                    pool.push(device, *rest)
+                continue
+            fitting = max(int(min(float(wanted), (end - start) / one.duration * (1 + _EXACT))), 1)
+            until = min(start + fitting * one.duration, end)
+            self.rows.append((number, device, start, until, fitting))
+            insort(self.used[device], (start, until))
+            pool.push(device, until, end)
+            wanted -= fitting
+        if one.is_endless and not wanted and pool.pop(one.duration) is not None:
+            raise ConfigError(f"items[{number}]: more than {MAX_PIECES:,} pieces fit; give longer ones, or a count")
+        self.left[number] = 0 if one.is_endless else wanted
+
+    def _unused(self, device: int, start: float, end: float) -> list[tuple[float, float]]:
+        """Return the parts of a span that no piece uses."""
+        used, found = self.used[device], []
+        first = max(bisect_right(used, (start, np.inf)) - 1, 0)
+        for begin, until in used[first : bisect_left(used, (end, -np.inf))]:
+            if until <= start:
+                continue
+            if begin > start:
+                found.append((start, begin))
+            start = until
+        if end > start:
+            found.append((start, end))
+        return found
+
+    def result(self) -> Filling:
+        """Return the pieces and what is left."""
+        rows = np.array(self.rows, dtype=float).reshape(-1, 5)
+        pieces = rows[:, 4].astype(np.int64)
+        item, device = (np.repeat(rows[:, column].astype(np.int32), pieces) for column in (0, 1))
+        within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        duration = np.array([one.duration for one in self.items])[item]
+        start = np.repeat(rows[:, 2], pieces) + within * duration
+        end = np.minimum(start + duration, np.repeat(rows[:, 3], pieces))
+        order = np.lexsort((start, device))
+        item, device, start, end = item[order], device[order], start[order], end[order]
+        devices = self.run.schedule.devices
+        seconds = np.bincount(self.idle.device, self.idle.seconds, devices), np.bincount(device, end - start, devices)
+        too_little, too_short = self._unusable()
+        before = after = None
+        if self.usable is not None:
+            before, after = np.asarray(peak_memory(self.run)), self._peaks(item, device, start, end)
+        shown_run = self.run.with_fills(
+            FillSpans(device, np.full(len(item), -1, np.int32), start, end, None, item,
+                      tuple(one.name for one in self.items))
+        )  # fmt: skip
+        return Filling(
+            item, device, start, end, self.items, np.array(self.left, np.int64), *seconds, too_little, too_short,
+            iteration_time(self.run), self.usable, before, after, self._room(), len(self.idle.device), shown_run,
+        )  # fmt: skip
+
+    def _peaks(self, item: np.ndarray, device: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        peaks = np.array(peak_memory(self.run))
+        memory = np.array([one.memory for one in self.items])[item]
+        for number in np.unique(device).tolist():
+            mine = device == number
+            times, levels = self.curves[number]
+            held = largest_level(levels[0], times, levels, start[mine], end[mine])
+            peaks[number] = max(peaks[number], float((held + memory[mine]).max()))
+        return peaks
+
+    def _room(self) -> IdleSpans:
+        """Return the bubbles with the time of the shortest piece and the least memory of an item."""
+        shortest, least = min(one.duration for one in self.items), min(one.memory for one in self.items)
+        spans = self.spans(least)
+        long = spans.seconds >= shortest * (1 - _EXACT)
+        return IdleSpans(*(column[long] for column in spans))
+
+    def _unusable(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the unused seconds per device with too little memory, and in spans that are too short.
+
+        They count against the items that are left over or endless; without such items nothing is unusable.
+        """
+        devices = self.run.schedule.devices
+        wanting = [one for one, left in zip(self.items, self.left, strict=True) if left or one.is_endless]
+        if not wanting:
+            return np.zeros(devices), np.zeros(devices)
+        shortest = min(one.duration for one in wanting) * (1 - _EXACT)
+        empty, usable = self._free(self.idle), self._free(self.spans(min(one.memory for one in wanting)))
+        little = np.bincount(empty.device, empty.seconds, devices) - np.bincount(usable.device, usable.seconds, devices)
+        short = np.where(usable.seconds < shortest, usable.seconds, 0.0)
+        return np.maximum(little, 0.0), np.bincount(usable.device, short, devices)
+
+    def _free(self, spans: IdleSpans) -> IdleSpans:
+        """Return the parts of spans that no piece uses."""
+        columns = zip(*(column.tolist() for column in spans), strict=True)
+        rows = [(device, *part) for device, start, end in columns for part in self._unused(device, start, end)]
+        device, start, end = np.array(rows, dtype=float).reshape(-1, 3).T
+        return IdleSpans(device.astype(np.int32), start, end)
+
+
+def _idle(run: TimelineColumns) -> IdleSpans:
+    """Return the idle time that work can use without a longer step, without rounding errors of sums.
+
+    A device's optimizer step is no idle time. If devices start their next step one by one, idle time before a device's
+    first start and after its last end belongs to its other steps, and is not used.
+    """
+    begin, end = float(run.device_start.min()), float(run.device_end.max())
+    parts = []
+    for device in range(run.schedule.devices):
+        window = (begin, end)
+        if run.plan.optimizer == POST_VALIDATED:
+            window = float(run.device_start[device]), float(run.device_end[device])
+        start, until = idle_spans(run, device, *window)
+        if run.optimizer_steps is not None:
+            step = run.step_start[device : device + 1], run.step_end[device : device + 1]
+            edges = np.concatenate([[-np.inf], step[1]]), np.concatenate([step[0], [np.inf]])
+            start, until = _intersection(start, until, *edges)
+        parts.append((np.full(len(start), device, np.int32), start, until))
+    return IdleSpans(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _memory_curve(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the step curve of a device's memory, from before the first action on."""
+    times, levels = memory_over_time(run, device)
+    static = static_memory(run)
+    assert static is not None  # noqa: S101 - memory_over_time has raised otherwise
+    return np.append(-np.inf, times), np.append(static[:, device].sum(), levels)
+
+
+def _intersection(
+    start: np.ndarray, end: np.ndarray, other_start: np.ndarray, other_end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parts that two lists of disjoint spans in time order have in common, as starts and ends."""
+    first = np.searchsorted(other_end, start, "right")
+    met = np.maximum(np.searchsorted(other_start, end, "left") - first, 0)
+    mine = np.repeat(np.arange(len(start)), met)
+    theirs = np.arange(len(mine)) - np.repeat(np.cumsum(met) - met, met) + np.repeat(first, met)
+    begin, until = np.maximum(start[mine], other_start[theirs]), np.minimum(end[mine], other_end[theirs])
+    return begin[until > begin], until[until > begin]
