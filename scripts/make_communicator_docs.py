@@ -12,7 +12,7 @@ PAGE, PICTURE = DOCS / "communicators.md", DOCS / "images" / "communicators.png"
 TRANSPORTS = ("rank", "directions", "pair", "directed")
 RECEIVES = ("early", "just-in-time")
 SHOWN = ("rank", "directions", "directed")
-SIZES = {"devices": 8, "microbatches": 16}
+DEVICES, MICROBATCHES = 8, 16
 CASE = ("interleaved-1f1b", 2)
 FAMILIES = (("gpipe", None), ("1f1b", None), CASE, ("interleaved-1f1b", 4), ("looped-bfs", 2), ("interleaved-zb", 2),
             ("zb-v", None), ("dualpipe-v", None))  # fmt: skip
@@ -25,7 +25,7 @@ def simulated(
     name: str, stages: int | None, transport: str, receive: str = "early", costs: ppsim.Costs = COSTS
 ) -> Timeline | ppsim.DeadlockError:
     """Return the run of a schedule under a transport, or the error that shows its deadlock."""
-    program = ppsim.lower(ppsim.build(name, **SIZES, stages_per_device=stages), receive=receive)
+    program = ppsim.lower(ppsim.build(name, DEVICES, MICROBATCHES, stages_per_device=stages), receive=receive)
     try:
         return ppsim.simulate(program, costs, transport=transport)
     except ppsim.DeadlockError as error:

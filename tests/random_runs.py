@@ -111,6 +111,7 @@ FEATURES = {  # name -> levels; a case has one level of each
     "iterations": (1, 1, 2),
     "evicted": (False, False, True),
     "program": (None, "early", "just-in-time", "sharded", "sharded just-in-time"),
+    "window": ((3, "full"), (3, "full"), (1, "full"), (2, "auto"), (4, 1)),
     "moved": (False, True),
     "transport": TRANSPORTS,
     "seconds": tuple(SECONDS),
@@ -282,8 +283,11 @@ class Case:
         if level["program"] is None:
             return schedule
         receive = "just-in-time" if "just" in level["program"] else "early"
+        window = {}
+        if "sharded" in level["program"]:
+            window = {"sharded": True, "max_active_stages": level["window"][0], "look_ahead": level["window"][1]}
         try:
-            program = ppsim.lower(schedule, sharded="sharded" in level["program"], receive=receive)
+            program = ppsim.lower(schedule, receive=receive, **window)
         except ppsim.DeadlockError:
             self._fall_back("program")
             return schedule

@@ -5,6 +5,7 @@ import pytest
 
 import ppsim
 from ppsim import Cluster, DerivedCosts, Layout, Model
+from ppsim.config import as_config
 from ppsim.costs import DeviceSheet, LinkSheet, find_device, find_link
 
 FAST, SLOW = LinkSheet("fast", 100.0, 1.0), LinkSheet("slow", 10.0, 5.0)
@@ -102,6 +103,48 @@ def test_sharded_state_is_split_and_at_most_three_stages_of_a_device_are_gathere
     assert layout.state_bytes(held) == (2 * held[0] * 1.25, 4 * held[0], 12 * held[0] / 4)
     looped = DerivedCosts(MODEL, CLUSTER, layout).for_stages(8, devices=1)
     assert looped.weight_bytes[1] == pytest.approx(2 * BLOCK * (1 / 4 + 3 / 8))
+
+
+def test_a_window_of_gathered_stages_changes_what_a_device_holds_and_how_often_it_gathers():
+    config = {
+        "model": {"num_layers": 16, "hidden": 256, "heads": 8, "vocabulary": 1000, "sequence": 512},
+        "hardware": {"device": "H100 SXM", "link": "NVLink 4"},
+        "layout": {"data": 4, "sharded": True, "sharded_by": "stage"},
+        "schedule": {"name": "interleaved-1f1b", "devices": 2, "microbatches": 8, "stages_per_device": 4},
+    }
+    loaded = as_config(config)
+    runs = {limit: loaded.changed({"schedule.max_active_stages": limit}).simulate() for limit in (1, 3, 4)}
+    assert loaded.simulate() == runs[3]
+    gathered = {limit: len(run.unshards.start) for limit, run in runs.items()}
+    assert gathered[1] > gathered[3] > gathered[4] == 8
+    weights = {limit: run.costs.for_stages(8, devices=2).weight_bytes[1] for limit, run in runs.items()}
+    # Of 4 stages a GPU stores a quarter and gathers 1, 3 or 4: 2 bytes per parameter of 8 blocks per device.
+    parts = {limit: 1 / 4 + limit / 4 for limit in weights}
+    assert weights[4] / weights[1] == pytest.approx(parts[4] / parts[1])
+    assert weights[3] / weights[1] == pytest.approx(parts[3] / parts[1])
+    said = {limit: " ".join(run.to_dict()["assumptions"]) for limit, run in runs.items()}
+    assert "at most 4 stages of a device gathered" in said[4]
+    assert "at most 1 stage of a device gathered" in said[1]
+
+
+def test_a_window_that_nothing_uses_is_a_fault_of_the_config():
+    config = {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 4, "look_ahead": "auto"}}
+    with pytest.raises(ppsim.ConfigError, match=r"schedule\.look_ahead: goes with weights that are gathered by stage"):
+        as_config(config)
+    given = {**config, "costs": {"unshard": 0.5}}
+    given["schedule"] = {**config["schedule"], "look_ahead": [1, 2, 3]}
+    with pytest.raises(ppsim.ConfigError, match="must have one number per device, 2 in all"):
+        as_config(given)
+
+
+def test_a_late_gather_of_the_next_stage_is_sharding_in_the_ledger():
+    config = {
+        "schedule": {"name": "interleaved-1f1b", "devices": 4, "microbatches": 16, "stages_per_device": 4},
+        "costs": {"forward": 1.0, "backward": 2.0, "unshard": 0.8},
+    }
+    full, late = (as_config(config).changed({"schedule.look_ahead": distance}).simulate() for distance in ("full", 1))
+    assert late.ledger()["sharding"].sum() > full.ledger()["sharding"].sum()
+    assert late.makespan > full.makespan
 
 
 def test_exposed_communication_is_collectives_inside_actions_and_what_is_waited_for():

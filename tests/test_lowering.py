@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_schedules import schedules
 
 import ppsim
@@ -194,3 +195,68 @@ def test_lowering_keeps_the_compute_actions_and_pairs_every_send_with_a_recv(sch
 def test_early_receives_deadlock_under_no_transport(schedule):
     for transport in TRANSPORTS:
         ppsim.lower(schedule, sharded=True).check(transport)
+
+
+FOUR_STAGES = [[f"{stage}F0" for stage in range(4)] + [f"{stage}B0" for stage in reversed(range(4))]]
+
+
+def test_with_four_active_stages_each_of_four_is_gathered_once():
+    # The case of pytorch/pytorch pull request 193972: four stages on a rank, and no repeated gather.
+    [row] = ppsim.lower(ppsim.Schedule.from_orders(FOUR_STAGES), sharded=True, max_active_stages=4).orders()
+    assert row[:5] == ["0UNSHARD", "1UNSHARD", "2UNSHARD", "3UNSHARD", "0F0"]
+    assert sum("UNSHARD" in action for action in row) == 4
+
+
+def test_a_shorter_look_ahead_gathers_later_and_reshards_at_the_same_places():
+    schedule = ppsim.Schedule.from_orders(FOUR_STAGES)
+    [row] = ppsim.lower(schedule, sharded=True, max_active_stages=4, look_ahead=2).orders()
+    assert " ".join(row) == (
+        "0UNSHARD 1UNSHARD 0F0 2UNSHARD 1F0 3UNSHARD 2F0 3F0 3B0 3REDUCE_GRAD 3RESHARD 2B0 2REDUCE_GRAD 2RESHARD 1B0 "
+        "1REDUCE_GRAD 1RESHARD 0B0 0REDUCE_GRAD 0RESHARD"
+    )
+
+
+def test_auto_looks_two_stages_ahead_on_the_first_device_and_one_more_on_each_next_one():
+    schedule = ppsim.build("interleaved-1f1b", devices=4, microbatches=8, stages_per_device=4)
+    rows = ppsim.lower(schedule, sharded=True, max_active_stages=4, look_ahead="auto").orders()
+    before_use = [sum("UNSHARD" in action for action in row[: row.index(f"{at}F0")]) for at, row in enumerate(rows)]
+    assert before_use == [2, 3, 4, 4]
+    assert rows == ppsim.lower(schedule, sharded=True, max_active_stages=4, look_ahead=[2, 3, 4, 4]).orders()
+
+
+@settings(deadline=None, max_examples=60)
+@given(schedule=schedules(), limit=st.integers(1, 5), data=st.data())
+def test_a_look_ahead_moves_unshards_and_nothing_else(schedule, limit, data):
+    distance = data.draw(st.integers(1, limit))
+    try:
+        full, short = (
+            ppsim.lower(schedule, sharded=True, max_active_stages=limit, look_ahead=one) for one in ("full", distance)
+        )
+    except ppsim.DeadlockError:
+        return
+    short.check()
+    for one, other in zip(full.orders(), short.orders(), strict=True):
+        assert sorted(one) == sorted(other)
+        kept = [[text for text in row if "UNSHARD" not in text and "_" not in text] for row in (one, other)]
+        assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ({"max_active_stages": 0}, "max_active_stages=0: 0 must be a whole number of at least 1"),
+        ({"look_ahead": "half"}, "use full, auto, a number of stages, or a list of one number per device"),
+        ({"look_ahead": 4}, "look_ahead=4 is above max_active_stages=3"),
+        ({"look_ahead": [1, 2, 3]}, "must have one number per device, 2 in all"),
+        ({"look_ahead": [1, True]}, "look_ahead=True"),
+    ],
+)
+def test_an_invalid_window_is_one_clear_error(window, said):
+    with pytest.raises(ppsim.ConfigError) as error:
+        ppsim.lower(ppsim.build("1f1b", devices=2, microbatches=2), sharded=True, **window)
+    assert said in str(error.value)
+
+
+def test_a_window_without_sharding_is_refused():
+    with pytest.raises(ppsim.ConfigError, match="give sharded=True too"):
+        ppsim.lower(ppsim.build("1f1b", devices=2, microbatches=2), look_ahead="auto")

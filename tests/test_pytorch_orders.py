@@ -108,14 +108,14 @@ def test_lowered_lists_of_schedules_that_pytorch_does_not_have_equal_what_it_mak
         assert ppsim.lower(schedule, sharded=True).orders() == texts(loaded.pipeline_order_with_comms)
 
 
-def pytorch_lists(schedule, sharded, deferred):
+def pytorch_lists(schedule, sharded, deferred, limit=3):
     """What PyTorch's lowering steps make of a schedule, or None where they find no order."""
     stage_to_rank = {int(stage): int(device) for device, stage in schedule.holdings}.__getitem__
     lists = {}
     for rank, row in enumerate(schedule.orders()):
         lists[rank] = [torch_schedules._Action.from_str(cell) for cell in row]
         if sharded:
-            gathered = torch_schedules._add_unshard_reshard(lists[rank])
+            gathered = torch_schedules._add_unshard_reshard(lists[rank], limit)
             lists[rank] = torch_schedules._add_reduce_grad(gathered, schedule.microbatches)
     try:
         lists = torch_schedules._add_send_recv(lists, stage_to_rank, schedule.num_stages)
@@ -125,14 +125,16 @@ def pytorch_lists(schedule, sharded, deferred):
 
 
 @settings(deadline=None, max_examples=100)
-@given(schedule=schedules(bidirectional=False), sharded=st.booleans(), deferred=st.booleans())
-def test_random_schedules_are_lowered_to_pytorchs_lists(schedule, sharded, deferred):
-    theirs = pytorch_lists(schedule, sharded, deferred)
-    receive = "just-in-time" if deferred else "early"
+@given(schedule=schedules(bidirectional=False), limit=st.integers(0, 5), deferred=st.booleans())
+def test_random_schedules_are_lowered_to_pytorchs_lists(schedule, limit, deferred):
+    theirs = pytorch_lists(schedule, limit > 0, deferred, limit)
+    options = {"receive": "just-in-time" if deferred else "early"}
+    if limit:
+        options |= {"sharded": True, "max_active_stages": limit}
     if theirs is None:
         with pytest.raises(ppsim.DeadlockError):
-            ppsim.lower(schedule, sharded=sharded, receive=receive)
+            ppsim.lower(schedule, **options)
         return
-    ours = ppsim.lower(schedule, sharded=sharded, receive=receive)
+    ours = ppsim.lower(schedule, **options)
     ours.check()
     assert ours.orders() == theirs or (deferred and is_crossed(theirs))

@@ -106,7 +106,7 @@ def simulate(
             (ledger_chart, lambda path: save_figure(timeline.plot_ledger, path)),
             (trace, timeline.to_perfetto),
             (csv, lists.to_csv),
-            (program, lambda path: lower(lists, sharded=sharded).to_csv(path)),
+            (program, lambda path: lower(lists, sharded=sharded, **(case.window if sharded else {})).to_csv(path)),
             (table, lambda path: write_atomically(path, timeline_csv(timeline))),
             (bubbles, lambda path: write_atomically(path, bubbles_csv(timeline.bubbles()))),
         ]

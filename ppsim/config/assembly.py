@@ -19,6 +19,7 @@ from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
+from ppsim.lowering.sharding import WINDOW, Window
 from ppsim.plan.jitter import Jitter
 from ppsim.search import find_family
 from ppsim.search.memory_actions import NEEDED
@@ -48,9 +49,11 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     faults += _schedule_faults(schedule)
     model = _model(checked.get("model"), place, faults)
     cluster = cluster_of(checked.get("hardware"), place, faults.attempt)
-    layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {})))
+    resident = {key: schedule[key] for key in ("max_active_stages",) if key in schedule}
+    layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {}), **resident))
     given = checked.get("costs", {})
     faults += _missing_partners(checked)
+    faults += _window_faults(schedule, layout, given)
     faults += _memory_action_faults(schedule, "memory_limit" in checked)
     faults += _limit_faults(schedule, checked)
     faults += _unpriced_optimizer(checked, cluster)
@@ -141,6 +144,19 @@ def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Faul
     if section.get("recompute") == NEEDED and not has_limit:
         faults.append((("schedule", "recompute"), f"{NEEDED} goes with memory_limit, such as memory_limit: 4"))
     return faults
+
+
+def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[str, Any]) -> list[Fault]:
+    """Return the faults of the window of gathered stages: an invalid one, or one without weights gathered by stage."""
+    keys = [key for key in WINDOW if key in section]
+    if keys and not ("unshard" in given or (layout and layout.shards_stages)):
+        why = "goes with weights that are gathered by stage: layout.sharded with sharded_by: stage, or costs.unshard"
+        return [(("schedule", key), why) for key in keys]
+    try:
+        Window(**{key: section[key] for key in keys}).distances(section.get("devices", 1))
+    except ConfigError as error:
+        return [(("schedule", keys[-1]), str(error))]
+    return []
 
 
 def _limit_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:

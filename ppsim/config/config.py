@@ -22,6 +22,7 @@ from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
 from ppsim.families.registry import RegisteredFamily
+from ppsim.lowering.sharding import WINDOW
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Program, Schedule, lower
 from ppsim.run.simulation import simulate
@@ -137,8 +138,13 @@ class Config:
     def lowered(self, schedule: Schedule) -> Schedule | Program:
         """Return the schedule to simulate: lowered with UNSHARD and REDUCE_GRAD if weights are sharded."""
         if self.sharded and not (schedule.kind == Kind.UNSHARD).any():
-            return lower(schedule, sharded=True)
+            return lower(schedule, sharded=True, **self.window)
         return schedule
+
+    @property
+    def window(self) -> dict[str, Any]:
+        """The keywords of `lower` for the stages with gathered weights."""
+        return {key: self.schedule[key] for key in WINDOW if key in self.schedule}
 
     @property
     def sharded(self) -> bool:

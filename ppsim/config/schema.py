@@ -30,6 +30,7 @@ from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.engines.running import ENGINES
 from ppsim.lowering.posts import TRANSPORTS
+from ppsim.lowering.sharding import AUTO, FULL
 from ppsim.plan.dispatch import DISPATCHES
 from ppsim.plan.jitter import factor, sigma
 from ppsim.plan.streams import OPTIMIZERS
@@ -138,6 +139,11 @@ def _operators(value: Any) -> FileName | dict[str, Any]:
     return checked
 
 
+def _look_ahead(value: Any) -> Any:
+    """Return a checked look-ahead of gathers: a word, a number of stages, or one number per device."""
+    return choice(FULL, AUTO)(value) if isinstance(value, str) else nested(whole_number())(value)
+
+
 MEASURED = "measured"  # as a sigma of jitter: the one of the profile
 _HARDWARE = {
     **_declared(Cluster),
@@ -153,6 +159,8 @@ _SCHEDULE = {
     "recompute": _stages(NEEDED),
     "recompute_placing": choice(*PLACINGS),
     "offload": _stages(),
+    "max_active_stages": whole_number(),
+    "look_ahead": _look_ahead,
 }
 _JITTER = {
     **dict.fromkeys(("transfers", "devices", "links"), sigma),

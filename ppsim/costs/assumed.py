@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppsim.base.units import format_quantity, percent_text
+from ppsim.base.units import counted, format_quantity, percent_text
 from ppsim.costs.host_time import start_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.sheets import LinkSheet
@@ -97,7 +97,7 @@ def state(setup: Setup) -> str:
     """Return the sentence about the bytes per parameter, and the GPUs that share them."""
     split = ""
     if setup.layout.sharded:
-        gathered = "at most three stages of a device gathered"
+        gathered = f"at most {counted(setup.layout.max_active_stages, 'stage')} of a device gathered"
         if setup.layout.shards_blocks:
             gathered = "embedding, head and two blocks gathered"
         elif setup.layout.holds_gathered:

@@ -30,7 +30,6 @@ from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.setup import Setup
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.table import CostTable, Workload
-from ppsim.lowering.sharding import LOOK_AHEAD
 from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
@@ -169,7 +168,7 @@ class DerivedCosts(Setup):
 
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
         """Return the bytes that a device with 1/part stages holds of one of them, by parameter of `Costs`."""
-        layout, layers, gathered = self.layout, stage.layers, min(LOOK_AHEAD * part, 1.0)
+        layout, layers, gathered = self.layout, stage.layers, min(self.layout.max_active_stages * part, 1.0)
         levels = layout.recompute_of_layers(layers, stage.recompute)
         whole = sum(layer.activation_bytes(recompute=level) for layer, level in zip(layers, levels, strict=True))
         for_weight = sum(layer.weight_grad_bytes for layer in layers)

@@ -25,6 +25,7 @@ from ppsim.costs.model import Model
 from ppsim.costs.operators import GRADIENT_BYTES, RECIPES, Casts
 from ppsim.costs.partition import LayoutString
 from ppsim.frameworks import DEFAULT, EXAMPLE, FACTS, Named, framework
+from ppsim.lowering.sharding import MAX_ACTIVE_STAGES
 
 WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
 
@@ -204,6 +205,7 @@ class Layout:
         False,
         example="two-stream",
     )
+    max_active_stages: int = MAX_ACTIVE_STAGES  # a config gives it in its section `schedule`, next to `look_ahead`
 
     __repr__ = short_repr
 

@@ -6,22 +6,26 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError
 from ppsim.lowering.posts import transfer_posts
 from ppsim.lowering.rows import TransferEnds, transfer_ends
-from ppsim.lowering.sharding import insert_sharding
+from ppsim.lowering.sharding import DEFAULT_WINDOW, Window, insert_sharding
 from ppsim.schedule.columns import ScheduleColumns
 
 RECEIVES = ("early", "just-in-time")
 
 
-def lower_schedule(schedule: ScheduleColumns, sharded: bool = False, receive: str = "early") -> ScheduleColumns:
+def lower_schedule(
+    schedule: ScheduleColumns, sharded: bool = False, receive: str = "early", window: Window = DEFAULT_WINDOW
+) -> ScheduleColumns:
     """Return the program of a valid schedule, or of a program's compute actions and copies; see `ppsim.lower`.
 
     Raises DeadlockError if the two parts of a fused slot wait for each other through another device, ConfigError
-    for an unknown `receive`.
+    for an unknown `receive`, or a window without `sharded`.
     """
     if receive not in RECEIVES:
         raise ConfigError(f"receive={receive!r} is not known; use one of: {', '.join(RECEIVES)}")
+    if window != DEFAULT_WINDOW and not sharded:
+        raise ConfigError("max_active_stages and look_ahead place UNSHARD and RESHARD; give sharded=True too")
     lists = schedule.unlowered
-    program = insert_transfers(insert_sharding(lists) if sharded else lists)
+    program = insert_transfers(insert_sharding(lists, window) if sharded else lists)
     return postpone_receives(program) if receive == "just-in-time" else program
 
 

@@ -1,32 +1,101 @@
 """Actions of sharded data parallelism: UNSHARD, RESHARD and REDUCE_GRAD are inserted into lists."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from ppsim.actions import NO_MICROBATCH, Kind, is_copy, is_vocabulary
+from ppsim.base.errors import ConfigError, shown
 from ppsim.base.immutable import cached_on
+from ppsim.base.rules import whole_number
 from ppsim.lowering.rows import insert_rows
 from ppsim.schedule.columns import ScheduleColumns
 
-LOOK_AHEAD = 3
+MAX_ACTIVE_STAGES = 3
+FULL, AUTO = "full", "auto"
 NO_STAGE = -1
+_LEGAL = "use full, auto, a number of stages, or a list of one number per device"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Limits of gathering: how many stages of a device hold whole weights, and how early their gathers start.
+
+    Attributes
+    ----------
+    max_active_stages : int
+        A stage is resharded when it is not among this many next stages of its device.
+    look_ahead : {"full", "auto"}, int, or one int per device
+        A stage is unsharded when it is among this many next stages. "full": `max_active_stages`; "auto":
+        min(device + 2, `max_active_stages`). Source: pytorch/pytorch pull request 196706 (September 2026).
+
+    ConfigError for a distance that is no positive int, or is above `max_active_stages`.
+    """
+
+    max_active_stages: int = MAX_ACTIVE_STAGES
+    look_ahead: str | int | Sequence[int] = FULL
+
+    def __post_init__(self) -> None:
+        self._checked("max_active_stages", self.max_active_stages)
+        if isinstance(self.look_ahead, list | tuple):
+            object.__setattr__(self, "look_ahead", tuple(self.look_ahead))
+            for distance in self.look_ahead:
+                self._checked("look_ahead", distance)
+        elif not (isinstance(self.look_ahead, str) and self.look_ahead in (FULL, AUTO)):
+            self._checked("look_ahead", self.look_ahead)
+
+    def _checked(self, name: str, value: Any) -> None:
+        try:
+            whole_number()(value)
+        except ConfigError as error:
+            hint = f"; {_LEGAL}" if name == "look_ahead" else ""
+            raise ConfigError(f"{name}={shown(value)}: {error}{hint}") from None
+        if value > self.max_active_stages:
+            raise ConfigError(
+                f"look_ahead={value} is above max_active_stages={self.max_active_stages}; a stage that is gathered "
+                f"earlier than it may stay would be dropped again; {_LEGAL}"
+            )
+
+    def distances(self, devices: int) -> list[int]:
+        """Return the look-ahead of each device; ConfigError for a list of another length."""
+        limit, given = self.max_active_stages, self.look_ahead
+        if isinstance(given, int):
+            return [given] * devices
+        if isinstance(given, str):
+            return [limit if given == FULL else min(device + 2, limit) for device in range(devices)]
+        if len(given) != devices:
+            raise ConfigError(f"look_ahead={shown(list(given))} must have one number per device, {devices} in all")
+        return list(given)
+
+
+DEFAULT_WINDOW = Window()
+WINDOW = tuple(field.name for field in fields(Window))  # keywords of `ppsim.lower`, and keys of a config's schedule
+
+
+def insert_sharding(schedule: ScheduleColumns, window: Window = DEFAULT_WINDOW) -> ScheduleColumns:
+    """Return the schedule with the weights of each device's next stages gathered ahead of use.
+
+    Before each slot the stages that are not among the next `window.max_active_stages` are resharded, and those that
+    newly are within the look-ahead are unsharded; REDUCE_GRAD follows the last B or W of each stage on its device.
+    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_unshard_reshard`, `_add_reduce_grad`.
+    """
+    return _with_default_window(schedule) if window == DEFAULT_WINDOW else _with_window(schedule, window)
 
 
 @cached_on
-def insert_sharding(schedule: ScheduleColumns) -> ScheduleColumns:
-    """Return the schedule with the weights of each device's next three stages gathered ahead of use.
+def _with_default_window(schedule: ScheduleColumns) -> ScheduleColumns:
+    return _with_window(schedule, DEFAULT_WINDOW)
 
-    Before each slot the stages that are not among the next three to compute are resharded and those that newly are
-    among them are unsharded; REDUCE_GRAD follows the last B or W of each stage on its device.
-    Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_unshard_reshard`, `_add_reduce_grad`.
-    """
+
+def _with_window(schedule: ScheduleColumns, window: Window) -> ScheduleColumns:
     last = last_backwards(schedule)
     device, stage = schedule.device[last].tolist(), schedule.stage[last].tolist()
     kind = [Kind.REDUCE_GRAD] * len(last)
     before = (last + 1 + np.append(schedule.joined, False)[last + 1]).tolist()  # a fused slot is not split
-    for one in range(schedule.devices):
-        for row, action, of_stage in _gathers(schedule, one):
+    for one, distance in enumerate(window.distances(schedule.devices)):
+        for row, action, of_stage in _gathers(schedule, one, window.max_active_stages, distance):
             device.append(one)
             kind.append(action)
             stage.append(of_stage)
@@ -57,12 +126,12 @@ def last_backwards(schedule: ScheduleColumns, of_each_iteration: bool = False) -
     return rows[last]
 
 
-def _gathers(schedule: ScheduleColumns, device: int) -> Iterator[tuple[int, Kind, int]]:
+def _gathers(schedule: ScheduleColumns, device: int, limit: int, distance: int) -> Iterator[tuple[int, Kind, int]]:
     """Yield the UNSHARD and RESHARD of one device in order: the row after each, its kind and its stage."""
     # PyTorch evicts in the iteration order of a set of stage numbers; the same set here gives the same order.
     gathered: set[int] = set()
-    for row, upcoming in _upcoming_stages(schedule, device):
-        fetched = [stage for stage in upcoming if stage not in gathered]
+    for row, upcoming, wanted in _upcoming_stages(schedule, device, limit, distance):
+        fetched = [stage for stage in wanted if stage not in gathered]
         for stage in [stage for stage in gathered if stage not in upcoming]:
             gathered.remove(stage)
             yield row, Kind.RESHARD, stage
@@ -73,10 +142,12 @@ def _gathers(schedule: ScheduleColumns, device: int) -> Iterator[tuple[int, Kind
         yield int(schedule.offsets[device + 1]), Kind.RESHARD, stage
 
 
-def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the next stages to compute, nearest first, at each row where the set of them changes.
+def _upcoming_stages(
+    schedule: ScheduleColumns, device: int, limit: int, distance: int
+) -> list[tuple[int, list[int], list[int]]]:
+    """Return the next `limit` and the next `distance` stages, nearest first, at each row where one of them changes.
 
-    A fused slot counts as a whole, so it can add a fourth stage.
+    A fused slot counts as a whole, so it can add one more stage.
     """
     first, last = schedule.offsets[device : device + 2]
     rows = first + np.flatnonzero(~is_copy(schedule.kind[first:last]))  # copies need no weights
@@ -85,17 +156,26 @@ def _upcoming_stages(schedule: ScheduleColumns, device: int) -> list[tuple[int, 
     following = np.full((len(rows), len(held)), never)  # row in which each stage comes next
     following[np.arange(len(rows)), column] = rows
     following = np.minimum.accumulate(following[::-1])[::-1]
-    nearest = np.argsort(following, axis=1)[:, : LOOK_AHEAD + 1]
+    nearest = np.argsort(following, axis=1)[:, : limit + 1]
     following = np.take_along_axis(following, nearest, axis=1)
     stages = np.where(following < never, held[nearest], NO_STAGE)
-    if stages.shape[1] > LOOK_AHEAD:
-        slot = following - joined[following]
-        stages[slot[:, LOOK_AHEAD] > slot[:, LOOK_AHEAD - 1], LOOK_AHEAD] = NO_STAGE
     begins = ~joined[rows]
-    rows, stages = rows[begins], stages[begins]
-    changes, members = np.ones(len(rows), bool), np.sort(stages, axis=1)
-    changes[1:] = (members[1:] != members[:-1]).any(axis=1)
-    return [
-        (row, tuple(stage for stage in upcoming if stage != NO_STAGE))
-        for row, upcoming in zip(rows[changes].tolist(), stages[changes].tolist(), strict=True)
-    ]
+    rows, slots, stages = rows[begins], (following - joined[following])[begins], stages[begins]
+    windows = [_nearest(stages, slots, count) for count in (limit, distance)]
+    changes = np.ones(len(rows), bool)
+    changes[1:] = False
+    for window in windows:
+        members = np.sort(window, axis=1)
+        changes[1:] |= (members[1:] != members[:-1]).any(axis=1)
+    resident, wanted = (
+        [[stage for stage in row if stage != NO_STAGE] for row in window[changes].tolist()] for window in windows
+    )
+    return list(zip(rows[changes].tolist(), resident, wanted, strict=True))
+
+
+def _nearest(stages: np.ndarray, slots: np.ndarray, count: int) -> np.ndarray:
+    """Return the first `count` stages of each row, and the next one if its slot is the same."""
+    found = stages[:, : count + 1].copy()
+    if found.shape[1] > count:
+        found[slots[:, count] > slots[:, count - 1], count] = NO_STAGE
+    return found

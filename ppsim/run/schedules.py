@@ -18,6 +18,7 @@ from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
 from ppsim.lowering.program import lower_schedule
+from ppsim.lowering.sharding import FULL, MAX_ACTIVE_STAGES, Window
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
@@ -301,7 +302,14 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
 
 
 @checked_call()
-def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> Program:
+def lower(
+    schedule: Schedule,
+    sharded: bool = False,
+    receive: str = "early",
+    *,
+    max_active_stages: int = MAX_ACTIVE_STAGES,
+    look_ahead: str | int | Sequence[int] = FULL,
+) -> Program:
     """Return the program of a schedule, in the order of PyTorch's pipeline runtime.
 
     A SEND and a RECV are inserted if producer and consumer are on different devices.
@@ -311,12 +319,17 @@ def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> 
     schedule : Schedule or Program
         Other actions of a program than compute actions, OFFLOAD and RELOAD are ignored.
     sharded : bool
-        Also insert the actions of sharded data parallelism: UNSHARD before first use, with a look-ahead of three
-        stages, RESHARD when a stage leaves it, and REDUCE_GRAD after a stage's last backward.
+        Also insert the actions of sharded data parallelism: UNSHARD before a stage's use, RESHARD when the stage is not
+        among the next ones, and REDUCE_GRAD after a stage's last backward.
     receive : {"early", "just-in-time"}
         Post a RECV together with its SEND, or as late as possible: directly before the action that needs it, unless the
         order of the pair's SENDs requires an earlier RECV. The latter is PyTorch's `defer_pp_recv=True`, if that does
         not cross receives.
+    max_active_stages : int
+        Stages of a device that hold whole weights: a stage is resharded when it is not among this many next ones.
+    look_ahead : {"full", "auto"}, int, or one int per device
+        A stage is unsharded when it is among this many next stages of its device. "full": `max_active_stages`; "auto":
+        min(device + 2, `max_active_stages`).
 
     Raises
     ------
@@ -325,9 +338,9 @@ def lower(schedule: Schedule, sharded: bool = False, receive: str = "early") -> 
     DeadlockError
         The two parts of a fused slot wait for each other through another device.
     ConfigError
-        Unknown `receive`.
+        Unknown `receive`; invalid `max_active_stages` or `look_ahead`, or one of them without `sharded`.
     """
     if not isinstance(schedule, ScheduleColumns):
         raise ConfigError(f"lower takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     validate(schedule)
-    return _as(Program, lower_schedule(schedule, sharded, receive))
+    return _as(Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead)))
