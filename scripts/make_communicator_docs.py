@@ -25,7 +25,9 @@ def simulated(
     name: str, stages: int | None, transport: str, receive: str = "early", costs: ppsim.Costs = COSTS
 ) -> Timeline | ppsim.DeadlockError:
     """Return the run of a schedule under a transport, or the error that shows its deadlock."""
-    program = ppsim.lower(ppsim.build(name, DEVICES, MICROBATCHES, stages_per_device=stages), receive=receive)
+    program = ppsim.lower(
+        ppsim.build(name, devices=DEVICES, microbatches=MICROBATCHES, stages_per_device=stages), receive=receive
+    )
     try:
         return ppsim.simulate(program, costs, transport=transport)
     except ppsim.DeadlockError as error:
