@@ -5,12 +5,20 @@ from ppsim.analysis.gaps import PHASES
 from ppsim.analysis.interval import constant_slopes
 from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES, Measure, guarded, pareto_front, shown_in
-from ppsim.analysis.static_bounds import ScheduleSummary, layout_bounds, memory_bound, step_bound
+from ppsim.analysis.static_bounds import (
+    BlockBytes,
+    ScheduleSummary,
+    layout_bounds,
+    memory_bound,
+    packing_bound,
+    step_bound,
+)
 
 __all__ = [
     "CAUSES",
     "MEASURES",
     "PHASES",
+    "BlockBytes",
     "Measure",
     "ScheduleSummary",
     "constant_slopes",
@@ -18,6 +26,7 @@ __all__ = [
     "guarded",
     "layout_bounds",
     "memory_bound",
+    "packing_bound",
     "pareto_front",
     "shown_in",
     "step_bound",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,18 @@ class ScheduleSummary:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    @cached_property
+    def least_held(self) -> np.ndarray:
+        """Whole activations of any block that each device holds at one time, wherever the block is, float64 (devices,).
+
+        In units of one microbatch or slice; the largest over the rows of `peaks`.
+        """
+        stages = np.bincount(self.actions.holdings[:, 0], minlength=self.actions.devices)[self.peaks.device]
+        surplus = np.arange(self.peaks.held.shape[2]) >= stages[:, None]
+        held = np.zeros(self.actions.devices)
+        np.maximum.at(held, self.peaks.device, np.where(surplus, np.inf, self.peaks.held[0]).min(axis=1))
+        return held
 
     @classmethod
     def of(cls, schedule: ScheduleColumns, whole: bool = False) -> ScheduleSummary:
@@ -281,6 +294,41 @@ def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
     if recomputed is not None:
         held += (recomputed[peaks.stage] * peaks.recomputing).sum(axis=1)
     return static.sum(axis=0)[peaks.device] + held * smallest_amount(schedule, table)
+
+
+class BlockBytes(NamedTuple):
+    """Blocks of each kind: their number, their state and their activation of one microbatch on one GPU, in bytes."""
+
+    number: np.ndarray
+    state: np.ndarray
+    activation: np.ndarray
+
+    @classmethod
+    def of(cls, costs: Any) -> BlockBytes | None:
+        """Return the lower bounds of a layout; None if the costs do not give the same bytes for every partition."""
+        if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes", "microbatch_scale"):
+            return None
+        layout, level = costs.layout, costs.layout.recompute
+        if not isinstance(level, str) or layout.recompute_stages is not None:
+            return None
+        kinds = Counter(layer for layer in costs.model.layers if layer.recomputable)
+        state = [sum(layout.state_bytes(layout.gpu_parameters(layer), 0.0)) for layer in kinds]
+        held = [costs.activation_bytes(layer, level) for layer in kinds]
+        return cls(np.array([*kinds.values()]), np.array(state) * costs.factor("state"), np.array(held))
+
+
+def packing_bound(summary: ScheduleSummary, blocks: BlockBytes) -> float:
+    """Return a lower bound on the bytes of the fullest device of a schedule, under every partition.
+
+    Proof: a device with blocks L reaches the sum over L of (state + held x activation), where it holds at least `held`
+    activations of every block at the same time. The fullest device is at least any mean over the devices with weights
+    that sum to 1; each block adds to that mean at least its smallest weighted bytes. The weights used would give equal
+    bytes if all blocks were equal.
+    """
+    held = summary.least_held / summary.actions.slices
+    weight = 1 / ((blocks.state + np.outer(held, blocks.activation)) @ blocks.number)
+    each = weight[:, None] / weight.sum() * (blocks.state + np.outer(held, blocks.activation))
+    return float(each.min(axis=0) @ blocks.number) * SAFETY
 
 
 # Bounds of a layout

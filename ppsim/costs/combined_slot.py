@@ -6,10 +6,10 @@ Source: NVIDIA Megatron-LM, megatron/core/models/common/model_chunk_schedule_pla
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -154,15 +154,13 @@ def combined_costs(
     )
 
 
-def two_stream_slots(setup: Setup, stages: Sequence[Sequence[tuple[Layer, Mapping[str, float]]]]) -> np.ndarray:
-    """Return the seconds of a slot by [stage of F, stage of B].
-
-    `stages` are the layers of each stage with their seconds: forward, input_grad, weight_grad and the collectives in
-    forward and input_grad.
-    """
-    pieces = [tuple(layer_pieces(setup, *layer) for layer in stage) for stage in stages]
-    slot = cache(combined_slot)  # most stages are equal
-    return np.array([[slot(forward, backward) for backward in pieces] for forward in pieces])
+def by_pair(stages: Sequence[Hashable], seconds: Callable[[Any, Any], float]) -> np.ndarray:
+    """Return the seconds of each slot by [stage of F, stage of B]; equal stages, which are most, share them."""
+    distinct = [*dict.fromkeys(stages)]
+    number = [distinct.index(stage) for stage in stages]
+    return np.array([[seconds(forward, backward) for backward in distinct] for forward in distinct])[
+        np.ix_(number, number)
+    ]
 
 
 def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> LayerPieces:

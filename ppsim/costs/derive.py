@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
 from ppsim.costs.calibrated import Calibration
 from ppsim.costs.collectives import all_reduce
-from ppsim.costs.combined_slot import TWO_STREAM, two_stream_slots
+from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
 from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, waiting
@@ -309,7 +310,8 @@ class DerivedCosts(Setup):
         if slices > 1:
             longer = slice_factor(self.model.sequence * self.layout.microbatch_size / (self.layout.context * slices))
             derived |= {name: derived[name] * longer for name in TIMES}
-        derived["input_fraction_of_activation"] = _input_fraction(self.own_border_bytes, derived["activation_bytes"])
+        held, own = derived["activation_bytes"], self.own_border_bytes
+        derived["input_fraction_of_activation"] = (held > 0) * own / np.maximum(held, own)
         if self.layout.overlap:
             hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
             slots = np.maximum(self._slots(stages, times), hosts[0][:, None] + hosts[1][None, :])
@@ -330,15 +332,18 @@ class DerivedCosts(Setup):
         """
         computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
-        two = self.layout.overlap == TWO_STREAM
-        slots = self._two_stream(stages) if two else np.maximum(computing, exchanging)
+        slots = np.maximum(computing, exchanging)
+        if self.layout.overlap == TWO_STREAM:
+            slots = by_pair(stages, partial(self._once, DerivedCosts._two_stream_slot))
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
         return slots + contention * np.maximum(computing + exchanging - slots, 0.0)
 
-    def _two_stream(self, stages: Sequence[Stage]) -> np.ndarray:
-        """Return the slot lengths by [stage of F, stage of B], from the components of their layers."""
-        each = [[(one.layers[0], self._stage_times(one)) for one in self._by_layer(stage)] for stage in stages]
-        return two_stream_slots(self, each)
+    def _two_stream_slot(self, forward: Stage, backward: Stage) -> float:
+        return combined_slot(*(self._once(DerivedCosts._pieces, stage) for stage in (forward, backward)))
+
+    def _pieces(self, stage: Stage) -> list[LayerPieces]:
+        layers = self._by_layer(stage)
+        return [layer_pieces(self, one.layers[0], self._once(DerivedCosts._stage_times, one)) for one in layers]
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -491,9 +496,3 @@ class DerivedCosts(Setup):
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
-
-
-def _input_fraction(input_bytes: float, activation_bytes: np.ndarray) -> np.ndarray:
-    """Return the part of each stage's activations that its input is; 0 for a stage that holds nothing."""
-    held = np.maximum(activation_bytes, input_bytes)
-    return np.where(activation_bytes > 0, input_bytes / np.maximum(held, 1.0), 0.0)

@@ -28,6 +28,17 @@ from ppsim.frameworks import DEFAULT, EXAMPLE, FACTS, Named, framework
 from ppsim.lowering.sharding import MAX_ACTIVE_STAGES
 
 WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
+# Values of `layout.sharding`, and the keys that each stands for.
+SHARDINGS: Mapping[str, Mapping[str, bool]] = {
+    kind: {"distributed_optimizer": optimizer, "sharded_gradients": gradients, "sharded": weights}
+    for kind, optimizer, gradients, weights in (
+        ("none", False, False, False),
+        ("optimizer", True, False, False),
+        ("gradients", True, True, False),
+        ("weights", False, False, True),
+        ("hybrid", False, False, True),  # with `replicas` above 1
+    )
+}
 
 
 def recompute_levels(value: Any) -> str | tuple[str, ...]:

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,6 +112,11 @@ class LinkSheet:
         return replace(self, bandwidth=self.bandwidth * self.achieved, achieved=1.0) if self.achieved < 1 else self
 
 
+@lru_cache(1024)  # every collective of every layout of a search asks for one
+def _with_bandwidth(link: LinkSheet, bandwidth: float) -> LinkSheet:
+    return replace(link, bandwidth=bandwidth)
+
+
 ALL_REDUCES = ("ring", "tree", "fastest")
 PCIE_4 = 16e9 * 16 * 128 / 130 / 8  # 16 GT/s on 16 lanes, 128 of 130 bits are data (PCI Express 4.0)
 _DEVICE_WANTED = instance(DeviceSheet, "ppsim.costs.DEVICES['H100 SXM'] is one")
@@ -208,7 +213,7 @@ class Cluster:
     def network_of_group(self, group: int) -> LinkSheet:
         """Return the network as one GPU sees it while `group` neighbouring GPUs send at once."""
         argument("group", group, rules.whole_number())
-        return replace(self.network, bandwidth=self.network.bandwidth / min(group, self.gpus_per_card))
+        return _with_bandwidth(self.network, self.network.bandwidth / min(group, self.gpus_per_card))
 
     def link_of_group(self, size: int) -> LinkSheet:
         """Return the link that limits a collective of `size` neighbouring GPUs while all groups of a node run one."""
@@ -224,7 +229,7 @@ class Cluster:
         if size * distance <= self.gpus_per_node:
             return self.link.in_collectives
         share = self.network.in_collectives.bandwidth * self.cards / min(distance, self.gpus_per_node)
-        return replace(self.network, bandwidth=min(share, self.link.in_collectives.bandwidth))
+        return _with_bandwidth(self.network, min(share, self.link.in_collectives.bandwidth))
 
 
 _SHEETS = json.loads(Path(__file__).with_name("sheets.json").read_text(encoding="utf-8"))

@@ -267,7 +267,8 @@ class _Packing:
         schedule, peaks = summary.actions, summary.peaks
         blocks = [layer for layer in costs.model.layers if layer.name == "block"]
         levels = costs.layout.recompute_of_stages(schedule.num_stages)
-        held = {level: np.mean([costs.activation_bytes(one, level) for one in blocks]) for level in {*levels}}
+        each = {level: {one: costs.activation_bytes(one, level) for one in {*blocks}} for level in {*levels}}
+        held = {level: np.mean([of[one] for one in blocks]) for level, of in each.items()}
         parts = parts_of(table, np.array([held[level] for level in levels]) / schedule.slices)
         weights, *others = (part / len(blocks) for part in costs.layout.state_bytes(costs.gpu_parameters(blocks), 0.0))
         state = weights * schedule.weight_versions + sum(others)

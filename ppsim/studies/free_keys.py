@@ -8,6 +8,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import Config
+from ppsim.costs import layout
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.layout import Layout
@@ -30,15 +31,9 @@ OPT_IN = (FP8, OFFLOAD, RECOMPUTE_BLOCKS)
 COMBINED = tuple(name for names in EXPERT_SCHEDULES.values() for name in names)
 TWO_STREAM = "two-stream"
 SEARCHED = "searched"  # a partition of ranked points only: the fastest stages by simulation
+# Whole states (`none`) only if asked for, or with one copy.
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
-    kind: {"layout.distributed_optimizer": optimizer, "layout.sharded_gradients": gradients, "layout.sharded": weights}
-    for kind, optimizer, gradients, weights in (
-        ("none", False, False, False),  # whole states: only if asked for, or with one copy
-        ("optimizer", True, False, False),
-        ("gradients", True, True, False),
-        ("weights", False, False, True),
-        ("hybrid", False, False, True),  # with `REPLICAS` above 1
-    )
+    kind: {f"layout.{key}": value for key, value in keys.items()} for kind, keys in layout.SHARDINGS.items()
 }
 SHARDING = "layout.sharding"  # stands for the keys of SHARDINGS and for `REPLICAS`
 REPLICAS = "layout.replicas"

@@ -1,0 +1,226 @@
+"""Expansion of layouts: every schedule and partition of each, with lower bounds on seconds and bytes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ppsim.analysis.static_bounds import (
+    BlockBytes,
+    ScheduleSummary,
+    layout_bounds,
+    memory_bound,
+    packing_bound,
+    step_bound,
+)
+from ppsim.base.errors import BuildError, PpsimError
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.partition import BALANCED, LayoutString
+from ppsim.costs.table import CostTable
+from ppsim.search import find_family
+from ppsim.search.memory_actions import MEMORY_ACTIONS
+from ppsim.search.partitions import balanced_within, pieces_of
+from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, RECOMPUTE_LEVEL, Changes
+from ppsim.studies.space import Space
+from ppsim.studies.store import store_key
+from ppsim.studies.worker_pool import Outcome
+
+
+def with_least_memory(layout: Changes) -> Changes:
+    """Return the layout of equal sizes that holds least: full recompute frees everything but the inputs of blocks."""
+    return {**layout, RECOMPUTE_LEVEL: "full"} if RECOMPUTE_LEVEL in layout else layout
+
+
+def devices_of(space: Space, layout: Changes) -> int:
+    """Return the devices of the pipeline."""
+    return layout.get(DEVICES, space.config.schedule["devices"])
+
+
+def costs_of(space: Space, layout: Changes, partition: Any = None) -> Any:
+    """Return the costs in a layout; None if it does not fit the model."""
+    costs = space.config.costs
+    if not isinstance(costs, DerivedCosts):
+        return costs
+    changes = {key.removeprefix("layout."): value for key, value in layout.items() if key.startswith("layout.")}
+    if partition is not None:
+        changes["partition"] = partition
+    try:
+        return costs.with_layout(replace(costs.layout, **changes))
+    except PpsimError:
+        return None
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Expansion of layouts: every schedule and partition of each, with lower bounds on seconds and bytes. Picklable.
+
+    Attributes
+    ----------
+    space : Space
+        The free keys and their values.
+    limit : bytes
+        Memory of a device; points with a higher lower bound are only counted.
+    """
+
+    space: Space
+    limit: float
+
+    def __call__(self, layouts: Iterable[tuple[Changes, bool]]) -> list[Outcome]:
+        """Expand each layout, with the schedules that keep activations or with the others.
+
+        Each outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
+        for the "memory", or the "same" as another point.
+        """
+        return [_ExpandedLayout(self, *one).expanded() for one in layouts]
+
+    def key(self, one: tuple[Changes, bool]) -> str:
+        """Return the store key of an expanded layout."""
+        given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
+        return store_key(given)
+
+    def bounds(self, layout: Changes, keeping: bool) -> tuple[float, float] | None:
+        """Return lower bounds on seconds and bytes of all points of a layout; None if it does not fit the model."""
+        costs = costs_of(self.space, layout)
+        if costs is None:
+            return None
+        config = self.space.config
+        devices, microbatches = devices_of(self.space, layout), layout[MICROBATCHES]
+        step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, keeping)
+        return step * self.jitter_factor, memory
+
+    @property
+    def jitter_factor(self) -> float:
+        """Factor by which jitter scales a lower bound on the step time."""
+        jitter = self.space.config.jitter
+        return 1.0 if jitter is None else jitter.least_factor
+
+
+def is_expansion(found: Any) -> bool:
+    """Return whether a stored value is an outcome of `Expansion`."""
+    return isinstance(found, dict) and found.keys() == {"points", "refused", "memory", "same"}
+
+
+class _ExpandedLayout:
+    """Expansion of one layout; the values that its points share are computed once."""
+
+    def __init__(self, expansion: Expansion, layout: Changes, keeping: bool):
+        self.space, self.limit, self.layout, self.keeping = expansion.space, expansion.limit, layout, keeping
+        self.devices = devices_of(self.space, layout)
+        self.bounds, self.jitter_factor = expansion.bounds(layout, keeping) or (0.0, 0.0), expansion.jitter_factor
+        self.costs = costs_of(self.space, layout, None if self.space.partitions == [None] else "even")
+        self.blocks = BlockBytes.of(self.costs)
+        self.pieces = pieces_of(self.costs) if BALANCED in self.space.partitions else None
+        self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
+        self.tables: dict[Any, CostTable] = {}
+        self.even: dict[int, LayoutString | None] = {}
+
+    def expanded(self) -> Outcome:
+        points, refused, too_large, same = [], 0, 0, 0
+        for changes, summary, partition in self._points():
+            try:
+                if summary is None:
+                    raise BuildError("the family does not allow these sizes")
+                if self.blocks and self._is_final(changes) and packing_bound(summary, self.blocks) > self.limit:
+                    too_large += 1
+                    continue
+                costs = self._partitioned(summary, partition)
+                if costs is None:
+                    same += 1
+                    continue
+                step, memory = self._bounds_of(costs, summary, changes)
+            except PpsimError:
+                refused += 1
+                continue
+            if memory > self.limit:
+                too_large += 1
+                continue
+            if partition is not None and isinstance(costs, DerivedCosts):
+                changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
+            points.append((step, memory, changes))
+        return {"points": points, "refused": refused, "memory": too_large, "same": same}
+
+    def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, Any]]:
+        for chosen in self.space.schedules(self.devices, self.keeping, self.space.combines(self.layout)):
+            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
+            for partition in self.space.partitions:
+                yield {DEVICES: self.devices, **chosen}, summary, partition
+
+    def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
+        """Return the summary of a schedule, with the config's options if it is the config's family.
+
+        None if the family does not allow the sizes.
+        """
+        section, sizes = self.space.config.schedule, (self.devices, self.layout[MICROBATCHES], stages)
+        options = section.get("options") if name == section.get("name") else None
+        try:
+            if options or self.whole:
+                return _summarise(name, *sizes, self.whole, **(options or {}))
+            return _known_summary(name, *sizes)
+        except BuildError:
+            return None
+
+    def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
+        """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""
+        if partition is None or partition == "even":
+            return self.costs
+        if partition != BALANCED:
+            return self.costs.with_partition(partition)
+
+        def table(found: LayoutString) -> CostTable:
+            return self._table(self.costs.with_partition(found), summary)
+
+        balanced = balanced_within(self.costs, summary, table, self.limit, self.pieces)
+        if "even" in self.space.partitions and balanced == self._even(summary.actions.num_stages):
+            return None
+        return self.costs.with_partition(balanced)
+
+    def _even(self, num_stages: int) -> LayoutString | None:
+        """Return the stages of the even partition; None if there are more stages than layers."""
+        if num_stages not in self.even:
+            try:
+                self.even[num_stages] = LayoutString.parse(self.costs.megatron_layout(num_stages))
+            except PpsimError:
+                self.even[num_stages] = None
+        return self.even[num_stages]
+
+    def _bounds_of(self, costs: Any, summary: ScheduleSummary, changes: Changes) -> tuple[float, float]:
+        """Return lower bounds on seconds and bytes of a point.
+
+        If the simulation decides on the partition or the lists, they are the bounds of the layout.
+        """
+        decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
+        if decided_later or "costs" in find_family(changes["schedule.name"]).options:
+            return self.bounds
+        sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
+        config, table = self.space.config, self._table(costs, summary)
+        step = step_bound(summary, table, config.optimizer, sharded) * self.jitter_factor
+        held = memory_bound(summary, table) if self._is_final(changes) else None
+        return max(step, self.bounds[0]), max(0.0 if held is None else float(held.max()), self.bounds[1])
+
+    def _is_final(self, changes: Changes) -> bool:
+        """Return False for lists without a lower bound on memory: priorities, and lists to which actions are added."""
+        config, name = self.space.config, changes["schedule.name"]
+        added = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
+        return config.dispatch == "list" and not added and "costs" not in find_family(name).options
+
+    def _table(self, costs: Any, summary: ScheduleSummary) -> CostTable:
+        """Return the cost table of a schedule; schedules with equal holdings share one."""
+        schedule = summary.actions
+        if not isinstance(costs, DerivedCosts):
+            return costs.table(schedule)
+        key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
+        if key not in self.tables:
+            self.tables[key] = costs.table(schedule)
+        return self.tables[key]
+
+
+def _summarise(
+    name: str, devices: int, microbatches: int, stages: int | None, whole: bool = False, **options: Any
+) -> ScheduleSummary:
+    """Return the summary of a family's schedule; BuildError if the family does not allow the sizes."""
+    return ScheduleSummary.of(find_family(name).columns(devices, microbatches, stages, **options), whole)
+
+
+_known_summary = functools.lru_cache(1024)(_summarise)  # layouts of equal sizes share their schedules
