@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,16 +32,19 @@ def ppsim(*arguments: object) -> Outcome:
     return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
-def start(*arguments: object, program: Path | None = None, **options) -> subprocess.Popen:
-    """`ppsim ARGUMENTS`, or a `program` that runs it, as a process of its own.
+def hear_signals() -> None:
+    """Undo in a new process what a shell (`&`) or nohup has it ignore: they are inherited, and the program obeys."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
-    It hears interrupts even where a shell runs the tests with `&`.
-    """
+
+def start(*arguments: object, program: Path | None = None, **options) -> subprocess.Popen:
+    """`ppsim ARGUMENTS`, or a `program` that runs it, as a process of its own, which hears all signals."""
     return subprocess.Popen(
         [sys.executable, *(["-m", "ppsim"] if program is None else [program]), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hear_signals,
         **{"env": ENVIRONMENT, **options},
     )

@@ -7,12 +7,11 @@ import subprocess
 import sys
 import time
 import warnings
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import ENVIRONMENT, UNIT_COSTS, ppsim, start
+from command_line import ENVIRONMENT, UNIT_COSTS, hear_signals, ppsim, start
 from synthetic_traces import trace_document
 
 import ppsim as library
@@ -262,8 +261,7 @@ builtins.__import__ = interrupted
 main()
 """
     call = [sys.executable, "-c", load, "simulate", "--schedule", "1f1b", "--devices", "2", "--microbatches", "2"]
-    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    ended = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=hears, check=False)
+    ended = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=hear_signals, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 

@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import anyio
 import httpx
 import pytest
 from command_line import UNIT_COSTS
@@ -23,13 +24,22 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import ppsim
-from ppsim.explorer.server import MAX_FILE_BYTES, is_loopback, make_app
+from ppsim.explorer.server import (
+    MAX_FILE_BYTES,
+    RefusedError,
+    RequestWorkers,
+    is_loopback,
+    make_app,
+    parsed_answer,
+    request_for,
+)
 
 CASE = {
     "schedule": "zb-h1", "devices": 4, "microbatches": 8, "forward": 1, "input_grad": 1, "weight_grad": 1,
     "latency": 0.1, "transport": "async",
 }  # fmt: skip
 MODEL = "configs/llama-3-8b-8xh100.yaml"
+REQUEST = request_for("simulate", {}, json.dumps(CASE).encode())
 HOME, TOKEN = "http://127.0.0.1", "open-sesame"
 
 
@@ -331,6 +341,44 @@ def test_a_request_is_tried_twice_if_its_worker_is_killed(kills, status):
         assert response.result().status_code == status
         assert status == 200 or response.result().json()["faults"][0].startswith("the process of this work ended twice")
         assert client.post("/api/simulate", json=CASE).status_code == 200
+
+
+def test_no_process_starts_after_the_workers_have_ended():
+    """Neither for a request that arrives later, nor for one that the end meets while it asks for its client."""
+
+    async def run():
+        workers = RequestWorkers(1, 60.0, 1)
+
+        async def ends_meanwhile():
+            if not asked:
+                await workers.end()
+            asked.append(True)
+            return False
+
+        asked = []
+        for _ in range(2):
+            with pytest.raises(RefusedError, match="ends"):
+                await workers.answer(REQUEST, ends_meanwhile)
+
+    others = children()
+    anyio.run(run)
+    assert children() == others
+
+
+def test_an_interrupt_of_a_starting_worker_says_nothing(capfd):
+    async def run():
+        workers = RequestWorkers(1, 60.0, 1)
+        for worker in children() - others:
+            os.kill(worker, signal.SIGINT)  # Python itself answers it until it has read the program
+        answer = await workers.answer(REQUEST, stays)
+        await workers.end()
+        return parsed_answer(answer)[0]
+
+    async def stays():
+        return False
+
+    others = children()
+    assert (anyio.run(run), capfd.readouterr().err) == (200, "")
 
 
 def test_no_case_and_no_file_leaves_or_uses_a_temporary_file(tmp_path, monkeypatch):

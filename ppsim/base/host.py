@@ -1,7 +1,8 @@
-"""Memory of this machine, the libraries that a core install leaves out, and notes that code leaves for its callers."""
+"""Memory and signals of this machine, libraries that a core install leaves out, and notes of code for its callers."""
 
 import os
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -62,6 +63,19 @@ def note_calibration(name: str) -> None:
 def noting_calibrations(note: Callable[[str], None]) -> AbstractContextManager[None]:
     """Call `note` with the name of each calibration that this thread reads inside the `with` block."""
     return _calibrations.noting(note)
+
+
+@contextmanager
+def signals_blocked(numbers: Collection[int]) -> Iterator[None]:
+    """Let signals wait inside the `with` block; processes that start there inherit this."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @cache

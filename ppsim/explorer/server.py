@@ -33,6 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ppsim.base.errors import visible
+from ppsim.base.host import signals_blocked
 from ppsim.explorer.cases import CSV_NAME, choices, faults_body, parsed_answer, request_for
 from ppsim.explorer.worker import read_frame, write_frame
 from ppsim.plots.viewer import script, style
@@ -314,10 +315,10 @@ class RequestWorkers:
 
     async def _answer_of_one(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes | None:
         """Return the answer of one worker; None if it dies."""
-        if self._has_ended:
-            raise RefusedError(503, _ENDS)
         if await gone():
             raise RefusedError(499, _LEFT)
+        if self._has_ended:  # asked last: nothing may start a process afterwards
+            raise RefusedError(503, _ENDS)
         self._idle = [worker for worker in self._idle if worker.is_alive()]
         worker = self._idle.pop() if self._idle else _Worker()
         self._busy.add(worker)
@@ -368,7 +369,8 @@ class _Worker:
 
     def __init__(self) -> None:
         start = f"import sys; sys.path[:] = {sys.path!r}; from ppsim.explorer.worker import work; work()"
-        self._process = Popen([sys.executable, "-c", start], stdin=PIPE, stdout=PIPE, start_new_session=True)  # noqa: S603
+        with signals_blocked([signal.SIGINT]):  # else the process's own start would answer one with a traceback
+            self._process = Popen([sys.executable, "-c", start], stdin=PIPE, stdout=PIPE, start_new_session=True)  # noqa: S603
         self._requests, self._answers = cast(tuple[IO[bytes], IO[bytes]], (self._process.stdin, self._process.stdout))
         self.killed_because: RefusedError | None = None
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import note_read, noting_reads
-from ppsim.base.host import need
+from ppsim.base.host import need, signals_blocked
 from ppsim.base.progress import say
 from ppsim.studies.store import Store, noting_basis
 
@@ -65,7 +65,7 @@ class Workers(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         """Run a call in one of the processes, as any executor does."""
-        with _signals_later():
+        with signals_blocked(_ENDING):  # until `_begin` runs in a process that this starts
             return self._pool.submit(fn, *args, **kwargs)
 
     def serve(self, processes: int) -> None:
@@ -207,19 +207,6 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     context = multiprocessing.get_context("fork" if can_fork else "spawn")
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
-
-
-@contextmanager
-def _signals_later() -> Iterator[None]:
-    """Let signals wait while processes start: before `_begin` runs, their handlers are not its own."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(parent: int) -> None:

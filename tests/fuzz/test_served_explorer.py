@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
-from command_line import ENVIRONMENT, LLAMA, ROOT, UNIT_COSTS
+import pytest
+from command_line import ENVIRONMENT, LLAMA, ROOT, UNIT_COSTS, hear_signals
 
 import ppsim
 from tests.fuzz.cases import COUNTS, EXAMPLES
@@ -30,7 +31,7 @@ SECONDS = 30  # for an answer or an end that takes less than 2 on an idle machin
 class Explorer:
     """A server in a process group of its own; its processes carry a mark in their environment."""
 
-    def __init__(self, temporary):
+    def __init__(self, temporary, hears=hear_signals):
         self.mark = f"PPSIM_LIFECYCLE={uuid.uuid4()}"
         name, _, value = self.mark.partition("=")
         self.process = subprocess.Popen(
@@ -40,7 +41,7 @@ class Explorer:
             cwd=ROOT,
             text=True,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=hears,
         )
         self.port, self.aborted = 0, []
         self.client = httpx.Client(timeout=SECONDS)
@@ -128,6 +129,25 @@ def ended(explorer, generator):
     return said, number
 
 
+@pytest.fixture
+def no_hangup():
+    """Let this process ignore SIGHUP, and thereby all that it starts, as under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_an_explorer_under_nohup_outlives_a_hangup_and_ends_at_another_signal(tmp_path, no_hangup):
+    with Explorer(tmp_path, hears=None) as explorer:
+        explorer.wait_for_address()
+        os.killpg(explorer.process.pid, signal.SIGHUP)
+        assert explorer.post(SMALL).status_code == 200
+        os.killpg(explorer.process.pid, signal.SIGTERM)
+        explorer.process.communicate(timeout=SECONDS)
+        assert explorer.process.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.usefixtures("no_hangup")  # nohup must not decide whether a test ends
 def test_the_explorer_answers_until_a_signal_ends_it_and_leaves_nothing_behind(tmp_path):
     for seed in range(max(3, EXAMPLES // 10)):
         generator = random.Random(seed)  # noqa: S311 - a sequence of events
@@ -149,7 +169,7 @@ def test_the_explorer_answers_until_a_signal_ends_it_and_leaves_nothing_behind(t
         COUNTS["explorer lifecycles"]["answers"] += 1
 
 
-FILE_KEYS = ["schedule.csv", "model.huggingface", "costs.profile", "hardware.device.operators"]
+FILE_KEYS = ["schedule.csv", "model.huggingface", "costs.profile", "hardware.device.operators", "calibration"]
 OTHER_KEYS = [
     "schedule",
     "model",
