@@ -249,3 +249,24 @@ def test_runs_with_a_head_have_a_slow_last_stage_and_their_differences_sum_up(tm
     last = real.schedule.num_stages - 1
     assert f"{last}F" in {one.where for one in explanation.slow}
     assert explanation.variants["all of these"] < explanation.variants["equal stages"] < real.makespan
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v"])
+def test_the_family_of_a_measured_order_is_recognized(name):
+    found = ppsim.explain(measured(name)).recognized
+    assert (found.family, found.moved) == (name, 0)
+
+
+def test_how_far_an_order_is_from_its_family_is_the_fewest_actions_to_move():
+    orders = ppsim.build("1f1b", devices=4, microbatches=8).orders()
+    moved = orders[1].index("1B0")
+    orders[1].insert(moved + 2, orders[1].pop(moved))  # device 1 runs one forward and one backward before 1B0
+    schedule = ppsim.Schedule.from_orders([["0F0", *orders[0][1:]], *orders[1:]])
+    run = ppsim.simulate(schedule, COSTS)
+    found = ppsim.explain(run).recognized
+    assert (found.family, found.moved, found.actions) == ("1f1b", 1, 64)
+
+
+def test_an_order_of_other_actions_than_any_family_has_is_recognized_as_none():
+    run = ppsim.simulate(ppsim.Schedule.from_orders([["0F0", "1F0", "2F0", "2B0", "1I0", "0B0", "1W0"]]), COSTS)
+    assert ppsim.explain(run).recognized is None

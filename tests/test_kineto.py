@@ -298,6 +298,33 @@ def test_of_pipelines_side_by_side_the_first_whole_one_is_read(tmp_path, groups)
             read_kineto(tmp_path)
 
 
+def test_all_pipelines_of_a_job_are_on_one_page(tmp_path):
+    (tmp_path / "traces").mkdir()
+    write(tmp_path / "traces", *copies((SENDER, RECEIVER), "mesh_pp"))
+    outcome = command("explain", tmp_path / "traces", "--json", tmp_path / "x.json", "--gantt", tmp_path / "x.html")
+    assert "ranks 1, 3" in outcome.out
+    document = json.loads((tmp_path / "x.json").read_text())
+    assert [one["ranks"] for one in document["pipelines"]] == [[1, 3]]
+    assert document["pipelines"][0]["step"] == pytest.approx(document["measured"]["step"])
+    assert "measured, ranks 1, 3" in (tmp_path / "x.html").read_text()
+
+
+def test_two_steps_are_two_steps_and_the_time_between_them_has_a_row(tmp_path):
+    twice = [[*spans, *((name, start + 30, end + 34) for name, start, end in spans)] for spans in (SENDER, RECEIVER)]
+    write(tmp_path, *(ranges(rank, spans) for rank, spans in enumerate(twice)))
+    trace = read_kineto(tmp_path)
+    assert len(trace.step_seconds) == 2
+    explanation = ppsim.explain(ppsim.Timeline.of(trace.timeline()), trace=trace)
+    steps = explanation.steps
+    assert steps.median == pytest.approx(trace.step_seconds.mean())
+    ends = np.nanmax(trace.end[0]), np.nanmin(trace.start[1])
+    assert ends[1] == 0
+    assert steps.between == pytest.approx(0.030 - ends[0])
+    out = command("explain", tmp_path).out
+    assert "steps           2: " in out
+    assert "between steps" in out
+
+
 @pytest.mark.parametrize("missing", [0, 1, 3])
 def test_a_missing_rank_is_named_by_the_ranks_that_are_there(tmp_path, missing):
     run = pipeline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
 from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import and_more, counted, percent_text, seconds_text, value_text
+from ppsim.base.units import and_more, counted, first_names, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.options import read_case
 from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
@@ -30,7 +31,8 @@ from ppsim.studies.calibration import calibrate
 from ppsim.studies.explain import Explanation
 from ppsim.studies.slow_parts import Slow
 
-MAX_SLOW = 12
+MAX_SLOW, MAX_RANKS = 12, 8
+MAX_DRAWN = 4  # other pipelines on a page
 
 
 @command
@@ -67,13 +69,13 @@ def explain(
     measured = Timeline.of(recorded.timeline(step))
     run = None if config is None else read_case(config, settings).simulate()
     costs = _costs_of_all_steps(recorded)
-    explanation = study.explain(measured, run, framework=framework, profile=costs)
+    explanation = study.explain(measured, run, framework=framework, profile=costs, trace=recorded)
     explanation = replace(explanation, notes=[*_steps(recorded, step), *explanation.notes])
     if profile:
         write_profile(costs or calibrate([recorded]), profile)
         say(f"wrote {profile}")
     if gantt:
-        _draw(explanation, gantt)
+        _draw(explanation, gantt, recorded.others)
     answer(explanation.to_dict(), json, lambda: explanation_text(explanation))
 
 
@@ -82,7 +84,9 @@ def _steps(recorded: Trace, step: int | None) -> list[str]:
     steps, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
     if len(steps) == 1:
         return []
-    which = "the median one" if step is None else "chosen"
+    which = "the median one" if len(steps) % 2 else "the nearest to the median"
+    if step is not None or len(steps) == 2:
+        which = "the shorter one" if step is None else "chosen"
     longest = f"step {steps[int(seconds.argmax())]} is the longest"
     return [
         f"step {recorded.median_step if step is None else step} ({which}) of {len(steps)} steps of "
@@ -98,13 +102,18 @@ def _costs_of_all_steps(recorded: Trace) -> Profile | None:
         return None
 
 
-def _draw(explanation: Explanation, path: Path) -> None:
-    """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians."""
+def _draw(explanation: Explanation, path: Path, others: Sequence[Trace]) -> None:
+    """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians.
+
+    A page also has the `others`, the other pipelines of the job.
+    """
     measured, run = explanation.measured, explanation.simulated
     word = "simulated" if run else "simulated at the medians of its actions"
     timelines = [measured, run or simulate(measured.schedule, measured.costs)]
     titles = ["measured", word]
     if is_page(path):
+        timelines += [Timeline.of(one.timeline()) for one in others[:MAX_DRAWN]]
+        titles += [f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others[:MAX_DRAWN]]
         shown, text = ("memory", "ledger"), explanation_text(explanation)
         save_html(timelines, path, titles, shown=shown, slow=[_slow_devices(explanation)], text=text)
     else:
@@ -126,6 +135,7 @@ def explanation_text(explanation: Explanation) -> str:
     """Return the explanation as tables, with units."""
     parts = [
         _headline(explanation),
+        _pipelines(explanation),
         _difference(explanation),
         _idle(explanation),
         _variants(explanation),
@@ -150,11 +160,50 @@ def _headline(explanation: Explanation) -> list[str]:
         bubble = percent_text(run.bubble_fraction)
         lines.append(f"simulated step  {seconds_text(run.makespan)} ({error}), bubble {bubble}")
     total, exposed = (explanation.communication[name] for name in ("total", "exposed"))
+    lines += _recorded(explanation)
     lines.append(
         f"communication   {seconds_text(total)} in transfers of all devices; exposed, with nothing to do but wait for "
         f"one: {seconds_text(exposed)}"
     )
     return lines
+
+
+def _recorded(explanation: Explanation) -> list[str]:
+    """Return rows about the order of the step, the other steps, the time between them, and other pipelines."""
+    found, steps, rows = explanation.recognized, explanation.steps, []
+    if found is None:
+        rows.append("family          no family that ppsim knows has these actions on these devices")
+    else:
+        far = "the same order" if not found.moved else f"{found.moved} of {found.actions} actions are elsewhere"
+        rows.append(f"family          {found.family}, {counted(found.stages_per_device, 'stage')} per device: {far}")
+    if steps is not None and steps.count == 2:
+        rows.append(f"steps           2: {seconds_text(steps.shortest)} and {seconds_text(steps.longest)}")
+    elif steps is not None and steps.count > 2:
+        rows.append(
+            f"steps           median {seconds_text(steps.median)} of {steps.count}, {seconds_text(steps.shortest)} to "
+            f"{seconds_text(steps.longest)}"
+        )
+    if steps is not None and steps.between is not None:
+        rows.append(f"between steps   {seconds_text(steps.between)} in the median: optimizer, data, exposed reductions")
+    return rows
+
+
+def _pipelines(explanation: Explanation) -> list[str]:
+    """Return a table of the other pipelines of the job, slowest first."""
+    others = sorted(explanation.pipelines, key=lambda one: -one.step)
+    if not others:
+        return []
+    rows = [("other pipelines", "median step", "bubble")]
+    rows += [
+        (
+            f"ranks {first_names(list(map(str, one.ranks)), MAX_RANKS)}",
+            seconds_text(one.step),
+            percent_text(one.bubble_fraction),
+        )
+        for one in others[:MAX_SLOW]
+    ]
+    more = [f"and {len(others) - MAX_SLOW} more"] if len(others) > MAX_SLOW else []
+    return [*aligned(rows, left=1), *more]
 
 
 def _difference(explanation: Explanation) -> list[str]:

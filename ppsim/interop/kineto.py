@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -16,12 +17,12 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.documents import check_document, document_error
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import is_number
 from ppsim.interop.events import read_events
 from ppsim.interop.primus_dumps import is_primus, read_primus
 from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of, whole_steps
-from ppsim.interop.ranks import on_one_clock, one_pipeline, pipeline_group, refuse_other_pipelines
+from ppsim.interop.ranks import on_one_clock, pipeline_group, refuse_other_pipelines, whole_pipelines
 from ppsim.interop.replays import Trace, program_of, read_trace
 from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
@@ -77,6 +78,7 @@ class Launches:
 
 
 PREFIX, PYTORCH = "PP:", "PyTorch"
+NO_PIPELINE = "no pipeline in these traces"
 RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz")
@@ -150,10 +152,22 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
     """
     files = sorted(path for path in Path(folder).iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     if not files:
-        raise ConfigError(f"{folder}: holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there")
+        raise ConfigError(
+            f"{folder}: {NO_PIPELINE}: it holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there"
+        )
     patterns = pattern_of(ranges)
     recorded = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
-    ranks = _of_one_pipeline(recorded, str(folder))
+    first, *others = _by_pipeline(recorded, str(folder))
+    trace = _trace(folder, first, patterns, len(recorded))
+    copies = []
+    for ranks in others:
+        with suppress(PpsimError):  # ranks that are no pipeline of their own are copies of those of the first one
+            copies.append(_trace(folder, ranks, patterns, len(recorded)))
+    return replace(trace, others=tuple(copies))
+
+
+def _trace(folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Pattern, ...], recorded: int) -> Trace:
+    """Return the trace of one pipeline's ranks; `recorded` is the number of ranks in the folder."""
     ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _named_by_pattern(folder, ranks, patterns)
     shifts = [(rank.base - ranks[0].base) / 1e9 for rank in ranks]
     whole = whole_steps([rank.ranges for rank in ranks], shifts)
@@ -176,26 +190,26 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
         hosts=hosts,
         clocks_moved=moved,
         ranks=[rank.rank for rank in ranks],
-        other_ranks=len(recorded) - len(ranks),
+        other_ranks=recorded - len(ranks),
     )
 
 
-def _of_one_pipeline(ranks: list[_Rank], place: str) -> list[_Rank]:
-    """Return the ranks of one pipeline, in stage order."""
+def _by_pipeline(ranks: list[_Rank], place: str) -> list[list[_Rank]]:
+    """Return the ranks of each whole pipeline, in stage order."""
     for one, other in pairwise(ranks):
         if one.rank == other.rank:
             raise ConfigError(
                 f"{other.path} is of rank {other.rank}, as {one.path} is; keep the files of one recording"
             )
     by_rank = {rank.rank: rank for rank in ranks}
-    chosen = one_pipeline(
+    pipelines = whole_pipelines(
         {number: rank.pipeline for number, rank in by_rank.items()},
         {number: rank.stages for number, rank in by_rank.items()},
         max(rank.num_stages for rank in ranks),
         ranks[0].world_size,
         place,
     )
-    return [by_rank[number] for number in chosen]
+    return [[by_rank[number] for number in chosen] for chosen in pipelines]
 
 
 def _named_by_pattern(
@@ -214,9 +228,9 @@ def _named_by_pattern(
     without = next(rank.path for rank in ranks if not rank.ranges)
     known = ", ".join(pattern.name for pattern in patterns)
     raise ConfigError(
-        f"{without}: holds no range named {PREFIX}<action>, as PyTorch's pipeline runtime records, and not all files "
-        f"hold ranges of {known}; give ranges=(FORWARD, BACKWARD), regular expressions of their names, or profile with "
-        "with_stack=True"
+        f"{without}: {NO_PIPELINE}: it holds no range named {PREFIX}<action>, as PyTorch's pipeline runtime records, "
+        f"and not all files hold ranges of {known}; give ranges=(FORWARD, BACKWARD), regular expressions of their "
+        "names, or profile with with_stack=True"
     )
 
 
@@ -277,6 +291,11 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
 
     document, events = read_events(path, keep)
     place = str(path)
+    if isinstance(document, dict) and "distributedInfo" not in document:
+        raise ConfigError(
+            f"{place}: {NO_PIPELINE}: 'distributedInfo' is missing, so the file is of one process without ranks; "
+            "record each rank of a pipeline after torch.distributed.init_process_group"
+        )
     head = check_document(_Head, document, place, "a profiler trace of a distributed run")
     faults = [fault for number, event in enumerate(events) for fault in _event_faults(number, event)]
     if abs(head.baseTimeNanoseconds) > MAX_NANOSECONDS:

@@ -74,6 +74,7 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
         program,
         start + shift[program.device],
         end + shift[program.device],
+        consecutive=int(numbers[-1]) - int(numbers[0]) == len(numbers) - 1,
         backend="Primus dump_pp_data",
         framework="Primus",
         transport="async",

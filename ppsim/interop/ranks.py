@@ -90,14 +90,14 @@ def pipeline_group(rank: int, groups: Any) -> tuple[int, ...]:
     return ()
 
 
-def one_pipeline(
+def whole_pipelines(
     groups: Mapping[int, tuple[int, ...]],
     stages: Mapping[int, frozenset[int]],
     num_stages: int,
     world_size: int,
     place: str,
-) -> list[int]:
-    """Return the ranks, in stage order, of the first pipeline whose ranks were all recorded.
+) -> list[list[int]]:
+    """Return the ranks, in stage order, of each pipeline whose ranks were all recorded; at least one.
 
     Parameters
     ----------
@@ -117,16 +117,15 @@ def one_pipeline(
     found = sorted(groups)
     if all(groups.values()):
         pipelines = sorted(set(groups.values()))
-        for ranks in pipelines:
-            if groups.keys() >= {*ranks}:
-                return list(ranks)
+        if whole := [list(ranks) for ranks in pipelines if groups.keys() >= {*ranks}]:
+            return whole
         missing = sorted({*pipelines[0]} - groups.keys())
         raise ConfigError(
             f"{place}: has files of {_words(found)}; the pipeline of rank {pipelines[0][0]} runs on "
             f"{_words(pipelines[0])}: add the {_files(missing)}"
         )
     if any(stages.values()):
-        return _first_of_each(stages, num_stages, place)
+        return _one_of_each(stages, num_stages, place)
     step = found[1] - found[0] if len(found) > 1 else 1
     if found != [found[0] + step * number for number in range(len(found))] or world_size % len(found):
         of_all = f" of {world_size}" if world_size else ""
@@ -134,22 +133,27 @@ def one_pipeline(
             f"{place}: has files of {_words(found)}{of_all}, which are no whole pipeline; one file is needed for each "
             "of its ranks, and of no others"
         )
-    return found
+    return [found]
 
 
-def _first_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place: str) -> list[int]:
-    """Return the lowest rank of each group with equal stages; the others are data- or tensor-parallel copies."""
-    first: dict[frozenset[int], int] = {}
+def _one_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place: str) -> list[list[int]]:
+    """Return the lowest rank of each group with equal stages, then the second one, and so on.
+
+    These are data- or tensor-parallel copies. Groups of different sizes give only the first copy.
+    """
+    copies: dict[frozenset[int], list[int]] = {}
     for rank in sorted(stages):
-        first.setdefault(stages[rank], rank)
-    recorded = frozenset().union(*first)
+        copies.setdefault(stages[rank], []).append(rank)
+    recorded = frozenset().union(*copies)
     if missing := list(islice((stage for stage in range(num_stages) if stage not in recorded), MAX_FAULTS_SHOWN)):
         left = num_stages - len(recorded) - len(missing)
         raise ConfigError(
             f"{place}: has files of {_words(sorted(stages))}; one file is needed for each rank from 0 on, and none of "
             f"these runs {_words(missing, 'stage')}{and_more(left)}"
         )
-    return sorted(first.values())
+    equal = len({len(ranks) for ranks in copies.values()}) == 1
+    count = len(next(iter(copies.values()))) if equal else 1
+    return [sorted(ranks[number] for ranks in copies.values()) for number in range(count)]
 
 
 def refuse_other_pipelines(program: ScheduleColumns, start: np.ndarray, end: np.ndarray, place: str) -> None:

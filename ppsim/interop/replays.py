@@ -51,6 +51,8 @@ class Trace(EqualColumns):
         Bytes of a transfer.
     document : mapping
         The other entries of the file: compute, environment, clocks, backend ...
+    others : tuple of Trace
+        The other pipelines of the same job, such as its data-parallel copies.
     """
 
     path: str
@@ -60,13 +62,28 @@ class Trace(EqualColumns):
     end: np.ndarray
     transfer_bytes: float
     document: dict[str, Any]
+    others: tuple[Trace, ...] = ()
 
     __repr__ = short_repr
 
     @classmethod
-    def of_clock(cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, **rest: Any) -> Trace:
-        """Return the trace of another tool, with seconds on one clock over all steps and no bytes of transfers."""
+    def of_clock(
+        cls,
+        path: str,
+        program: ScheduleColumns,
+        start: np.ndarray,
+        end: np.ndarray,
+        consecutive: bool = True,
+        **rest: Any,
+    ) -> Trace:
+        """Return the trace of another tool, with seconds on one clock over all steps and no bytes of transfers.
+
+        `consecutive` says that no step is missing between two recorded ones.
+        """
         origin = np.nanmin(start, axis=1, keepdims=True)
+        gaps = origin[1:, 0] - np.nanmax(end, axis=1)[:-1]
+        if consecutive:
+            rest["between_steps"] = gaps[gaps > 0].tolist()
         return cls(path, program, start - origin, start - origin, end - origin, 0.0, rest)
 
     @property
@@ -118,7 +135,8 @@ class Trace(EqualColumns):
             notes.append(f"{self.path}: ran on {self.document['hosts']} hosts; their clocks are {how}")
         if self.document.get("other_ranks"):
             ranks = ", ".join(map(str, self.document["ranks"]))
-            notes.append(f"{self.path}: holds files of several pipelines; that of ranks {ranks} is read")
+            shown = f" in detail, and {counted(len(self.others), 'other')} by step" if self.others else ""
+            notes.append(f"{self.path}: holds files of several pipelines; that of ranks {ranks} is read{shown}")
         if self.times_only:
             notes.append(
                 f"{self.path}: no transfers were recorded; the time from the end of an action to the start of what "
@@ -139,9 +157,14 @@ class Trace(EqualColumns):
         start, end = (times[np.ix_(self.usable_steps, self.compute)] for times in (self.start, self.end))
         return np.nanmax(end, axis=1) - np.nanmin(start, axis=1)
 
+    @property
+    def between_steps(self) -> list[float]:
+        """Seconds from the last recorded end of a step to the first start of the next one; empty if unknown."""
+        return self.document.get("between_steps", [])
+
     @cached_property
     def median_step(self) -> int:
-        """The step of `usable_steps` with the median step time."""
+        """The step of `usable_steps` whose time is nearest to the median; the shorter of two."""
         order = self.usable_steps[np.argsort(self.step_seconds, kind="stable")]
         return int(order[(len(order) - 1) // 2])
 

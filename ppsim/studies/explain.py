@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,13 @@ from ppsim.costs import CostModel
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.profile import Profile
 from ppsim.frameworks import SCHEDULES
+from ppsim.interop.replays import Trace
 from ppsim.interop.result import plain
 from ppsim.plan.resolve import Plan
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families
 from ppsim.studies.calibration import whole_parts
 from ppsim.studies.free_keys import (
@@ -90,6 +94,12 @@ class Explanation:
         `COMMUNICATION` defines both.
     better : Better or None
         None if no schedule that the framework runs is faster within the same peak.
+    recognized : Recognized or None
+        The family whose order is the nearest to the measured one; None if none has the same actions per device.
+    steps : Steps or None
+        All recorded steps of the run; None for a timeline without its trace.
+    pipelines : list of Pipeline
+        The other recorded pipelines of the same job.
     notes : list of str
         Assumptions, and limits of the measurement.
     """
@@ -103,6 +113,9 @@ class Explanation:
     communication: dict[str, float]
     better: Better | None
     notes: list[str] = field(default_factory=list)
+    recognized: Recognized | None = None
+    steps: Steps | None = None
+    pipelines: list[Pipeline] = field(default_factory=list)
 
     __repr__ = short_repr
 
@@ -123,6 +136,9 @@ class Explanation:
                 "slow": [{**vars(one), "ratio": one.ratio} for one in self.slow],
                 "communication": self.communication,
                 "better": self.better and vars(self.better),
+                "recognized": self.recognized and vars(self.recognized),
+                "steps": self.steps and vars(self.steps),
+                "pipelines": [vars(one) for one in self.pipelines],
                 "definitions": {
                     **DIFFERENCE,
                     **{name: text for name, text in VARIANTS.items() if text},
@@ -140,6 +156,7 @@ def explain(
     *,
     framework: str | None = None,
     profile: Profile | None = None,
+    trace: Trace | None = None,
 ) -> Explanation:
     """Explain the time of a measured step, and its difference from a simulation.
 
@@ -153,6 +170,9 @@ def explain(
         Search a better schedule among those that it runs; default: the framework of the trace.
     profile : Profile, optional
         The costs for the better schedule, such as `calibrate` returns; default: the costs of the measured step.
+
+    trace : Trace, optional
+        All steps and pipelines that were recorded with the measured step.
 
     Raises
     ------
@@ -186,7 +206,119 @@ def explain(
         _communication(measured, own),
         better,
         [*_notes(measured, run, profile, replayed), assumed(framework)],
+        recognized_family(measured.schedule),
+        None if trace is None else _steps(trace),
+        [] if trace is None else [_pipeline(one) for one in trace.others],
     )
+
+
+@dataclass(frozen=True)
+class Recognized:
+    """The family whose order is the nearest to a measured one.
+
+    Attributes
+    ----------
+    family : str
+    stages_per_device : int
+    moved, actions : int
+        Actions that must move to give the family's order, and all actions.
+    """
+
+    family: str
+    stages_per_device: int
+    moved: int
+    actions: int
+
+    __repr__ = short_repr
+
+
+def recognized_family(schedule: ScheduleColumns) -> Recognized | None:
+    """Return the nearest family with the same actions per device, except those that search; the first of equal ones."""
+    devices, microbatches = schedule.devices, schedule.microbatches_of_a_step
+    stages = max(1, schedule.num_stages // devices)
+    best: Recognized | None = None
+    for name, family in families().items():
+        if "costs" in family.options:
+            continue
+        try:
+            columns = family.columns(devices, microbatches, family.stages_per_device if family.fixed_stages else stages)
+        except BuildError:
+            continue
+        moved = _moved_actions(schedule, columns)
+        if moved is not None and (best is None or moved < best.moved):
+            best = Recognized(name, stages, moved, len(schedule.kind))
+        if moved == 0:
+            break
+    return best
+
+
+def _moved_actions(schedule: ScheduleColumns, other: ScheduleColumns) -> int | None:
+    """Return the fewest actions to move for the order of `other`; None if a device has other actions."""
+    if len(schedule.kind) != len(other.kind) or not np.array_equal(schedule.offsets, other.offsets):
+        return None
+    columns = [np.stack([one.device, one.kind, one.stage, one.microbatch]) for one in (schedule, other)]
+    sorting = [np.lexsort(one[::-1]) for one in columns]
+    if not np.array_equal(*(one[:, order] for one, order in zip(columns, sorting, strict=True))):
+        return None
+    position = np.empty(len(schedule.kind), np.int64)
+    position[sorting[0]] = sorting[1]
+    kept = 0
+    for first, last in pairwise(schedule.offsets.tolist()):
+        increasing: list[int] = []  # the smallest last position of an increasing run of each length
+        for at in position[first:last].tolist():
+            index = bisect_left(increasing, at)
+            increasing[index : index + 1] = [at]
+        kept += len(increasing)
+    return len(schedule.kind) - kept
+
+
+@dataclass(frozen=True)
+class Steps:
+    """All recorded steps of a run, in seconds.
+
+    Attributes
+    ----------
+    count : int
+    median, shortest, longest : float
+        The median of an even number of steps is the mean of the middle two.
+    between : float or None
+        Median seconds from the last action of a step to the first of the next one: the optimizer, data, reductions
+        that are not hidden, and whatever else runs there; None if the recording does not show it.
+    """
+
+    count: int
+    median: float
+    shortest: float
+    longest: float
+    between: float | None
+
+    __repr__ = short_repr
+
+
+def _steps(trace: Trace) -> Steps:
+    seconds, between = trace.step_seconds, trace.between_steps
+    return Steps(
+        len(seconds), float(np.median(seconds)), float(seconds.min()), float(seconds.max()),
+        float(np.median(between)) if between else None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Another recorded pipeline of the same job: its ranks, its median step in seconds, and that step's bubble."""
+
+    ranks: list[int]
+    step: float
+    bubble_fraction: float
+
+    __repr__ = short_repr
+
+
+def _pipeline(trace: Trace) -> Pipeline:
+    return Pipeline(
+        trace.document.get("ranks", []), float(np.median(trace.step_seconds)),
+        Timeline.of(trace.timeline()).bubble_fraction,
+    )  # fmt: skip
 
 
 def _headline(run: Timeline) -> dict[str, Any]:
