@@ -258,7 +258,7 @@ def _moved_actions(schedule: ScheduleColumns, other: ScheduleColumns) -> int | N
         return None
     columns = [np.stack([one.device, one.kind, one.stage, one.microbatch]) for one in (schedule, other)]
     sorting = [np.lexsort(one[::-1]) for one in columns]
-    if not np.array_equal(*(one[:, order] for one, order in zip(columns, sorting, strict=True))):
+    if (columns[0][:, sorting[0]] != columns[1][:, sorting[1]]).any():
         return None
     position = np.empty(len(schedule.kind), np.int64)
     position[sorting[0]] = sorting[1]
