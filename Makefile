@@ -10,7 +10,7 @@ PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs
 	communicator_docs pages \
 	command_docs browser_pictures notebooks
 
-.PHONY: help demo test lint check unit-test coverage fuzz bench docs site dist clean
+.PHONY: help demo test lint check unit-test coverage fuzz fuzz-engines bench docs site dist clean
 
 help:
 	@echo "make demo   simulate a real model under two schedules; charts in demo/"
@@ -18,7 +18,8 @@ help:
 	@echo "make lint   ruff, pyright and import-linter"
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"
 	@echo "make coverage  lines and branches that no test runs"
-	@echo "make fuzz   damaged files and random programs, for some minutes"
+	@echo "make fuzz   damaged files, signals and random programs, for half an hour"
+	@echo "make fuzz-engines  a long comparison of the two engines, for an hour"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
 	@echo "make site   the documentation as web pages, in build/site"
@@ -50,7 +51,12 @@ unit-test: $(VENV)/installed-for-tests
 
 fuzz: $(VENV)/installed-for-tests
 	rm -rf build/fuzz
-	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -n 2 tests/fuzz tests/browser/test_markup.py
+	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=100 $(BIN)/python -m pytest -n 2 tests/fuzz tests/browser/test_markup.py
+	$(BIN)/python scripts/make_reliability_docs.py build/fuzz
+
+# 10^5 comparisons of the engines, which `make fuzz` has 1,000 of; their counts are added to those of its run.
+fuzz-engines: $(VENV)/installed-for-tests
+	PPSIM_FUZZ_RECORD=build/fuzz PPSIM_FUZZ_EXAMPLES=10000 $(BIN)/python -m pytest tests/fuzz/test_programs.py -k equal_bits
 	$(BIN)/python scripts/make_reliability_docs.py build/fuzz
 
 # Tracing doubles the time of the tests, so that CI does not run this. Loops that Numba compiles count as missed.

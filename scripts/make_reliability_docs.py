@@ -13,13 +13,21 @@ PAGE, DATA = DOCS / "reliability.md", DOCS / "data" / "reliability.json"
 BEGIN, END = "<!-- {}: written by scripts/make_reliability_docs.py -->\n", "<!-- end of {} -->"
 
 
-def merged(folder: Path) -> dict[str, dict[str, int]]:
-    """What was tried -> how it ended -> how often, summed over the processes of a fuzz run."""
+def merged(folder: Path) -> dict:
+    """Return the date, the commits, and the counts: what was tried -> how it ended -> how often, over all processes."""
     counts: dict[str, Counter] = {}
+    commits: dict[str, int] = {}
     for file in sorted(folder.glob("*.json")):
-        for what, counter in json.loads(file.read_text()).items():
+        run = json.loads(file.read_text())
+        for what, counter in run["cases"].items():
             counts.setdefault(what, Counter()).update(counter)
-    return {what: dict(sorted(counter.items())) for what, counter in sorted(counts.items())}
+        commits[run["commit"]] = commits.get(run["commit"], 0) + sum(map(_total, run["cases"].values()))
+    cases = {what: dict(sorted(counter.items())) for what, counter in sorted(counts.items())}
+    return {"date": datetime.now(UTC).date().isoformat(), "commits": commits, "cases": cases}
+
+
+def _total(counter: dict[str, int]) -> int:
+    return sum(counter.values())
 
 
 def fuzz_table(run: dict) -> str:
@@ -27,8 +35,9 @@ def fuzz_table(run: dict) -> str:
     rows = [
         f"| {what} | {ends.get('answers', 0):,} | {ends.get('refusals', 0):,} |" for what, ends in run["cases"].items()
     ]
-    total = sum(sum(ends.values()) for ends in run["cases"].values())
-    counted = f"{total:,} cases on {run['date']}; what ended otherwise is mended."
+    total = sum(map(_total, run["cases"].values()))
+    commits = " and ".join(f"{count:,} at commit {commit}" for commit, count in run["commits"].items())
+    counted = f"{total:,} cases on {run['date']}, {commits}; none ended otherwise."
     heading = f"{counted}\n\n| cases | answered | refused |\n|---|---|---|\n"
     return heading + "\n".join(rows) + "\n"
 
@@ -59,7 +68,7 @@ def main(folder: str | None = None) -> None:
     """Take in a fuzz run, where one is given, and write the page."""
     data = json.loads(DATA.read_text())
     if folder:
-        data["fuzz"] = {"date": datetime.now(UTC).date().isoformat(), "cases": merged(Path(folder))}
+        data["fuzz"] = merged(Path(folder))
         write_atomically(DATA, json.dumps(data, indent=2) + "\n")
     write_atomically(PAGE, page(PAGE.read_text(encoding="utf-8"), data))
 

@@ -26,7 +26,7 @@ def import_launch(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The launch script, a file of its flags, or torchtitan's TOML.")
     ],
-    output: Annotated[Path | None, OutputOption("Write the config.", "-o", "--output", metavar="JOB.yaml")] = None,
+    output: Annotated[Path | None, OutputOption("Write the config.", "--output", "-o", metavar="JOB.yaml")] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="GPUs of the job, if the file does not say.")
     ] = None,

@@ -1,7 +1,8 @@
-"""Leaves what a fuzz run counted in a folder, one file a process."""
+"""Leaves what a fuzz run counted in a folder, one file a process, with the commit that was tried."""
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     folder = os.environ.get("PPSIM_FUZZ_RECORD")
     if folder and COUNTS:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         counts = {what: dict(counter) for what, counter in COUNTS.items()}
-        (Path(folder) / f"{name}.json").write_text(json.dumps(counts, indent=2))
+        document = {"commit": head.stdout.strip(), "cases": counts}
+        (Path(folder) / f"{os.getpid()}.json").write_text(json.dumps(document, indent=2))

@@ -62,6 +62,7 @@ OUTPUTS = {
     "compare": ["--gantt g.svg --json j.json"],
     "sweep": [f"{STORED} --json j.json", f"{STORED} --table t.csv --front f.svg", "--json j.json"],
     "choose": [f"{STORED} --json j.json", "--csv s.csv"],
+    "fill": ["--gantt g.svg --table t.csv --json j.json"],
     "check": ["--junit j.xml --json j.json"],
     "calibrate": [""],
     "import": ["-o job.yaml"],
@@ -153,7 +154,7 @@ def stop(process, way, group):
 def test_a_stopped_call_ends_with_its_status_and_leaves_nothing(inputs, whole, tmp_path):
     seed = int(os.environ.get("PPSIM_FUZZ_SEED", "0"))
     generator = random.Random(seed)  # noqa: S311 - calls, and times of signals
-    for number in range(max(3, EXAMPLES // 5)):
+    for number in range(2 * EXAMPLES if EXAMPLES >= 100 else max(3, EXAMPLES // 5)):
         call = drawn_call(NAMES[(seed + number * 7) % len(NAMES)], generator)
         way = generator.choice([one for one in STOPS if one != CLOSED or call[0] != SERVES])
         group, part = generator.random() < 0.5, generator.random()
