@@ -4,6 +4,7 @@ from pathlib import Path
 
 import ppsim
 from ppsim.base.files import write_atomically
+from ppsim.lowering.receive_buffers import POOLS
 from ppsim.plots.chart_files import save_comparison
 from ppsim.run.timelines import Timeline
 
@@ -16,6 +17,7 @@ DEVICES, MICROBATCHES = 8, 16
 CASE = ("interleaved-1f1b", 2)
 FAMILIES = (("gpipe", None), ("1f1b", None), CASE, ("interleaved-1f1b", 4), ("looped-bfs", 2), ("interleaved-zb", 2),
             ("zb-v", None), ("dualpipe-v", None))  # fmt: skip
+WINDOWS = ((1, "full"), (2, "full"), (3, "full"), (3, "auto"), (4, "full"), (4, "auto"), (4, 1))
 LATENCIES = (0.0, 0.01, 0.05, 0.2)
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.05)
 BEGIN, END = "<!-- {}: written by scripts/make_communicator_docs.py -->\n", "<!-- end of {} -->"
@@ -73,11 +75,46 @@ def hangs() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def windows() -> str:
+    """Return gathers and step by the window of gathered stages, with a gather as long as a forward of its stage."""
+    schedule = ppsim.build("interleaved-1f1b", devices=4, microbatches=16, stages_per_device=4)
+    costs = ppsim.Costs(forward=1.0, backward=2.0, unshard=1.0, reduce_grad=1.0)
+    rows = []
+    for limit, distance in WINDOWS:
+        program = ppsim.lower(schedule, sharded=True, max_active_stages=limit, look_ahead=distance)
+        run = ppsim.simulate(program, costs, transport="directed")
+        exposed = run.ledger()["sharding"].sum() / schedule.devices
+        gathers = len(run.unshards.start) // schedule.devices
+        rows.append([str(limit), f"`{distance}`", str(gathers), f"{run.makespan:.2f} s", f"{exposed:.2f} s"])
+    head = "| `max_active_stages` | `look_ahead` | gathers per device | step | idle for them, per device |"
+    return "\n".join([head, "|---|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def buffers() -> str:
+    """Return the receive buffers per device, by when they are allocated and by what shares a slot."""
+    schedule = ppsim.build("interleaved-1f1b", devices=4, microbatches=16, stages_per_device=4)
+    rows = []
+    for receive in RECEIVES:
+        program = ppsim.lower(schedule, sharded=True, receive=receive)
+        found = {pool: program.receive_buffers(pool) for pool in POOLS}
+        kinds = {
+            "one per receive": found["device"].received,
+            "slots per stage and direction": found["stage"].slots,
+            "slots per direction": found["direction"].slots,
+            "one pool, or allocated when posted": found["device"].peak,
+        }
+        rows += [[receive, name, *map(str, counts.tolist()), str(counts.sum())] for name, counts in kinds.items()]
+    head = "| receives | buffers | device 0 | device 1 | device 2 | device 3 | all |"
+    return "\n".join([head, "|---|---|---|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
 TABLES = {
     "early": lambda: families("early"),
     "just-in-time": lambda: families("just-in-time"),
     "latencies": latencies,
     "hangs": hangs,
+    "windows": windows,
+    "buffers": buffers,
 }
 
 

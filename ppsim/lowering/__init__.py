@@ -2,6 +2,7 @@
 
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.program import RECEIVES
+from ppsim.lowering.receive_buffers import POOLS
 from ppsim.lowering.rows import transfer_ends
 
-__all__ = ["RECEIVES", "TRANSPORTS", "transfer_ends"]
+__all__ = ["POOLS", "RECEIVES", "TRANSPORTS", "transfer_ends"]

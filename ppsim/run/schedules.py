@@ -18,6 +18,7 @@ from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
 from ppsim.lowering.program import lower_schedule
+from ppsim.lowering.receive_buffers import ReceiveBuffers, find_receive_buffers
 from ppsim.lowering.sharding import FULL, MAX_ACTIVE_STAGES, Window
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
@@ -107,6 +108,24 @@ class Program(Schedule):
     def schedule(self) -> Schedule:
         """Schedule of the compute actions alone."""
         return _as(Schedule, self.compute)
+
+    def receive_buffers(self, pool: str = "stage") -> ReceiveBuffers:
+        """Return the buffers of all receives: how long each one lives, its slot, and each device's peak.
+
+        Parameters
+        ----------
+        pool : {"stage", "direction", "device"}
+            Buffers that share slots: those of one stage and direction of travel, of one direction, or of one device.
+
+        Raises
+        ------
+        ScheduleError
+            The program is invalid.
+        ConfigError
+            Unknown `pool`.
+        """
+        validate(self)
+        return find_receive_buffers(self, pool)
 
 
 def _as(kind: type[Some], columns: ScheduleColumns) -> Some:
