@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from command_line import ppsim
+from command_line import ROOT, ppsim
 from ruamel.yaml import YAML
 
 import ppsim as library
@@ -66,6 +66,13 @@ def test_a_constant_that_the_runs_say_nothing_about_stays_at_its_prior(calibrati
     for name in ("network", "latency"):  # every run was on one node
         assert calibration.factors[name] == pytest.approx(1, abs=1e-6)
         assert calibration.deviation(name) == pytest.approx(CONSTANTS[name].deviation, rel=1e-3)
+
+
+def test_no_key_that_the_calibration_sets_is_said_to_change_nothing(calibration):
+    """Here every pipeline is inside one node, and no config names a network."""
+    config = library.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml")
+    assumed = calibrated_config(config, calibration).simulate().to_dict()["assumptions"]
+    assert not [one for one in assumed if "changes nothing" in one]
 
 
 def test_unmeasured_layouts_are_predicted_better(calibration):

@@ -202,6 +202,11 @@ class Calibration:
         changed = (f"{name} x {factor:.2f}" for name, factor in self.factors.items() if abs(math.log(factor)) > 0.05)
         return f"{self.name}: {', '.join(changed) or 'no constant changed by more than 5 %'}"
 
+    @property
+    def fields(self) -> set[str]:
+        """Names of the cluster's fields that it changes."""
+        return {path.partition(".")[0] for name in self.factors for path in CONSTANTS[name].paths}
+
     def applied(self, costs: Value) -> Value:
         """Return derived costs with these constants, which know their calibration."""
         return replace(scaled(costs, self.factors), calibration=self)  # type: ignore[type-var]

@@ -116,14 +116,18 @@ class DerivedCosts(Setup):
         return other
 
     def without_each(self) -> Iterator[tuple[str, Any, DerivedCosts]]:
-        """Yield (key, value, costs with its default) for each key of layout, nodes and costs; skip a needed one."""
+        """Yield (key, value, costs with its default) for each key of layout, nodes and costs; skip a needed one.
+
+        The values of a calibration are no keys.
+        """
+        unnamed = {"device", "link"} | (self.calibration.fields if self.calibration else set())
         changed: list[tuple[str, Any, dict[str, Any]]] = []
         for name, default in self.layout.other_than_default():
             changed.append((f"layout.{name}", getattr(self.layout, name), {"layout": {name: default}}))
         for item in fields(self.cluster):
             value, default = getattr(self.cluster, item.name), item.default
             default = self.cluster.link if item.name == "network" else default
-            if item.name not in ("device", "link") and value != default:
+            if item.name not in unnamed and value != default:
                 shown_value = value.name if item.name == "network" else value
                 changed.append((f"hardware.{item.name}", shown_value, {"cluster": {item.name: default}}))
         for key, value, parts in changed:

@@ -55,7 +55,7 @@ CALLS = {
     "choose": ["unit.yaml", "model.yaml --free schedule.name"],
     "advise": ["unit.yaml", SIZES],
     "fits": ["model.yaml"],
-    "fill": ["unit.yaml --work 100ms", f"{SIZES} --work 0.1,1GB --work 40ms"],
+    "fill": ["unit.yaml --work 100ms", f"{SIZES} --work 40ms --work 0.1"],
     "check": ["unit.yaml --baseline baseline.json", "model.yaml --max-bubble 90% --max-memory 900GB"],
     "optimum": [NO_SCHEDULE],
     "calibrate": ["trace.json -o out.yaml"],
