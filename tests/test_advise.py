@@ -11,6 +11,7 @@ from command_line import ppsim as run_ppsim
 import ppsim
 from ppsim.config import as_config, value_at
 from ppsim.costs import order_error
+from ppsim.studies.alternatives import single_changes
 
 GPT_3 = ppsim.load_config(CONFIGS / "gpt-3-175b-64xa100.yaml", overrides={"schedule.microbatches": 16}).data
 
@@ -143,6 +144,13 @@ def test_each_change_keeps_the_gpus_and_the_batch():
         assert all(value != value_at(config.data, key) for key, value in change.changes.items())
         kinds.add(change.kind)
     assert kinds == {"schedules", "layouts", "options", "hardware"}
+
+
+def test_modules_that_the_model_lacks_are_not_recomputed():
+    config = ppsim.load_config(LLAMA, overrides={"schedule.microbatches": 8})
+    names = {change.what for change in single_changes(config, config.simulate(), [])}
+    assert "recompute norms" in names
+    assert not names & {"recompute latent", "recompute selective"}
 
 
 def test_a_gain_that_published_pairs_leave_uncertain_is_no_advice():

@@ -11,6 +11,7 @@ from command_line import ppsim as run
 import ppsim
 from ppsim.config import as_config
 from ppsim.frameworks import LAUNCH_OPTIONS, options_of
+from ppsim.launch import read_launch
 
 LAUNCHED = (
     "bloom-176b-384xa100", "glm-130b-768xa100", "gpt-145b-1536xa100", "gpt-3-175b-64xa100",
@@ -42,6 +43,14 @@ def every_case():
         "group_size": INTERLEAVED | {"schedule.microbatches": 24, "schedule.options": {"group_size": 8}},
         "grouping_torch": INTERLEAVED | {"schedule.microbatches": 10, "schedule.options": {"grouping": "torch"}},
         "fsdp": {"schedule.devices": 4, "layout.data": 2, "layout.sharded": True, "layout.sharded_by": "block"},
+        "gradients": {
+            "schedule.devices": 4, "layout.data": 2, "layout.distributed_optimizer": True,
+            "layout.sharded_gradients": True,
+        },
+        "hybrid": {
+            "schedule.devices": 2, "layout.data": 16, "layout.sharded": True, "layout.sharded_by": "block",
+            "layout.replicas": 2,
+        },
         "fp8": {
             "layout.fp8": "tensor", "layout.fp8_gather": True, "layout.distributed_optimizer": True,
             "layout.framework": "megatron-core", "schedule.devices": 4, "layout.data": 2,
@@ -117,6 +126,7 @@ def test_megatron_parses_and_accepts_a_printed_script(make, monkeypatch):
 
 REJECTED = {
     "zb-h1": ({"schedule.name": "zb-h1"}, "schedule.name=zb-h1"),
+    "found by a search": ({"schedule.name": "v-half"}, "schedule.name=v-half"),
     "groups of 5, 4 and 4": (
         INTERLEAVED | {"schedule.microbatches": 13, "schedule.options": {"grouping": "spread"}}, "interleaved-1f1b",
     ),
@@ -195,7 +205,7 @@ MODEL_PARALLEL_ARGS=(
     --sequence-parallel --use-distributed-optimizer
     --some-flag 7 --cuda-graph-impl local
 )
-if [ -n "$WANDB" ]; then
+if [ -f "$WANDB" ]; then
     TRAINING_ARGS="$TRAINING_ARGS --wandb-project x"
 fi
 torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \\
@@ -232,6 +242,109 @@ def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
     assert run("import", "megatron", script, "--strict").status == 1
 
 
+SHELL = {
+    "a default": ("${UNSET:-4}", {}),
+    "a default inside a default": ("${UNSET:-${OTHER:-4}}", {}),
+    "a default for an empty value": ("${EMPTY:-4}", {"EMPTY": '""'}),
+    "a default for an unset variable": ("${UNSET-4}", {}),
+    "another value": ("${SET:+4}", {"SET": "1"}),
+    "an item": ("${SIZES[1]}", {"SIZES": "(2 4 8)"}),
+    "a sum": ("$(( (GPUS_PER_NODE * 2) / 4 ))", {}),
+    "a choice": ("$(( GPUS_PER_NODE > 4 ? 4 : 2 ))", {}),
+    "an argument": ("$1", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "variables"), SHELL.values(), ids=SHELL)
+def test_values_of_variables_are_those_of_a_shell(value, variables):
+    first = "\n".join(["set -- 4 x", *(f"{name}={text}" for name, text in variables.items())])
+    text = f"{first}\n{SCRIPT}".replace("size ${TP}", f"size {value}")
+    assert ppsim.from_launch("Megatron-LM", text).costs.layout.tensor == 4
+
+
+CONDITIONS = {
+    "if": "if [[ $TP -gt 1 && -z $OTHER ]]; then\n  X=full\nelse\n  X=selective\nfi",
+    "elif": "if [ $TP = 1 ]; then X=none; elif [ $TP -eq 2 ] && [ $PP != 2 ]; then\n  X=full\nfi",
+    "else": 'if [ -n "$LEVEL" ] || test $TP -lt 2; then X=none; else X=full; fi',
+    "not": "if ! [ $TP = 2 ]; then X=none; else X=full; fi",
+    "inside another": "if [ $PP = 4 ]; then if [ $TP = 1 ]; then X=none; else X=full; fi; fi",
+    "case": 'case "$NAME" in\n  7b|8b) X=none ;;\n  13*)\n    X=full\n    ;;\n  *) X=none\nesac',
+    "and": "[ $TP = 2 ] && X=full",
+    "or": "[ $TP = 1 ] || X=full",
+    "sums": "if (( TP * PP > 4 )); then X=full; fi",
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
+def test_the_branch_is_read_whose_condition_holds(condition):
+    lines = f"NAME=13b\n{condition}\ntorchrun"
+    text = SCRIPT.replace("\ntorchrun", f"\n{lines}").replace("--save", "--recompute-granularity $X --save")
+    assert ppsim.from_launch("Megatron-LM", text).costs.layout.recompute == "full"
+
+
+def test_a_line_in_a_loop_or_under_an_unknown_condition_is_named():
+    text = SCRIPT.replace("\ntorchrun", "\nfor X in 1 2; do\n  TP=$X\ndone\n[ -d x ] && TP=8\ntorchrun")
+    reading = read_launch("Megatron-LM", text)
+    assert reading.data["layout"]["tensor"] == 2
+    assert [text.split("\n")[line - 1].strip() for line in reading.conditional[1:]] == ["TP=$X", "[ -d x ] && TP=8"]
+
+
+LAUNCHERS = {
+    "mpirun": "mpirun -np 32 -x PATH python pretrain_gpt.py",
+    "a container": "srun apptainer exec --nv image.sif torchrun --nproc_per_node=8 --nnodes=4 pretrain_gpt.py",
+    "a command line": 'RUN="torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py',
+    "Slurm": "srun python pretrain_gpt.py",
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_gpus_are_those_that_the_launcher_starts(launcher):
+    text = SCRIPT.replace('torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py', launcher)
+    text = re.sub("WORLD_SIZE=.*", "cat > hosts <<EOF\nit's a host\nEOF", text)
+    if launcher.startswith("RUN"):
+        text = text.replace("'/checkpoints/a b' --log-interval 10 |", 'x" 2>&1 && eval "$RUN" |')
+    if launcher.startswith("srun python"):
+        text = text.replace("#!/bin/bash", "#SBATCH --nodes=4 --time=1\n#SBATCH --gres=gpu:8")
+    assert ppsim.from_launch("Megatron-LM", text).costs.layout.data == 4
+
+
+FSDP = "--use-distributed-optimizer --use-megatron-fsdp --data-parallel-sharding-strategy"
+SHARDINGS = {
+    "optimizer": ("--use-distributed-optimizer", {"distributed_optimizer": True}),
+    "gradients": (f"{FSDP} optim_grads", {"distributed_optimizer": True, "sharded_gradients": True}),
+    "weights": (f"{FSDP} optim_grads_params", {"sharded": True, "sharded_by": "block"}),
+    "hybrid": (
+        f"{FSDP} optim_grads_params --num-distributed-optimizer-instances 2",
+        {"sharded": True, "sharded_by": "block", "replicas": 2},
+    ),
+    "none": ("", {"distributed_optimizer": False, "sharded": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "keys"), SHARDINGS.values(), ids=SHARDINGS)
+def test_what_the_copies_split_is_read(flags, keys):
+    config = ppsim.from_launch("Megatron-LM", SCRIPT.replace("--use-distributed-optimizer", flags))
+    layout = config.costs.layout
+    assert {key: getattr(layout, key) for key in keys} == keys
+    again = ppsim.from_launch("Megatron-LM", ppsim.to_launch(config, "Megatron-LM"))
+    ours, theirs = config.simulate(), again.simulate()
+    assert (theirs.makespan, theirs.peak_memory.tolist()) == (ours.makespan, ours.peak_memory.tolist())
+
+
+def test_a_file_that_the_script_sources_is_named_if_a_value_is_missing():
+    text = SCRIPT.replace("TP=2; PP=4", "source ./model.sh").replace("${TP}", "$TP")
+    with pytest.raises(ppsim.ConfigError, match=re.escape("put the lines of ./model.sh in its place")):
+        ppsim.from_launch("Megatron-LM", text)
+    assert ppsim.from_launch("Megatron-LM", text.replace("source ./model.sh", "TP=2 PP=4")).costs.layout.tensor == 2
+
+
+def test_words_of_an_array_may_hold_a_flag_with_its_value():
+    flags = "    '--recompute-granularity full' \"--recompute-method block\" $NONE"
+    text = SCRIPT.replace("    --sequence-parallel", flags)
+    assert ppsim.from_launch("Megatron-LM", text).costs.layout.recompute == "full"
+
+
+EIGHT_EXPERTS = "--num-experts 8 --expert-model-parallel-size 8"
 WRONG = {
     "no flags": ("echo hello", "holds no flags"),
     "no size": ("--num-layers 4", "--hidden-size"),
@@ -239,6 +352,7 @@ WRONG = {
     "an unset variable": (SCRIPT.replace("--hidden-size 4096", "--hidden-size $HIDDEN"), "--hidden-size"),
     "an open quote": ("X='--num-layers 4", "quote"),
     "GPUs": (SCRIPT.replace("GPUS_PER_NODE=8", "GPUS_PER_NODE=3"), "6 GPUs"),
+    "GPUs for experts": (SCRIPT.replace("--swiglu", f"--swiglu {EIGHT_EXPERTS}"), "give --gpus 64"),
     "a batch": (SCRIPT.replace("--global-batch-size 128", "--global-batch-size 127"), "127"),
     "uneven layers": (SCRIPT.replace("--num-layers 32", "--num-layers 33"), "33"),
     "a word of no list": (SCRIPT.replace("RMSNorm", "BatchNorm"), "BatchNorm"),

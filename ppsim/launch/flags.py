@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
@@ -43,12 +45,12 @@ class Row:
         """Return the key's value in a command line; ConfigError if the argument is none of the flag's."""
         if self.words is None:
             return flags.number(self.flag, self.absent)
+        values = {word.lower(): value for value, word in self.words.items()}
+        if values.keys() == {""}:
+            return values[""] if flags.has(self.flag) else self.absent
         argument = flags.text(self.flag)
         if argument is None:
             return self.absent
-        values = {word.lower(): value for value, word in self.words.items()}
-        if values.keys() == {""}:
-            return values[""]
         if argument.lower() not in values:
             raise ConfigError(
                 f"--{self.flag} {shown(argument)} is not known here; use {' or '.join(self.words.values())}"
@@ -91,10 +93,13 @@ class Flags:
         """Return the arguments of a flag; None without it. ConfigError if a variable in them has no known value."""
         self.used.add(name)
         found = self.arguments.get(name)
-        if found is not None and any(UNRESOLVED in word for word in found):
+        if found is None:
+            return None
+        found = [*found[:1], *(word for word in found[1:] if word != UNRESOLVED)]  # an unset variable is no word
+        if any(UNRESOLVED in word for word in found):
             raise ConfigError(
                 f"{self.sign}{name}: its value comes from a variable or a command that the text does not set; write "
-                f"the value instead, such as {self.sign}{name} 8"
+                f"the value instead, such as {self.sign}{name} 8, or set the variable in a first line"
             )
         return found
 
@@ -113,12 +118,16 @@ class Flags:
         return int(text)
 
 
-def torchrun_gpus(words: Iterable[str], variables: Mapping[str, str]) -> int | None:
-    """Return the GPUs that torchrun starts with these words, or else the variable WORLD_SIZE; None without both."""
+def torchrun_gpus(words: Sequence[str], variables: Mapping[str, str]) -> int | None:
+    """Return the GPUs that torchrun or mpirun starts with these words, or that the variables give; None without any.
+
+    The variables are WORLD_SIZE, and those that Slurm sets.
+    """
     flags = Flags.of(word.replace("_", "-") if word.startswith("--") else word for word in words).arguments
-    counts = {name: " ".join(flags.get(name, [])[:1]) for name in ("nproc-per-node", "nnodes")}
-    counts["nnodes"] = counts["nnodes"] if "nnodes" in flags else "1"
-    if all(count.isdigit() for count in counts.values()):
-        return int(counts["nproc-per-node"]) * int(counts["nnodes"])
-    size = variables.get("WORLD_SIZE", "")
-    return int(size) if size.isdigit() else None
+    torchrun = [*flags.get("nproc-per-node", [])[:1], *flags.get("nnodes", ["1"])[:1]]
+    mpirun = [after for word, after in pairwise(words) if word in ("-np", "-n")][:1]
+    slurm = [variables.get(name, "") for name in ("SLURM_GPUS_PER_NODE", "SLURM_NNODES")]
+    for counts, needed in ((torchrun, 2), (mpirun, 1), ([variables.get("WORLD_SIZE", "")], 1), (slurm, 2)):
+        if len(counts) == needed and all(count.isdigit() for count in counts):
+            return math.prod(map(int, counts))
+    return None

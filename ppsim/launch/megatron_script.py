@@ -123,6 +123,9 @@ def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version:
 def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
     if not isinstance(config.costs, DerivedCosts):
         raise ConfigError("Megatron-LM needs sections model and hardware; this config gives costs without a model")
+    name = config.schedule.get("name")
+    if name not in LAUNCHED:  # before its lists are built, which may take a search
+        raise ConfigError(f"Megatron-LM cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(LAUNCHED)}")
     schedule = config.build()
     if reasons := list(_reasons(config, config.costs, schedule)):
         raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(reasons))
@@ -133,8 +136,6 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
     """Yield what Megatron-LM rejects, each with what to change."""
     model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
     name = config.schedule.get("name")
-    if name not in LAUNCHED:
-        yield f"schedule.name={name or 'of a CSV file'}: it runs {', '.join(LAUNCHED)}"
     if name == "interleaved-1f1b" and schedule.devices == 1:
         yield "schedule.devices=1: the interleaved schedule needs at least 2; use 1f1b"
     if name == "combined-1f1b":
@@ -173,9 +174,8 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
 def _predictions_fit(costs: DerivedCosts, schedule: Schedule) -> bool:
     holds = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
     last = holds.index(max(holds))
-    first_of_last = schedule.num_stages - schedule.devices
-    several = schedule.num_stages > schedule.devices
-    return sum(holds) == holds[last] and last >= first_of_last and not (several and last == first_of_last)
+    first = schedule.num_stages - schedule.devices  # of the devices' last stages
+    return sum(holds) == holds[last] and last >= first and (last > first or not first)
 
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
@@ -284,7 +284,11 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     """Return what a launch script, or a line of flags, says; ConfigError for values that cannot be read."""
     launch = read_script(text)
     words, launcher = _command(launch)
-    reading = read(words, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables))
+    files = f"; put the lines of {', '.join(launch.sourced)} in its place" if launch.sourced else ""
+    try:
+        reading = read(words, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{files}") from None
     reading.conditional.extend(launch.conditional)
     return reading
 
@@ -329,7 +333,7 @@ def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Re
     read_rows(*LAYOUT, CONTEXT, TENSOR)
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, layout, reading)
-    _read_schedule(flags, model, layout, schedule, gpus, reading)
+    _read_schedule(flags, sections, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
     layout["framework"] = notes.get("framework", "megatron-core")
     reading.data = {key: value for key, value in notes.items() if key != "framework"}
@@ -370,9 +374,9 @@ def _read_experts(flags: Flags, model: dict[str, Any], layout: dict[str, Any]) -
         raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
     model |= {"expert_ffn": width, "shared_experts": shared // width}
     frequency = (flags.text("moe-layer-freq") or "1").replace(" ", "").strip("()'\"")
-    dense = re.fullmatch(r"\[0\](?:\*(\d{1,6}))?\+\[1\]\*(\d{1,6})", re.sub(r"[()]", "", frequency))
+    dense = re.fullmatch(r"(\[0\](?:\*(\d{1,6}))?\+)?\[1\]\*(\d{1,6})", re.sub(r"[()]", "", frequency))
     if dense:
-        model["dense_layers"] = int(dense[1] or 1)
+        model["dense_layers"] = int(dense[2] or 1) if dense[1] else 0
     elif frequency != "1":
         raise ConfigError(
             f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"
@@ -418,25 +422,21 @@ def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> N
         layout["recompute"] = "selective" if kept == ["core"] else "+".join(kept) or "none"
 
 
-def _read_schedule(
-    flags: Flags,
-    model: dict[str, Any],
-    layout: dict[str, Any],
-    schedule: dict[str, Any],
-    gpus: int | None,
-    reading: Reading,
-) -> None:
+def _read_schedule(flags: Flags, sections: Mapping[str, dict[str, Any]], gpus: int | None, reading: Reading) -> None:
     """Read batch, stages and order, which depend on the sizes of all groups."""
+    model, layout, schedule = sections["model"], sections["layout"], sections["schedule"]
     devices = schedule["devices"]
     group = layout["tensor"] * layout["context"] * devices
+    experts = layout.get("expert", 1) * (layout.get("expert_tensor") or layout["tensor"]) * devices
+    fewest = math.lcm(group, experts)
     if gpus is None:
-        experts = layout.get("expert", 1) * (layout.get("expert_tensor") or layout["tensor"])
-        gpus = math.lcm(layout["tensor"] * layout["context"], experts) * devices
+        gpus = fewest
         reading.assumed.append(f"{gpus} GPUs, the fewest for its groups: the script does not say how many (--gpus)")
-    copies, rest = divmod(gpus, group)
-    if rest or not copies:
-        raise ConfigError(f"{gpus} GPUs are no multiple of tensor x context x pipeline = {group}; give --gpus {group}")
-    layout["data"] = copies
+    if gpus % fewest or not gpus:
+        more = f", and of expert x expert tensor x pipeline = {experts}" if fewest != group else ""
+        words = f"{gpus} GPUs are no multiple of tensor x context x pipeline = {group}{more}"
+        raise ConfigError(f"{words}; give --gpus {fewest}")
+    copies = layout["data"] = gpus // group
     size = layout["microbatch_size"] = layout["microbatch_size"] or 1
     batch = flags.number("global-batch-size", size * copies)
     schedule["microbatches"], rest = divmod(batch, size * copies)

@@ -231,10 +231,9 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     now = costs.layout.recompute_of_stages(stages)
     blocks = costs.layout.recompute_blocks
     whole = {"layout.recompute_stages": None, "layout.recompute_blocks": None}
+    absent = {"selective": costs.model.attention != "full", "latent": not costs.model.key_value_rank}
     for level in (*RECOMPUTE, *MODULE_SETS):
-        if level == "selective" and costs.model.attention != "full":
-            continue
-        if {*now} != {level} or blocks is not None:
+        if not absent.get(level) and ({*now} != {level} or blocks is not None):
             yield Change(f"recompute {level}", {RECOMPUTE_LEVEL: level, **whole}, "recompute")
     per_stage = costs.model.num_layers // stages
     for count in sorted({round(part * per_stage) for part in PARTS_RECOMPUTED} - {0, per_stage, blocks}):
