@@ -11,7 +11,6 @@ from command_line import ppsim as run_ppsim
 import ppsim
 from ppsim.config import as_config, value_at
 from ppsim.costs import order_error
-from ppsim.studies.alternatives import single_changes
 
 GPT_3 = ppsim.load_config(CONFIGS / "gpt-3-175b-64xa100.yaml", overrides={"schedule.microbatches": 16}).data
 
@@ -147,8 +146,7 @@ def test_each_change_keeps_the_gpus_and_the_batch():
 
 
 def test_modules_that_the_model_lacks_are_not_recomputed():
-    config = ppsim.load_config(LLAMA, overrides={"schedule.microbatches": 8})
-    names = {change.what for change in single_changes(config, config.simulate(), [])}
+    names = {one.what for one in advice().advice}
     assert "recompute norms" in names
     assert not names & {"recompute latent", "recompute selective"}
 
