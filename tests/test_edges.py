@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -263,6 +264,21 @@ main()
     call = [sys.executable, "-c", load, "simulate", "--schedule", "1f1b", "--devices", "2", "--microbatches", "2"]
     ended = subprocess.run(call, capture_output=True, text=True, env=ENVIRONMENT, preexec_fn=hear_signals, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "twice"),
+    [
+        ("sweep", ["--over", "schedule.microbatches=4,8", "--over", " schedule.microbatches =16"]),
+        ("simulate", ["--set", "costs.forward=1", "--set", "costs.forward=2"]),
+        ("simulate", ["--microbatches", "4", "--set", "schedule.microbatches=8"]),
+        ("choose", ["--only", "schedule.name=1f1b", "--only", "schedule.name=zb-h1"]),
+        ("check", ["--max-bubble", "99%", "--tolerance-abs", "makespan=1ms", "--tolerance-abs", "makespan=2ms"]),
+        ("what-if", ["--slow", "0=1.1", "--slow", "0=2"]),
+    ],
+)
+def test_a_second_value_of_a_key_replaces_no_first_one(command, twice):
+    assert re.search(r"is given twice|two values", refusal(command, UNIT_COSTS, *twice))
 
 
 def test_a_trace_of_steps_without_time_is_refused(tmp_path):

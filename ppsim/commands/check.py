@@ -14,7 +14,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import OverwriteError, append_text, write_atomically
 from ppsim.base.units import first_names
 from ppsim.commands import options
-from ppsim.commands.options import settings_of
+from ppsim.commands.options import once_each, settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.studies.gate import (
     Finding,
@@ -62,9 +62,10 @@ def check(
     json: options.JsonTarget = None,
 ) -> None:
     """Compare configs with a baseline and with limits; exit status 1 when one got worse, 2 for a broken baseline."""
+    absolute = once_each("--tolerance-abs", map(_pair, tolerance_absolute or ()))
     with _options_named():
         limits = Limits.parse(max_bubble, max_memory, max_step_time)
-        tolerance = Tolerance.parse(dict(map(_pair, tolerance_absolute or ())), tolerance_relative, force=force)
+        tolerance = Tolerance.parse(absolute, tolerance_relative, force=force)
     if baseline is None and (update or not limits.of_measures()):
         raise ConfigError(
             "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
@@ -113,7 +114,7 @@ def _options_named() -> Iterator[None]:
 def _pair(text: str) -> tuple[str, str]:
     measure, sign, amount = text.partition("=")
     if not sign:
-        raise ConfigError(f"absolute tolerance {text!r}: write MEASURE=AMOUNT, such as makespan=2ms")
+        raise ConfigError(f"--tolerance-abs {text!r}: write MEASURE=AMOUNT, such as makespan=2ms")
     return measure.strip(), amount.strip()
 
 

@@ -24,7 +24,7 @@ from ppsim.commands.cells import (
     versus,
     wrapped_words,
 )
-from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, read_headroom
+from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, once_each, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config, value_at
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
@@ -134,16 +134,17 @@ def _keys(texts: list[str] | None, flag: str) -> dict[str, Any] | None:
     """Return the options KEY or KEY=V1,V2 as a mapping key -> values; None without options."""
     if texts is None:
         return None
-    keys: dict[str, Any] = {}
-    for text in texts:
-        key, sign, values = text.partition("=")
-        listed = [_value(value.strip()) for value in values.split(",") if value.strip()]
-        if not listed and (sign or flag == "--only"):
-            raise ConfigError(
-                f"{flag} {text!r}: write {'KEY or ' * (flag == '--free')}KEY=VALUES, such as schedule.name=1f1b,zb-v"
-            )
-        keys[key.strip()] = listed
-    return keys
+    return once_each(flag, (_key(text, flag) for text in texts))
+
+
+def _key(text: str, flag: str) -> tuple[str, list[Any]]:
+    key, sign, values = text.partition("=")
+    listed = [_value(value.strip()) for value in values.split(",") if value.strip()]
+    if not listed and (sign or flag == "--only"):
+        raise ConfigError(
+            f"{flag} {text!r}: write {'KEY or ' * (flag == '--free')}KEY=VALUES, such as schedule.name=1f1b,zb-v"
+        )
+    return key.strip(), listed
 
 
 def _value(text: str) -> Any:

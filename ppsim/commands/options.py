@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -20,6 +20,8 @@ from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, say
 from ppsim.config import Config, ConfigSource, config_source, load_config, make_config
 from ppsim.frameworks import SCHEDULES
+
+Key = TypeVar("Key")
 
 ConfigFile = Annotated[
     Path | None,
@@ -203,7 +205,7 @@ def _changes(
 ) -> dict[str, Any]:
     """Return flags and settings as dotted keys; for a CSV file also the removal of the config's own schedule keys."""
     changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
-    changes |= {f"schedule.options.{key}": value for key, value in _pairs("--option", family_options)}
+    changes |= {f"schedule.options.{key}": value for key, value in settings_of(family_options, "--option").items()}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
         changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
         if config is not None:
@@ -211,7 +213,13 @@ def _changes(
             keys = ("name", "devices", "microbatches", "stages_per_device", "options")
             removed = {f"schedule.{key}": None for key in keys if isinstance(section, dict) and key in section}
             changes = removed | changes
-    return changes | settings_of(settings)
+    values = settings_of(settings)
+    for name, value in flags.items():
+        if value is not None and FLAGS[name].key in values and name != "schedule":  # it may be a default
+            raise ConfigError(
+                f"{option_of(name)} and --set {FLAGS[name].key} give one key two values; give one of them"
+            )
+    return changes | values
 
 
 def _fault_of_flag(fault: str) -> str:
@@ -224,7 +232,17 @@ def _fault_of_flag(fault: str) -> str:
 
 def settings_of(settings: Iterable[str] | None, option: str = "--set") -> dict[str, Any]:
     """Return the KEY=VALUE texts of an option as a mapping; raise ConfigError for another form."""
-    return dict(_pairs(option, settings))
+    return once_each(option, _pairs(option, settings))
+
+
+def once_each(option: str, pairs: Iterable[tuple[Key, Any]]) -> dict[Key, Any]:
+    """Return the pairs that a repeatable option gives as a mapping; raise ConfigError for a key that is given twice."""
+    found: dict[Key, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ConfigError(f"{option} {key}: is given twice; give all its values in one {option}, or one of them")
+        found[key] = value
+    return found
 
 
 def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:

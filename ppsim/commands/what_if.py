@@ -12,7 +12,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned
 from ppsim.base.units import difference_text, parse_quantity, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.options import OPTIONS, read_case, takes_case
+from ppsim.commands.options import OPTIONS, once_each, read_case, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
@@ -156,7 +156,7 @@ def _losses(
         raise ConfigError("--slow and --fail are two questions; ask them one after the other")
     which = [name.strip() for name in names.split(",")] if names else None
     if fail is None:
-        factors = dict(map(_slow_device, slow or ()))
+        factors = once_each("--slow", map(_slow_device, slow or ()))
         what = ", ".join(f"device {device} takes {factor:g} times as long" for device, factor in factors.items())
         found = study.slow_device_losses(case, factors, which)
     else:
