@@ -21,25 +21,32 @@ _REPEAT_SECONDS, _REPEATS = 1.0, 5
 
 # Command -> module in ppsim/commands with a function of the same name, and the line in `ppsim --help`.
 COMMANDS = {
-    "simulate": ("simulate", "Simulate a schedule; print step time, memory and idle time."),
-    "compare": ("compare", "Compare schedules at equal work."),
-    "sweep": ("sweep", "Simulate every combination of values."),
-    "what-if": ("what_if", "Change a config, or find a break-even point."),
-    "choose": ("choose", "Choose the fastest layout and schedule that fits."),
-    "advise": ("advise", "Say which single change helps most, and why."),
-    "fill": ("fill", "Place other work into the idle time of a step."),
-    "fits": ("fits", "Say whether a config fits its devices."),
-    "check": ("check", "Hold configs to a baseline and to limits."),
-    "optimum": ("optimum", "Prove the shortest schedule of a tiny case."),
-    "calibrate": ("calibrate", "Fit a cost profile to measured traces."),
-    "evaluate": ("evaluate", "Compare predicted with measured step times."),
-    "explain": ("explain", "Say where a measured step's time goes."),
-    "import": ("import_launch", "Turn a framework's launch script into a config."),
-    "explore": ("explore", "Serve a live page: change sizes and costs, see schedules."),
-    "list": ("families", "List the schedule families, or show one in full."),
-    "validate": ("validate", "Check schedule files; show every fault."),
-    "glossary": ("glossary", "Define a word, a measure or a cost."),
-    "hardware": ("hardware", "List the known devices and links with their sources."),
+    "simulate": ("simulate", "step, memory, idle time"),
+    "compare": ("compare", "schedules at equal work"),
+    "sweep": ("sweep", "many values"),
+    "what-if": ("what_if", "before and after a change"),
+    "fits": ("fits", "does it fit in memory"),
+    "explore": ("explore", "a live page"),
+    "choose": ("choose", "the fastest layout that fits"),
+    "advise": ("advise", "the change that helps most"),
+    "optimum": ("optimum", "prove a tiny case"),
+    "fill": ("fill", "other work in the bubbles"),
+    "import": ("import_launch", "a launch script to a config"),
+    "explain": ("explain", "where a measured step goes"),
+    "calibrate": ("calibrate", "traces or steps to costs"),
+    "evaluate": ("evaluate", "predicted against measured"),
+    "check": ("check", "baselines and limits"),
+    "validate": ("validate", "schedule files"),
+    "list": ("families", "schedules"),
+    "hardware": ("hardware", "devices and links"),
+    "glossary": ("glossary", "words and measures"),
+}
+GROUPS = {  # lines of `ppsim --help`
+    "look": ("simulate", "compare", "sweep", "what-if", "fits", "explore"),
+    "decide": ("choose", "advise", "optimum", "fill"),
+    "measure": ("import", "explain", "calibrate", "evaluate"),
+    "guard": ("check", "validate"),
+    "know": ("list", "hardware", "glossary"),
 }
 PLAIN: Any = {
     "add_completion": False,
@@ -47,10 +54,29 @@ PLAIN: Any = {
     "rich_markup_mode": None,  # plain help and errors: rich starts slowly and wraps messages in boxes
 }
 
+
+class CommandGroup(typer.core.TyperGroup):
+    """The program; its help shows every command by group."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the usage, two commands a line by group, and the exit statuses."""
+        lines = ["Usage: ppsim COMMAND [CONFIG.yaml] [OPTIONS]", str(self.help), ""]
+        for group, names in GROUPS.items():
+            cells = [f"{name:<11}{COMMANDS[name][1]:<31}" for name in names]
+            pairs = ["".join(cells[index : index + 2]) for index in range(0, len(cells), 2)]
+            lines += [f"{'' if number else group:<10}{pair}".rstrip() for number, pair in enumerate(pairs)]
+        return "\n".join([*lines, "", *ENDS])
+
+
+ENDS = (
+    "ppsim COMMAND --help shows three examples and the options, --help-all explains them; ppsim --version",
+    "Exit status: 0 done, 1 the answer is no (invalid schedule, does not fit, got worse), 2 wrong call.",
+)
+
 app = typer.Typer(
+    cls=CommandGroup,
     name="ppsim",
     help="Simulate pipeline-parallel training schedules: step time, bubbles, memory, Gantt charts.",
-    epilog="Exit status: 0 done, 1 the answer is no (invalid schedule, deadlock), 2 the call was wrong.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     **PLAIN,
@@ -73,10 +99,14 @@ class LazyCommand(typer.core.TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **options: Any) -> Any:
         """Load the command and return its context."""
         module, _ = COMMANDS[str(self.name)]
-        only = typer.Typer(**PLAIN)
-        only.command(self.name)(getattr(import_module(f"ppsim.commands.{module}"), module))
+        only, shown = typer.Typer(**PLAIN), import_module("ppsim.commands.help")
+        only.command(self.name, cls=shown.Command)(getattr(import_module(f"ppsim.commands.{module}"), module))
         _ending.listen()
-        return typer.main.get_command(only).make_context(info_name, _three_words(args), *more, **options)
+        loaded: Any = typer.main.get_command(only)
+        if "--help-all" in args:
+            typer.echo(loaded.full_help(loaded.make_context(info_name, [], *more, resilient_parsing=True, **options)))
+            raise typer.Exit
+        return loaded.make_context(info_name, _three_words(args), *more, **options)
 
 
 for _name, (_, _line) in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""Writes docs/commands.md from the program itself: what `ppsim --help` and `ppsim COMMAND --help` print."""
+"""Writes docs/commands.md from the program itself: what `ppsim --help` and `ppsim COMMAND --help-all` print."""
 
 from pathlib import Path
 
@@ -10,16 +10,16 @@ from ppsim.cli import COMMANDS
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 INTRODUCTION = """# Commands
 
-This page is written by `scripts/make_command_docs.py` from the program; a test keeps it up to date. stdout is data,
-stderr is for people. Exit status: 0 done, 1 the answer is no (invalid schedule, regression found, does not fit), 2 the
-call was wrong.
+This page is written by `scripts/make_command_docs.py` from the program; a test keeps it up to date. `ppsim COMMAND
+--help` prints the short form: the examples and the names of the options. stdout is data, stderr is for people. Exit
+status: 0 done, 1 the answer is no (invalid schedule, regression found, does not fit), 2 the call was wrong.
 """
 
 
 def page() -> str:
     """The text of docs/commands.md."""
     sections = [INTRODUCTION, _block("ppsim --help")]
-    sections += [f"## ppsim {name}\n\n{_block(f'ppsim {name} --help')}" for name in COMMANDS]
+    sections += [f"## ppsim {name}\n\n{_block(f'ppsim {name} --help-all')}" for name in COMMANDS]
     return "\n".join(sections)
 
 

@@ -2,21 +2,52 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import sys
+from importlib import import_module
 
 import pytest
+import typer
 from command_line import UNIT_COSTS, ppsim, start
 
 import ppsim as library
-from ppsim.cli import COMMANDS
+from ppsim.cli import COMMANDS, GROUPS, PLAIN, LazyCommand
 
 
 def test_help_names_every_command_and_the_exit_statuses():
     outcome = ppsim("--help")
     assert outcome.status == 0
-    for word in ("simulate", "compare", "list", "validate", "0 done", "2 the"):
+    for word in ("simulate", "compare", "list", "validate", "0 done", "2 wrong"):
         assert word in outcome.out
+
+
+def test_help_names_every_command_once():
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    lines = ppsim("--help").out.splitlines()
+    assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_has_a_sentence_its_usage_three_examples_and_options_in_groups(name):
+    lines = ppsim(name, "--help").out.splitlines()
+    assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True)
+    assert " ".join(lines[: lines.index("")]).count(".") == 1
+    assert lines[lines.index("") + 1].startswith(f"Usage: ppsim {name}")
+    examples = [line.strip() for line in lines if line.startswith("  ppsim ")]
+    assert len(examples) == 3
+    for example in examples:  # parsed, not run
+        LazyCommand(name, callback=None).make_context(name, shlex.split(example)[2:])
+    text = ppsim(name, "--help-all").out
+    shown = {
+        word for line in lines for word in line.split() if word.startswith("--") and not line.startswith("  ppsim")
+    }
+    assert shown - {"--help-all"} == set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE))
+    only = typer.Typer(**PLAIN)
+    only.command(name)(getattr(import_module(f"ppsim.commands.{COMMANDS[name][0]}"), COMMANDS[name][0]))
+    options = [one for one in typer.main.get_command(only).params if one.param_type_name == "option"]
+    assert {max(one.opts, key=len) for one in options} == shown - {"--help", "--help-all"}  # each has a group
 
 
 def test_version():
@@ -65,7 +96,7 @@ def test_list_of_an_unknown_family_names_near_ones():
 
 def test_hardware_shows_every_sheet_with_its_source():
     document = json.loads(ppsim("hardware", "--json", "-").out)
-    text = ppsim("hardware").out
+    text = ppsim("hardware", "-v", "--costs").out
     assert max(map(len, text.splitlines())) <= 100
     assert ["H100", "SXM", "989", "TFLOP/s", "1.979", "PFLOP/s", "80", "GB", "3.35", "TB/s", "78", "%", "50", "%"] in [
         line.split() for line in text.splitlines()

@@ -104,7 +104,9 @@ def test_a_trace_with_missing_events_is_used_as_far_as_it_goes_and_says_so():
 def test_the_command_prints_tables_and_writes_json_csv_and_the_overlay(tmp_path):
     files = [RECORDED / "1f1b.json", RECORDED / "gpipe.json"]
     profile = ("--profile", RECORDED / "profile.yaml")
-    shown = command("evaluate", *files, *profile, "--chart", tmp_path / "overlay.svg", "--csv", tmp_path / "all.csv")
+    shown = command(
+        "evaluate", *files, *profile, "--chart", tmp_path / "overlay.svg", "--csv", tmp_path / "all.csv", "-v"
+    )
     assert shown.status == 0
     lines = [line for line in shown.out.splitlines() if "p=4" in line]
     assert [line.split()[4] + line.split()[5] for line in lines] == ["Bfitted", "Bheld"]

@@ -190,7 +190,7 @@ def dump(folder):
 def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, ending):
     folder, run = dump(tmp_path / "run")
     picture, costs = tmp_path / f"x.{ending}", tmp_path / "costs.yaml"
-    outcome = command("explain", folder, UNIT_COSTS, "--gantt", picture, "--profile", costs)
+    outcome = command("explain", folder, UNIT_COSTS, "--gantt", picture, "--profile", costs, "-v")
     assert outcome.status == 0
     for words in (
         "measured step",
@@ -211,6 +211,17 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
     config = tmp_path / "again.yaml"
     config.write_text("schedule: {name: 1f1b, devices: 4, microbatches: 8}\ncosts: {profile: costs.yaml}\n")
     assert ppsim.load_config(config).simulate().makespan == pytest.approx(run.makespan, rel=0.01)
+
+
+def test_the_answer_is_the_step_its_idle_time_and_what_would_shorten_it(tmp_path):
+    folder, _ = dump(tmp_path / "run")
+    outcome = command("explain", folder, UNIT_COSTS)
+    lines = outcome.out.splitlines()
+    assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True)
+    assert [line.split()[0] for line in lines if line[:1].strip()] == ["step", "simulated", "bubble", "gain", "trust"]
+    text = " ".join(outcome.out.split())
+    for words in ("(the median one) of 3 steps", "equal stages: 3F", "no larger activation peak", "replayed from"):
+        assert words in text
 
 
 def test_the_json_document_holds_all_of_it(tmp_path):

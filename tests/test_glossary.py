@@ -20,16 +20,19 @@ COMMANDS = [
     "simulate configs/llama-3-8b-8xh100.yaml --ledger -v --costs",
     "simulate --schedule pipedream --devices 4 --microbatches 8 -v",
     "compare configs/unit-costs.yaml --schedules 1f1b,pipedream",
+    "what-if configs/unit-costs.yaml --set costs.latency=0.1 -v",
     "what-if configs/unit-costs.yaml --set costs.latency=0.1",
     "what-if configs/unit-costs.yaml --slow 0=1.1",
     "sweep configs/unit-costs.yaml --over schedule.microbatches=4,8",
     "advise configs/unit-costs.yaml",
     "choose configs/llama-3-8b-8xh100.yaml --free schedule.stages_per_device",
     "fits configs/llama-3-8b-8xh100.yaml",
+    "hardware -v",
     "hardware",
     "check configs/unit-costs.yaml --baseline configs/baseline.json --set costs.latency=0.1",
     f"evaluate {SLEEP}/1f1b.json {SLEEP}/zb-h1.json --profile {SLEEP}/profile.yaml",
-    f"explain {SLEEP}/1f1b.json configs/unit-costs.yaml",
+    f"evaluate {SLEEP}/1f1b.json {SLEEP}/zb-h1.json --profile {SLEEP}/profile.yaml -v",
+    f"explain {SLEEP}/1f1b.json configs/unit-costs.yaml -v",
 ]
 
 
@@ -73,8 +76,8 @@ def test_the_labels_of_printed_lists_are_defined(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     lists = [
         *(f"list {name}" for name in library.schedules()),
-        f"calibrate {SLEEP}/1f1b.json {SLEEP}/zb-h1.json -o {tmp_path}/profile.yaml",
-        "optimum --devices 2 --microbatches 2",
+        f"calibrate {SLEEP}/1f1b.json {SLEEP}/zb-h1.json -o {tmp_path}/profile.yaml -v",
+        "optimum --devices 2 --microbatches 2 -v",
     ]
     printed = "".join(ppsim(*line.split()).out for line in lists)
     labels = set(re.findall(r"^(\S.*?) {2,}\S", printed, re.MULTILINE))

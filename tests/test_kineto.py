@@ -301,7 +301,9 @@ def test_of_pipelines_side_by_side_the_first_whole_one_is_read(tmp_path, groups)
 def test_all_pipelines_of_a_job_are_on_one_page(tmp_path):
     (tmp_path / "traces").mkdir()
     write(tmp_path / "traces", *copies((SENDER, RECEIVER), "mesh_pp"))
-    outcome = command("explain", tmp_path / "traces", "--json", tmp_path / "x.json", "--gantt", tmp_path / "x.html")
+    outcome = command(
+        "explain", tmp_path / "traces", "--json", tmp_path / "x.json", "--gantt", tmp_path / "x.html", "-v"
+    )
     assert "ranks 1, 3" in outcome.out
     document = json.loads((tmp_path / "x.json").read_text())
     assert [one["ranks"] for one in document["pipelines"]] == [[1, 3]]
@@ -320,7 +322,7 @@ def test_two_steps_are_two_steps_and_the_time_between_them_has_a_row(tmp_path):
     ends = np.nanmax(trace.end[0]), np.nanmin(trace.start[1])
     assert ends[1] == 0
     assert steps.between == pytest.approx(0.030 - ends[0])
-    out = command("explain", tmp_path).out
+    out = command("explain", tmp_path, "-v").out
     assert "steps           2: " in out
     assert "between steps" in out
 

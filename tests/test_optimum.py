@@ -151,7 +151,10 @@ def test_what_cannot_be_solved_is_one_clear_error(options, message):
 def test_the_command_proves_writes_and_prints(tmp_path):
     outcome = ppsim("optimum", UNIT_COSTS, "--memory-limit", 4, "--csv", tmp_path / "best.csv")
     assert outcome.status == 0
-    assert "shortest schedule found: 27 s, proven optimal" in outcome.out
+    assert outcome.out == (
+        "27 s, proven shortest with 1 stage per device, at most 4 live activations per device; bubble 11.1 %\n"
+        "zb-h1 reaches it; 1f1b takes 33 s\n"
+    )
     document = json.loads(ppsim("optimum", UNIT_COSTS, "--memory-limit", 4, "--json", "-").out)
     assert (document["makespan"], document["bound"], document["proven"]) == (27.0, 27.0, True)
     run = library.simulate(library.Schedule.from_csv(tmp_path / "best.csv"), UNITS)

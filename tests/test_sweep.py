@@ -44,18 +44,46 @@ def test_impossible_points_stand_in_the_table_with_their_rule():
     assert first["makespan"] == 30
     assert "devices=3 is odd" in second["refused"]
     text = ppsim("sweep", "--devices", 3, "--microbatches", 8, "--over", "schedule.name=1f1b,dualpipe").out
-    assert "schedule=dualpipe: dualpipe: devices=3 is odd" in text
+    assert "refused  dualpipe: dualpipe: devices=3 is odd" in text
+    assert "best: 1f1b: step 30.0 s; 1 of 2 ran" in text
 
 
 def test_flags_may_leave_to_the_sweep_what_it_varies():
     outcome = ppsim("sweep", "--over", "schedule.devices=2,4", "--over", "schedule.name=1f1b", "--microbatches", 8)
     assert outcome.status == 0, outcome.err
-    assert [line.split()[:2] for line in outcome.out.splitlines()[1:]] == [["2", "1f1b"], ["4", "1f1b"]]
+    assert outcome.out.splitlines()[1:] == [
+        "steady bubble fraction       2        4 devices",
+        "1f1b                    11.1 %   27.3 %",
+    ]
+
+
+def test_the_best_that_fits_comes_first_then_a_table_of_both_keys():
+    over = ("--over", "schedule.name=1f1b,zb-h1,zb-h2,dualpipe", "--over", "schedule.microbatches=8,16")
+    lines = ppsim("sweep", LLAMA, *over).out.splitlines()
+    assert lines[0].startswith(
+        "best: zb-h1, microbatches=16: step 2.38 s, 55,151 tokens/s, tight in memory; 6 of 8 ran"
+    )
+    assert lines[1].split() == ["tokens/s", "8", "16", "microbatches"]
+    assert [line.split()[0] for line in lines[2:6]] == ["1f1b", "zb-h1", "zb-h2", "dualpipe"]
+    assert lines[4].split()[1:] == ["-", "55,151!"]
+    assert lines[6] == "* tight in memory, ! does not fit"
+    assert [line.split(":")[0] for line in lines[7:] if line.startswith("refused")] == [
+        "refused  zb-h2, microbatches=8", "refused  dualpipe, microbatches=8",
+    ]  # fmt: skip
+
+
+def test_of_three_keys_the_best_rows_are_shown():
+    over = ("schedule.microbatches=8:32:x2", "layout.microbatch_size=1,2", "schedule.name=1f1b,zb-h1,zb-v")
+    over = [word for one in over for word in ("--over", one)]
+    lines = ppsim("sweep", LLAMA, *over).out.splitlines()
+    assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True)
+    assert lines[2].split()[-3:] == ["tokens/s", "bubble", "memory"]
+    assert "and 4 more; -v prints all" in lines
 
 
 def test_the_text_fits_100_columns():
     over = ("--over", "layout.recompute=none,selective,full", "--over", "schedule.name=1f1b,dualpipe:7,zb-h1")
-    outcome = ppsim("sweep", LLAMA, *over)
+    outcome = ppsim("sweep", LLAMA, *over, "-v")
     assert outcome.status == 0, outcome.err
     assert max(map(len, outcome.out.splitlines())) <= 100
     assert "tokens/s" in outcome.out

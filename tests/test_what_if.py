@@ -89,13 +89,27 @@ def test_equal_at_the_low_end_is_no_turn():
 
 
 def test_a_config_with_something_changed_shows_what_moves():
-    outcome = ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=2ms")
+    outcome = ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=2ms", "-v")
     assert outcome.status == 0
     assert "with costs.latency=2ms:" in outcome.out
     assert "makespan" in outcome.out
     assert "idle: transfer" in outcome.out
     assert "peak_activations" not in outcome.out  # it did not move
-    assert ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=0").out == "with costs.latency=0 nothing moves\n"
+    assert ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=0").out == "with costs.latency=0 nothing changes\n"
+
+
+def test_the_answer_comes_first():
+    lines = ppsim("what-if", LLAMA, "--set", "layout.partition=optimal").out.splitlines()
+    assert lines[0] == "the step is 19 % shorter"
+    assert [line.split()[0] for line in lines[2:]] == ["step", "bubble", "memory", "idle"]
+    assert lines[2].split()[:6] == ["step", "4.97", "s", "->", "4.04", "s"]
+    assert "imbalance -" in lines[-1]
+    longer = ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=0.3").out
+    assert longer.startswith("the step is 15 % longer\n")
+    over = ppsim("what-if", LLAMA, "--schedule", "zb-h2").out
+    assert ", but it does not fit: " in over.splitlines()[0]
+    tight = ppsim("what-if", LLAMA, "--schedule", "chimera").out
+    assert ", but memory is tight: 79.6 GB on the fullest device, 76.4 GB usable" in tight.splitlines()[0]
 
 
 def test_flags_are_changes_too():
@@ -144,7 +158,7 @@ def test_a_config_is_needed():
 
 
 def test_a_move_of_percents_is_in_percentage_points():
-    lines = ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=0.3").out.splitlines()
+    lines = ppsim("what-if", UNIT_COSTS, "--set", "costs.latency=0.3", "-v").out.splitlines()
     moved = next(line for line in lines if line.startswith("bubble_ratio"))
     assert moved.split() == ["bubble_ratio", "37.5", "%", "57.5", "%", "+20.0", "percentage", "points"]
     assert "makespan                33 s  37.8 s         +4.8 s (+14.5 %)" in lines

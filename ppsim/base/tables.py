@@ -1,6 +1,7 @@
 """Tables for commands, summaries, reports and papers: aligned text, HTML and LaTeX."""
 
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,6 +11,8 @@ from typing import Any
 from ppsim.base.units import axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
@@ -24,6 +27,20 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def paragraph(text: str, first: str = "") -> list[str]:
+    """Return a text as lines of at most `WIDTH`, after `first` and hanging below its end; numbers keep their units."""
+    whole, hanging = _NUMBER_AND_UNIT.sub(_NO_BREAK, text), " " * len(first)
+    lines = textwrap.wrap(whole, WIDTH, initial_indent=first, subsequent_indent=hanging, break_on_hyphens=False)
+    return [line.replace(_NO_BREAK, " ").rstrip() for line in lines or [first]]
+
+
+def with_remarks(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return lines of a label, a value flush right and a remark, which wraps at `WIDTH`."""
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    heads = [f"{label:<{widths[0]}}  {value:>{widths[1]}}  " for label, value, _ in rows]
+    return [line for head, (*_, remark) in zip(heads, rows, strict=True) for line in paragraph(remark, head)]
 
 
 def layout_lines(text: str | None, label: str = "layout string") -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ppsim.base.tables import paragraph
 from ppsim.base.units import counted, percent_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
     SAME,
     candidate_table,
-    paragraphs,
     peak_text,
     set_lines,
     step_text,
@@ -59,7 +59,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
             lines += ["", *_keys(shown)]
         elif len(better) > len(shown):
             lines.append(f"and {len(better) - len(shown)} more: -v")
-    lines += ["", *paragraphs(short_reasons(found.run), "why")]
+    lines += ["", *paragraph("; ".join(short_reasons(found.run)), "why  ")]
     for one in hardware[:2]:
         lines.append(f"     {one.words}: {step_text(one.step)} ({versus(one.step, found.run.iteration_time)})")
     if not hardware and any(one.kind == "hardware" for one in found.advice):

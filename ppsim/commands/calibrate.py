@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -12,9 +13,10 @@ from typing import Annotated
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import counted, percent_text, seconds_text, value_text
-from ppsim.commands.options import JsonTarget
+from ppsim.base.tables import WIDTH, aligned, paragraph
+from ppsim.base.units import counted, first_names, percent_text, seconds_text, value_text
+from ppsim.commands.cells import DIGITS
+from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.costs import operator_fit
 from ppsim.costs.calibrated import CONSTANTS, Calibration, calibration_document
@@ -39,7 +41,9 @@ Steps = Annotated[
         metavar="RUNS.yaml", help="Runs with `config`, measured `seconds` of a step and perhaps `peak_memory`."
     ),
 ]
-MAX_RUNS = 4  # runs in the text
+MAX_RUNS = 4  # runs, or parts of the model, in the text
+LABEL = 10  # width of a line's label
+LONGER = 1.05  # times the median: parts of the model that take longer are named
 UNTOLD = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
 
 
@@ -54,6 +58,7 @@ def calibrate(
         typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: as many in each]"),
     ] = None,
     json: JsonTarget = None,
+    verbose: Verbose = False,
 ) -> None:
     """Fit costs to measured traces, a device's operators to measured ones, or all derived costs to measured steps."""
     if sum(map(bool, (traces, steps, operators))) != 1:
@@ -68,7 +73,7 @@ def calibrate(
     elif steps:
         _calibrate_steps(steps, output, json)
     else:
-        _calibrate_costs(traces or [], output, _counts(layers), json)
+        _calibrate_costs(traces or [], output, _counts(layers), json, verbose)
 
 
 def _calibrate_operators(measured: Path, output: Path, json: str | None) -> None:
@@ -147,7 +152,7 @@ def _counts(text: str | None) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: str | None) -> None:
+def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: str | None, verbose: bool) -> None:
     runs = [read_any_trace(path) for path in traces]
     for run in runs:
         for note in run.notes:
@@ -155,7 +160,33 @@ def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: 
     profile = trace_calibration.calibrate(runs, layers)
     write_profile(profile, output)
     say(f"wrote {output}")
-    answer({"schema": SCHEMA, "profile": plain(profile_document(profile))}, json, lambda: profile_text(profile))
+    document = {"schema": SCHEMA, "profile": plain(profile_document(profile))}
+    answer(document, json, lambda: profile_text(profile) if verbose else "\n".join(_answer(profile, output)))
+
+
+def _answer(profile: Profile, output: Path) -> Iterator[str]:
+    """Yield how well predictions hold, then each cost with the parts of the model that take longer."""
+    parts = max(map(len, profile.seconds.values()))
+    what = f"{output}: costs of {counted(profile.devices, 'device')} and {counted(parts, 'part')} of the model"
+    if profile.steps:
+        low, high = (percent_text(end - 1, 0, signed=True) for end in (profile.steps.low, profile.steps.high))
+        what += f"; a real step lies within {low} to {high} of a predicted one at 90 %"
+    yield from paragraph(what)
+    yield ""
+    for kind, values in profile.seconds.items():
+        usual = median(values)
+        near = [one for one in values if one <= LONGER * usual]
+        bounds = dict.fromkeys(seconds_text(one, DIGITS) for one in (min(near), max(near)))
+        longer = [f"part {part} {seconds_text(one, DIGITS)}" for part, one in enumerate(values) if one > LONGER * usual]
+        more = f"; longer: {first_names(longer, MAX_RUNS)}" if longer else ""
+        yield from paragraph(f"{' to '.join(bounds)} per part{more}", f"{kind:<{LABEL}}")
+    fit = profile.link_fit
+    known = fit is not None and len(fit.sizes) > 1
+    bandwidth = value_text(profile.bandwidth, "bytes per second") if known else "unknown (all transfers have one size)"
+    link = f"latency {seconds_text(profile.latency, DIGITS)}, bandwidth {bandwidth}" if fit else "none measured"
+    yield from paragraph(link, f"{'transfer':<{LABEL}}")
+    yield f"{'action':<{LABEL}}overhead {seconds_text(profile.overhead, DIGITS)}, jitter {percent_text(profile.jitter)}"
+    yield from paragraph("; ".join([*profile.assumptions(), "-v prints every interval"]), f"{'trust':<{LABEL}}")
 
 
 def law_text(law: operator_fit.FittedLaw) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ppsim.analysis.memory import fit_in_words, usable_bytes
@@ -107,8 +106,3 @@ def _candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]
         one.removes or "-",
         runs_in(schedule, config) if schedule else "-",
     ]
-
-
-def paragraphs(texts: Iterable[str], label: str) -> Iterator[str]:
-    """Yield texts as one paragraph after a label, such as `why  `, with hanging lines."""
-    yield from textwrap.wrap("; ".join(texts), WIDTH, initial_indent=f"{label:<5}", subsequent_indent=" " * 5)

@@ -61,7 +61,7 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every change, and its reasons.")] = False,
     json: options.JsonTarget = None,
 ) -> None:
-    """Compare configs with a baseline and with limits; exit status 1 when one got worse, 2 for a broken baseline."""
+    """Check configs against a baseline and against limits; exit with status 1 if one got worse."""
     absolute = once_each("--tolerance-abs", map(_pair, tolerance_absolute or ()))
     with _options_named():
         limits = Limits.parse(max_bubble, max_memory, max_step_time)

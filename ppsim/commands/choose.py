@@ -10,13 +10,12 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import WIDTH, aligned, paragraph
 from ppsim.base.units import counted, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
     SAME,
-    paragraphs,
     peak_text,
     runs_in,
     step_text,
@@ -166,7 +165,7 @@ def _page(found: Choice, verbose: bool) -> Iterator[str]:
         yield f"1 stands for {variants}: other stages, microbatches, sharding"
     yield LEGEND if config.model is not None else _counts(found)
     yield ""
-    yield from paragraphs(_reasons(found), "why")
+    yield from paragraph("; ".join(_reasons(found)), "why  ")
     yield ""
     yield from _how_to_run(found, verbose)
     if verbose:

@@ -14,7 +14,7 @@ from ppsim.analysis.interval import spread
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_in_words, usable_bytes
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH, aligned, layout_lines
+from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
 from ppsim.base.units import first_names, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import LEGEND, SAME, capacity_of, gigabytes, runs_in, step_text, versus
@@ -31,7 +31,6 @@ from ppsim.studies.points import fits_within
 
 TOO_MUCH = "!"
 _WHOLE_PER_CENT = 0.05  # bounds of an interval that are wider than this have no decimal place
-_NO_BREAK = "\N{NO-BREAK SPACE}"
 LONGEST_NAME = 30
 MAX_NAMED = 4  # schedules before a layout string, or in a line about those left out
 MAX_ROWS = 12  # of the table without --verbose, so that it fits one screen
@@ -106,8 +105,7 @@ def _answer(comparison: Comparison, case: Config, named: bool) -> str:
             *([versus(row["iteration_time"], now)] if now else []), percent_text(bubble), _peak(row),
             "" if states[row["schedule"]] == "fits" else states[row["schedule"]], runs_in(row["schedule"], case),
         ))  # fmt: skip
-    verdict = textwrap.wrap(_verdict(shown, states, own, now, case).replace(" %", _NO_BREAK + "%"), WIDTH)
-    lines = [*(line.replace(_NO_BREAK, " ") for line in verdict), "", *_table_of(cells)]
+    lines = [*paragraph(_verdict(shown, states, own, now, case)), "", *_table_of(cells)]
     if len(shown) > len(table):
         lines.append(f"and {len(shown) - len(table)} more")
     notes = [] if named else [_left_out("over the memory of a device", over)]
@@ -118,7 +116,7 @@ def _answer(comparison: Comparison, case: Config, named: bool) -> str:
         low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
         notes.append(f"a real step lies within {low} to {high} at 90 %, for all rows alike")
     legend = LEGEND if any(cell[-1] not in ("-", "runs in") for cell in cells) else ""
-    lines += ["", *(line for note in [*notes, legend] if note for line in textwrap.wrap(note, WIDTH))]
+    lines += ["", *(line for note in [*notes, legend] if note for line in paragraph(note))]
     lines += ["", *_refusals(comparison.refused)] if named else []
     return "\n".join(lines).rstrip("\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.units import and_more, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
 from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
@@ -27,7 +28,9 @@ from ppsim.studies.calibration import predict, run_name
 from ppsim.studies.evaluation import Evaluation, RunError
 
 SCHEMA = "ppsim.evaluation/1"
-HEADINGS = ("run", "", "measured", "predicted", "error", "per action", "in 90 %", "F", "B", "I", "W")
+SHORT_HEADINGS = ("run", "", "measured", "predicted", "error", "in 90 %")
+HEADINGS = (*SHORT_HEADINGS, "per action", "F", "B", "I", "W")
+MAX_ROWS = 16  # without --verbose, so that the answer fits one screen
 NOTE = (
     "error: predicted / measured step time - 1 (measured: median over steps); per action: mean distance of starts\n"
     "over the step time; in 90 %: measured steps within the interval that the profile states;\n"
@@ -42,6 +45,7 @@ def evaluate(
     chart: Annotated[Path | None, OutputOption("Measured over predicted Gantt: FILE.png, .svg or .pdf.")] = None,
     json: options.JsonTarget = None,
     table: Annotated[Path | None, OutputOption("Measured and predicted times, a row an action.", "--csv")] = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
     check_endings(("--chart", chart, PICTURES))
@@ -55,7 +59,24 @@ def evaluate(
     if table:
         write_atomically(table, _rows_text(runs, costs))
         say(f"wrote {table}")
-    answer(evaluation_document(evaluation, costs), json, lambda: evaluation_text(evaluation, costs))
+    document = evaluation_document(evaluation, costs)
+    answer(document, json, lambda: evaluation_text(evaluation, costs) if verbose else "\n".join(_answer(evaluation)))
+
+
+def _answer(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the error of each group of runs, held-out ones first, then a row per run."""
+    for group, words in (("held_out", "held-out runs"), ("fitted", "fitted runs")):
+        mape, inside = evaluation.mape[group], evaluation.inside[group]
+        if mape is not None:
+            steps = "" if inside is None else f"; {percent_text(inside, 0)} of their steps lie in the 90 % interval"
+            yield f"{words}: predicted step {percent_text(mape, 2)} off on average{steps}"
+    yield ""
+    runs = sorted(evaluation.runs, key=lambda run: (run.fitted, -abs(run.error)))
+    shown = runs[:MAX_ROWS]
+    yield from aligned([SHORT_HEADINGS, *(_cells(run)[: len(SHORT_HEADINGS)] for run in shown)], left=2)
+    if more := and_more(len(runs) - len(shown)).strip():
+        yield f"{more} with smaller errors"
+    yield "-v prints errors by kind, what the interval follows from, and assumptions"
 
 
 def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
@@ -124,7 +145,7 @@ def _cells(run: RunError) -> tuple[str, ...]:
         seconds_text(run.measured),
         seconds_text(run.predicted),
         percent_text(run.error, 2, signed=True),
-        percent_text(run.action_error, 2),
         "-" if run.inside is None else f"{run.inside} of {run.steps}",
+        percent_text(run.action_error, 2),
         *(percent_text(run.kind_error[kind], 2, signed=True) if kind in run.kind_error else "-" for kind in "FBIW"),
     )

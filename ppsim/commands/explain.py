@@ -12,9 +12,10 @@ import typer
 
 from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import WIDTH, aligned, with_remarks
 from ppsim.base.units import and_more, counted, first_names, percent_text, seconds_text, value_text
 from ppsim.commands import options
+from ppsim.commands.cells import DIGITS, SAME
 from ppsim.commands.options import read_case
 from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
 from ppsim.costs.profile import Profile, write_profile
@@ -28,11 +29,13 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
-from ppsim.studies.explain import Explanation
+from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation
 from ppsim.studies.slow_parts import Slow
 
 MAX_SLOW, MAX_RANKS = 12, 8
 MAX_DRAWN = 4  # other pipelines on a page
+MAX_SUSPECTS = 2
+SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"), "free links": ("link",)}
 
 
 @command
@@ -60,6 +63,7 @@ def explain(
         OutputOption("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml"),
     ] = None,
     json: options.JsonTarget = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Say where a measured step's time goes, and where its simulation differs."""
     check_endings(("--gantt", gantt, SUFFIXES))
@@ -70,13 +74,18 @@ def explain(
     run = None if config is None else read_case(config, settings).simulate()
     costs = _costs_of_all_steps(recorded)
     explanation = study.explain(measured, run, framework=framework, profile=costs, trace=recorded)
-    explanation = replace(explanation, notes=[*_steps(recorded, step), *explanation.notes])
+    steps = _steps(recorded, step)
+    explanation = replace(explanation, notes=[*steps, *explanation.notes])
     if profile:
         write_profile(costs or calibrate([recorded]), profile)
         say(f"wrote {profile}")
     if gantt:
         _draw(explanation, gantt, recorded.others)
-    answer(explanation.to_dict(), json, lambda: explanation_text(explanation))
+    answer(
+        explanation.to_dict(),
+        json,
+        lambda: explanation_text(explanation) if verbose else _answer(explanation, steps),
+    )
 
 
 def _steps(recorded: Trace, step: int | None) -> list[str]:
@@ -129,6 +138,64 @@ def _slow_devices(explanation: Explanation) -> dict[int, str]:
         for device in sorted(set(schedule.device[schedule.stage == stage].tolist())):
             found.setdefault(device, f"{slow.where} takes {slow.ratio:.2f} x the expected time")
     return found
+
+
+def _answer(explanation: Explanation, steps: list[str]) -> str:
+    """Return the step and its idle time by cause, what would shorten it, and how far to trust this."""
+    measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
+
+    def versus_measured(seconds: float) -> str:
+        return percent_text(seconds / whole - 1, signed=True) if whole else "-"
+
+    rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
+    if run:
+        causes = sorted(explanation.difference.items(), key=lambda item: -abs(item[1]))
+        texts = [f"{cause} {_signed(seconds)}" for cause, seconds in causes if abs(seconds) > SAME * whole]
+        reason = f"; measured - simulated: {', '.join(texts)}" if texts else ""
+        rows.append(("simulated", seconds_text(run.makespan, DIGITS), versus_measured(run.makespan) + reason))
+    rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total: {_shares(measured)}"))
+    gains = [
+        (seconds, f"{versus_measured(seconds)}  {name}: {_suspects(explanation, name)}")
+        for name, seconds in explanation.variants.items()
+        if VARIANTS[name] and seconds < (1 - SAME) * whole
+    ]
+    rows += [("", "", "")] + [
+        ("gain" if number == 0 else "", seconds_text(seconds, DIGITS) if seconds else "", text)
+        for number, (seconds, text) in enumerate([_schedule_gain(explanation), *sorted(gains)])
+    ]
+    replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
+    warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
+    more = "-v prints every cause, suspect and assumption"
+    rows.append(("trust", versus_measured(explanation.replayed), "; ".join([replayed, *warnings, more])))
+    return "\n".join(with_remarks(rows))
+
+
+def _shares(run: Timeline) -> str:
+    """Return the causes of idle time with their share of it, largest first."""
+    idle = {cause: float(seconds.sum()) for cause, seconds in run.ledger().items()}
+    total = sum(idle.values())
+    causes = sorted((one for one in idle if idle[one] > SAME * total), key=lambda one: -idle[one])
+    return ", ".join(f"{cause} {percent_text(idle[cause] / total, 0)}" for cause in causes) or "none"
+
+
+def _suspects(explanation: Explanation, variant: str) -> str:
+    """Return what a hypothetical step lacks; the costliest slow parts of this kind if there are some."""
+    found = [one for one in explanation.slow if one.what in SUSPECTS.get(variant, ())]
+    names = [f"{one.where} {one.ratio:.2f} x" for one in found[:MAX_SUSPECTS]]
+    return f"{', '.join(names)} the expected time" if names else VARIANTS[variant]
+
+
+def _schedule_gain(explanation: Explanation) -> tuple[float, str]:
+    """Return the step of the better schedule and what is known of it; 0 s if there is none."""
+    better = explanation.better
+    if better is None:
+        return 0.0, "no schedule that can be run is faster within this activation peak"
+    change = percent_text(better.step / better.step_now - 1, signed=True)
+    sure = "" if better.certain or better.interval is None else "; uncertain, as the intervals overlap"
+    return better.step, (
+        f"{change}  {better.schedule} with {counted(better.stages_per_device, 'stage')} per device, no larger "
+        f"activation peak{bounds_text(better.interval)}{sure}"
+    )
 
 
 def explanation_text(explanation: Explanation) -> str:

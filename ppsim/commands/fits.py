@@ -30,10 +30,7 @@ def fits(
     verbose: Verbose = False,
     json: JsonTarget = None,
 ) -> None:
-    """Say whether a config fits its devices; if not, what would, and exit with status 1.
-
-    What would fit are the fastest single changes of `ppsim advise` that do.
-    """
+    """Say whether a config fits its devices, and if not, which single changes would."""
     fraction = read_headroom(headroom)
     case = read_case(config, settings)
     run = case.simulate()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import zip_longest
 from textwrap import wrap
+from typing import Annotated
+
+import typer
 
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import value_text
-from ppsim.commands.options import JsonTarget
+from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import answer, command
 from ppsim.costs.sheets import DEVICES, LINKS, DeviceSheet, LinkSheet
 
 SCHEMA = "ppsim.hardware/1"
+ShowSources = Annotated[bool, typer.Option("--costs", help="Print the source of each number too.")]
 UNITS = {
     "peak": "FLOP/s, dense bf16",
     "peak_fp8": "FLOP/s, dense fp8",
@@ -26,25 +31,33 @@ UNITS = {
 
 
 NOTES = (
-    "bf16, fp8: dense peaks; products, attention: part of the bf16 peak that large ones reach\n",
-    "one way: of one device or network card; collectives: the part that they reach; a message: latency\n",
+    "bf16, fp8: dense peaks; products, attention: fraction of the bf16 peak that large ones reach",
+    "one way: of one device or network card; collectives: the fraction they reach; a message: latency",
 )
 
 
 @command
-def hardware(json: JsonTarget = None) -> None:
-    """List the known devices and links with their sources."""
+def hardware(json: JsonTarget = None, verbose: Verbose = False, costs: ShowSources = False) -> None:
+    """List the devices and links that a config can name."""
     sheets = {"devices": DEVICES, "links": LINKS}
     lists = {word: [dataclasses.asdict(sheet) for sheet in group.values()] for word, group in sheets.items()}
-    answer({"schema": SCHEMA, **lists, "units": UNITS}, json, hardware_text)
+    answer({"schema": SCHEMA, **lists, "units": UNITS}, json, lambda: hardware_text(verbose, costs))
 
 
-def hardware_text() -> str:
-    """Return a table of devices, one of links, and each source once with the names of its sheets."""
-    heads = ("device", "bf16", "fp8", "memory", "its bandwidth", "products", "attention")
-    devices = aligned([heads, *map(_device_cells, DEVICES.values())], left=1)
-    links = aligned([("link", "one way", "collectives", "a message"), *map(_link_cells, LINKS.values())], left=1)
-    return "\n".join([*devices, NOTES[0], *links, NOTES[1], "sources", *_sources()])
+def hardware_text(verbose: bool = False, costs: bool = False) -> str:
+    """Return devices and links side by side; `verbose` adds their other numbers, `costs` each source once."""
+    devices, links = map(_device_cells, DEVICES.values()), map(_link_cells, LINKS.values())
+    if verbose:
+        heads = ("device", "bf16", "fp8", "memory", "its bandwidth", "products", "attention")
+        lines = [*aligned([heads, *devices], left=1), NOTES[0], ""]
+        lines += [*aligned([("link", "one way", "collectives", "a message"), *links], left=1), NOTES[1]]
+    else:
+        left = aligned([("device", "bf16", "memory"), *((name, bf16, size) for name, bf16, _, size, *_ in devices)], 1)
+        right = aligned([("link", "one way", "latency"), *((name, rate, wait) for name, rate, _, wait in links)], 1)
+        width = max(map(len, left)) + 6
+        lines = [f"{one:<{width}}{other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]
+        lines += ["", "bf16: dense peak; one way: bandwidth of one device or network card; latency: of one message"]
+    return "\n".join([*lines, *(["", "sources", *_sources()] if costs else [])])
 
 
 def _device_cells(sheet: DeviceSheet) -> tuple[str, ...]:

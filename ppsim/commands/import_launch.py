@@ -10,14 +10,17 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
-from ppsim.base.units import counted
-from ppsim.commands.options import JsonTarget
+from ppsim.base.tables import paragraph
+from ppsim.base.units import and_more, counted
+from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.launch import read_launch
 from ppsim.launch.reading import HARDWARE, Reading
 from ppsim.studies import config_yaml
 
 SCHEMA = "ppsim.import/1"
+LABEL = 10  # width of a line's label
+MAX_FINDINGS = 8  # without --verbose, so that the answer fits one screen
 
 
 @command
@@ -37,8 +40,9 @@ def import_launch(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if a flag is unknown.")] = False,
     json: JsonTarget = None,
+    verbose: Verbose = False,
 ) -> None:
-    """Turn a launch script into a config: flags that matter are read, others are named."""
+    """Turn a framework's launch script into a config."""
     text = read_text(file, most=MAX_CONFIG_BYTES)
     given = {"device": device, "link": link, "network": network}
     hardware = {key: value for key, value in given.items() if value is not None}
@@ -53,35 +57,43 @@ def import_launch(
     yaml = config_yaml(config)
     if output:
         write_atomically(output, yaml)
-    for line in _findings(reading):
-        say(line)
+    if not output:  # stdout is the config
+        for line in _findings(reading):
+            say(line)
     document = {
         "schema": SCHEMA, "framework": reading.framework, "version": reading.version, "config": yaml,
         "read": reading.read, "left_out": reading.left_out, "assumed": reading.assumed, "unknown": reading.unknown,
         "conditional_lines": reading.conditional,
     }  # fmt: skip
-    answer(document, json, lambda: _page(config, reading, output, yaml))
+    answer(document, json, lambda: "\n".join(_page(config, reading, output, verbose)) if output else yaml)
     if strict and (reading.unknown or reading.conditional):
         raise typer.Exit(ANSWER_IS_NO)
 
 
 def _findings(reading: Reading) -> Iterator[str]:
-    yield from (f"assumed  {one}" for one in reading.assumed)
-    yield from (f"UNKNOWN  {one}" for one in reading.unknown)
+    """Yield what the file does not say, and what may change the step."""
+    yield from (f"{'assumed':<{LABEL}}{one}" for one in reading.assumed)
+    yield from (f"{'UNKNOWN':<{LABEL}}{one}" for one in reading.unknown)
     if reading.conditional:
-        yield f"UNKNOWN  lines {', '.join(map(str, reading.conditional))}: not read, they depend on a condition"
+        lines = ", ".join(map(str, reading.conditional))
+        yield f"{'UNKNOWN':<{LABEL}}lines {lines}: not read, they depend on a condition"
 
 
-def _page(config: Any, reading: Reading, output: Path | None, yaml: str) -> str:
-    if output is None:
-        return yaml
+def _page(config: Any, reading: Reading, output: Path, verbose: bool) -> Iterator[str]:
+    """Yield what was written, what was read, assumed and not understood; without `verbose`, on one screen."""
     layout, schedule = config.costs.layout, config.build()
     sizes = f"TP {layout.tensor}, CP {layout.context}, PP {schedule.devices}, DP {layout.data}"
-    lines = [
-        f"{output}: {sizes}, {schedule.name}, {counted(schedule.microbatches_of_a_step, 'microbatch')}; "
-        f"from {reading.framework}",
-        f"read      {counted(len(reading.read), 'flag')}",
-        f"left out  {' '.join(reading.left_out) or 'nothing'}",
-        f"next      ppsim advise {output}",
-    ]
-    return "\n".join(lines)
+    microbatches = counted(schedule.microbatches_of_a_step, "microbatch")
+    yield f"{output}: {sizes}, {schedule.name}, {microbatches}; from {reading.framework}"
+    flags = f"{counted(len(reading.read), 'flag')}, {len(reading.left_out)} not needed (logging, data, learning rate)"
+    yield f"{'read':<{LABEL}}{flags}"
+    if verbose:
+        yield from paragraph(" ".join(reading.read), " " * LABEL)
+        yield from paragraph(" ".join(reading.left_out) or "nothing", f"{'left out':<{LABEL}}")
+    found = list(_findings(reading))
+    shown = found if verbose else found[:MAX_FINDINGS]
+    for line in shown:
+        yield from paragraph(line[LABEL:], line[:LABEL])
+    if more := and_more(len(found) - len(shown)).strip():
+        yield f"{more}; -v prints all"
+    yield f"{'next':<{LABEL}}ppsim advise {output}"

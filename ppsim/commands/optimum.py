@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +11,14 @@ import typer
 
 from ppsim.analysis.measures import MEASURES
 from ppsim.base.errors import ConfigError
-from ppsim.base.units import seconds_text
+from ppsim.base.tables import WIDTH
+from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.options import MEMORY_FLAGS, takes_case
 from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.studies import optimum as study
+from ppsim.studies.optimum import Optimum
 
 _UNITS = {"makespan": "makespan", "bound": "lower_bound", "peak_activations": "peak_activations"}
 
@@ -35,6 +38,7 @@ def optimum(
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver then.")] = 60.0,
     csv: Annotated[Path | None, OutputOption("Write the schedule found.")] = None,
     json: options.JsonTarget = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Prove the shortest schedule of a tiny case where nothing queues (needs the extra `solver`)."""
     case = read()
@@ -60,6 +64,22 @@ def optimum(
         "units": {name: MEASURES[measure].unit for name, measure in _UNITS.items()},
         "orders": found.run.schedule.orders(),
     }
-    end = "proven optimal" if found.proven else f"proven bound {seconds_text(found.bound, 6)}"
-    text = f"{found.run.summary()}\n\nshortest schedule found: {seconds_text(found.makespan, 6)}, {end}"
-    answer(document, json, lambda: text)
+    below = f"\n{found.run.summary(verbose=True)}" if verbose else ""
+    answer(document, json, lambda: "\n".join(_answer(found, placement, memory_limit)) + below)
+
+
+def _answer(found: Optimum, placement: str, memory_limit: float | None) -> list[str]:
+    """Return what is proven and within which limits, then what known schedules take within them."""
+    run, step = found.run, seconds_text(found.makespan, 6)
+    stages = counted(run.schedule.num_stages // run.schedule.devices, "stage")
+    limits = f"with {stages} per device" + ("" if placement == "one" else f", placement {placement}")
+    limits += "" if memory_limit is None else f", at most {memory_limit:g} live activations per device"
+    bound = seconds_text(found.bound, 6)
+    proof = f"{step}, proven shortest" if found.proven else f"found {step}, at least {bound} is needed:"
+    lines = [f"{proof} {limits}; bubble {percent_text(run.bubble_fraction)}"]
+    known = study.known_schedules(found, placement, memory_limit)
+    texts = [
+        f"{name} reaches it" if seconds <= found.makespan * (1 + 1e-9) else f"{name} takes {seconds_text(seconds, 6)}"
+        for name, seconds in known.items()
+    ]
+    return [textwrap.fill(line, WIDTH) for line in [*lines, "; ".join(texts)] if line]

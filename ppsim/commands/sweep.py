@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ppsim.analysis.measures import MEASURES, Measure
+from ppsim.analysis.memory import fit_in_words
 from ppsim.base.files import write_atomically
+from ppsim.base.tables import WIDTH, aligned, paragraph
+from ppsim.base.units import and_more, value_text
 from ppsim.commands import options
+from ppsim.commands.cells import capacity_of, gigabytes, step_text
 from ppsim.commands.options import read_source, settings_of, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
 from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
-from ppsim.studies.sweep import Sweep
+from ppsim.studies.compare import is_asynchronous
+from ppsim.studies.points import Candidate, own_changes
+from ppsim.studies.sweep import ASYNCHRONOUS, Sweep
 
 TABLES = (".csv", ".md", ".tex")
+TIGHT, OVER = "*", "!"  # marks of a peak in memory that should stay free, and of one above the memory
+MAX_ROWS, MAX_REFUSED = 14, 3  # without --verbose, so that the answer fits one screen
 
 
 @takes_case(reader=read_source)
@@ -46,17 +55,121 @@ def sweep(
         str, typer.Option(metavar="NAME", help="What --chart draws, a name of docs/glossary.md.")
     ] = "iteration_time",
     json: options.JsonTarget = None,
+    verbose: options.Verbose = False,
 ) -> None:
-    """Simulate every combination of values; impossible ones are listed with the rule that refuses them."""
+    """Simulate every combination of values; show the best, and a table."""
     check_endings(("--table", table, TABLES), ("--chart", chart, PICTURES), ("--front", front, PICTURES))
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
     source = read()
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     _write(found, table, chart, front, measure)
-    answer(found.to_dict(), json, found.summary)
+    answer(found.to_dict(), json, lambda: found.summary() if verbose else "\n".join(_answer(found, source)))
     if options.report_left_out(found.left_out) or all(point.refused is not None for point in found.points):
         raise typer.Exit(ANSWER_IS_NO)
+
+
+def _answer(found: Sweep, source: ConfigSource) -> Iterator[str]:
+    """Yield the best combination that fits, a table of the others, and the rules that refuse some."""
+    ran = [point for point in found.points if point.measures is not None]
+    measure = _compared(found, ran)
+    marks = _marks(ran, source)
+    sign = 1 if measure.bigger_is_worse else -1
+    ranked = sorted(ran, key=lambda point: (_is_asynchronous(point), sign * (point.numbers[measure.name] or 0.0)))
+    best = next((point for point in ranked if marks[id(point)] != OVER), None)
+    of_all = f"{len(ran)} of {len(found.points)} ran"
+    if best is None:
+        yield f"no combination {'fits in memory' if ran else 'can run'}; {of_all}"
+    else:
+        value = value_text(best.numbers[measure.name], measure.unit) + " bubble" * (measure.unit == "fraction")
+        value = "" if measure.name == "iteration_time" else f", {value}"
+        tight = ", tight in memory" * (marks[id(best)] == TIGHT)
+        yield from paragraph(f"best: {_values(found, best)}: step {step_text(best.step)}{value}{tight}; {of_all}")
+    yield from _grid(found, measure, marks) or _rows(found, ranked, marks)
+    shown = {*marks.values()}
+    yield from [f"{TIGHT} tight in memory, {OVER} does not fit"] if shown & {TIGHT, OVER} else []
+    if names := dict.fromkeys(str(point.changes["schedule.name"]) for point in ran if _is_asynchronous(point)):
+        yield from paragraph(f"{ASYNCHRONOUS}: {', '.join(names)}")
+    refused = [point for point in found.points if point.refused is not None]
+    for point in refused[:MAX_REFUSED]:
+        yield from paragraph(f"{_values(found, point)}: {' '.join(str(point.refused).split())}", "refused  ")
+    if more := and_more(len(refused) - MAX_REFUSED).strip():
+        yield f"{more}; -v prints all"
+
+
+def _is_asynchronous(point: Candidate) -> bool:
+    return is_asynchronous(str(point.changes.get("schedule.name", "")))
+
+
+def _compared(found: Sweep, ran: Sequence[Candidate]) -> Measure:
+    """Return the measure that ranks the points: tokens per second, or else the step of equal work, or the bubble."""
+    if ran and all(point.tokens_per_second is not None for point in ran):
+        return MEASURES["tokens_per_second"]
+    sizes = {"schedule.microbatches", "schedule.devices"} & {*found.keys}
+    return MEASURES["steady_bubble_fraction" if sizes else "iteration_time"]
+
+
+def _marks(points: Sequence[Candidate], source: ConfigSource) -> dict[int, str]:
+    """Return by the point's id whether its peak is tight in memory or over it; empty marks if no device is known."""
+    capacities: dict[str, float | None] = {}
+    marks = {}
+    for point in points:
+        hardware = str([item for item in point.changes.items() if item[0].startswith("hardware")])
+        if hardware not in capacities:
+            capacities[hardware] = capacity_of(source.config(own_changes(source, point.changes)))
+        capacity, peak = capacities[hardware], point.numbers["peak_memory"]
+        state = "fits" if capacity is None or peak is None else fit_in_words(peak, capacity)
+        marks[id(point)] = {"fits": "", "tight": TIGHT, "over": OVER}[state]
+    return marks
+
+
+def _values(found: Sweep, point: Candidate) -> str:
+    """Return the values of a point, such as `zb-h1, microbatches=8`."""
+    return ", ".join(
+        str(value) if key == "schedule.name" else f"{study.short_key(key)}={value}"
+        for key, value in point.changes.items()
+        if key in found.keys
+    )
+
+
+def _value(point: Candidate, measure: Measure) -> str:
+    number = point.numbers[measure.name]
+    return f"{number:,.0f}" if measure.unit == "tokens per second" else value_text(number, measure.unit)
+
+
+def _grid(found: Sweep, measure: Measure, marks: Mapping[int, str]) -> list[str]:
+    """Return a table of two keys, the numbers of the second as columns; empty if it is no such sweep, or too wide."""
+    if len(found.keys) != 2:
+        return []
+    columns, rows = sorted(found.keys, key=lambda key: key == "schedule.name")
+    heads, names = ([*dict.fromkeys(str(point.changes[key]) for point in found.points)] for key in (columns, rows))
+    cells = {(str(point.changes[rows]), str(point.changes[columns])): point for point in found.points}
+    table = [[measure.title, *(f"{head} " for head in heads)]]
+    for name in names:
+        points = (cells[name, head] for head in heads)
+        table.append([name, *("- " if one.measures is None else f"{_value(one, measure)}{marks[id(one)] or ' '}"
+                              for one in points)])  # fmt: skip
+    lines = [*aligned(table, left=1)]
+    lines[0] += f" {study.short_key(columns)}"
+    return lines if len(lines) <= MAX_ROWS and max(map(len, lines)) <= WIDTH else []
+
+
+def _rows(found: Sweep, ranked: Sequence[Candidate], marks: Mapping[int, str]) -> list[str]:
+    """Return a row per point, in the order of the values; of many points only the best."""
+    shown = [point for point in found.points if point in ranked] if len(ranked) <= MAX_ROWS else ranked[:MAX_ROWS]
+    if not shown:
+        return []
+    with_tokens = all(point.tokens_per_second is not None for point in shown)
+    table = [[*map(study.short_key, found.keys), "step", *["tokens/s"] * with_tokens, "bubble", "memory", ""]]
+    for point in shown:
+        peak = point.numbers["peak_memory"]
+        memory = f"{point.peak:.3g} activations" if peak is None else gigabytes(peak)
+        tokens = [f"{point.tokens_per_second:,.0f}"] if point.tokens_per_second is not None and with_tokens else []
+        bubble = value_text(point.numbers["steady_bubble_fraction"], "fraction")
+        values = (str(point.changes[key]) for key in found.keys)
+        table.append([*values, step_text(point.step), *tokens, bubble, memory, marks[id(point)]])
+    more = and_more(len(ranked) - len(shown)).strip()
+    return [*aligned(table, left=len(found.keys)), *([f"{more}; -v prints all"] if more else [])]
 
 
 def _write(found: Sweep, table: Path | None, chart: Path | None, front: Path | None, measure: str) -> None:

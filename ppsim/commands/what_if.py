@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import aligned
-from ppsim.base.units import difference_text, parse_quantity, percent_text, value_text
+from ppsim.base.tables import aligned, paragraph
+from ppsim.base.units import and_more, difference_text, parse_quantity, percent_text, value_text
 from ppsim.commands import options
+from ppsim.commands.cells import SAME, capacity_of, gigabytes, step_text, usable_text
 from ppsim.commands.options import OPTIONS, once_each, read_case, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
@@ -22,6 +24,7 @@ from ppsim.studies.what_if import BreakEven, Losses
 
 UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
 UNITS |= {"step": "seconds", "memory": "bytes"}
+MAX_ROWS = 14  # of the table of losses without --verbose, so that it fits one screen
 
 
 @takes_case(without=OPTIONS.keys() - {"config", "settings", "schedule", "devices", "microbatches"}, reader=dict)
@@ -52,15 +55,16 @@ def what_if(
         typer.Option(metavar="N", help="Of --fail: data-parallel copies of the pipeline. [default: layout.data]"),
     ] = None,
     json: options.JsonTarget = None,
+    verbose: options.Verbose = False,
 ) -> None:
-    """Change a config and see what moves, find a break-even point, or what slow and failed devices cost."""
+    """Change a config and compare the step before and after, or find what slow and failed devices cost."""
     flags = read()
     config, settings = flags.pop("config"), flags.pop("settings")
     if config is None:
         raise ConfigError("what-if needs a config file: ppsim what-if CONFIG.yaml --set costs.latency=2ms")
     if slow or fail is not None:
         case = _case(config, settings, {**flags, "schedule": None})
-        document, text = _losses(case, slow, fail, copies, flags["schedule"])
+        document, text = _losses(case, slow, fail, copies, flags["schedule"], verbose)
     elif break_even:
         document, text = _break_even(config, settings, flags, break_even, over, between)
     else:
@@ -71,15 +75,15 @@ def what_if(
             )
         if not settings and not any(flags.values()):
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")
-        document, text = _changes(config, settings, flags)
+        document, text = _changes(config, settings, flags, verbose)
     answer(document, json, lambda: text)
     if document.get("refused") and not document["rows"]:
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str]:
-    before = read_case(config).simulate()
-    after = _case(config, settings, flags).simulate()
+def _changes(config, settings: list[str] | None, flags: dict, verbose: bool) -> tuple[dict, str]:
+    cases = read_case(config), _case(config, settings, flags)
+    before, after = (case.simulate() for case in cases)
     rows = study.changes(before, after)
     what = [*(settings or ()), *(f"{name}={value}" for name, value in flags.items() if value)]
     document = {
@@ -87,7 +91,62 @@ def _changes(config, settings: list[str] | None, flags: dict) -> tuple[dict, str
         "changed": what,
         "changes": rows,
     }
-    return document, changes_text(rows, what)
+    if verbose or not any(row["difference"] for row in rows):
+        return document, changes_text(rows, what)
+    return document, _answer(rows, cases)
+
+
+def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config]) -> str:
+    """Return the change of the step, whether it fits, and step, bubble and memory before and after."""
+    by_name = {row["name"]: row for row in rows}
+    step = by_name.get("iteration_time") or by_name["makespan"]
+    memory = by_name["peak_memory" if by_name["peak_memory"]["after"] is not None else "peak_activations"]
+    bubble = by_name.get("steady_bubble_fraction") or by_name["bubble_fraction"]
+    part = step["after"] / step["before"] - 1 if step["before"] else 0.0
+    size = f"{percent_text(abs(part), 0)} {'shorter' if part < 0 else 'longer'}"
+    verdict = "the step stays within 1 %" if abs(part) < SAME else f"the step is {size}"
+    labelled = {"step": step, "bubble": bubble, "memory": memory}
+    table = [
+        (label, _digits(row["before"], row["unit"]), "->", _digits(row["after"], row["unit"]), _change(row, short=True))
+        for label, row in labelled.items()
+    ]
+    idle = [row for row in rows if row["name"].startswith(study.IDLE) and row["difference"]]
+    largest = max((abs(row["difference"]) for row in idle), default=0.0)
+    causes = sorted((row for row in idle if abs(row["difference"]) > SAME * largest), key=lambda row: row["difference"])
+    texts = [
+        f"{row['name'].removeprefix(study.IDLE)} {difference_text(row['difference'], 'seconds')}" for row in causes
+    ]
+    below = paragraph(", ".join(texts) + " (sum over devices)", "idle    ") if texts else []
+    return "\n".join([verdict + _fit(memory, cases), "", *aligned(table), *below])
+
+
+def _digits(value: float | None, unit: str) -> str:
+    """Return a value with three digits and its unit."""
+    if value is None or unit not in ("seconds", "bytes"):
+        return value_text(value, unit)
+    return step_text(value) if unit == "seconds" else gigabytes(value)
+
+
+def _change(row: dict[str, Any], short: bool = False) -> str:
+    """Return the difference of a row, with its percentage unless the row is a fraction; `short` rounds both."""
+    difference, unit = row["difference"], row["unit"]
+    text = difference_text(difference, unit)
+    if not row["before"] or unit == "fraction" or not difference:
+        return text
+    text = f"{'+' if difference > 0 else '-'}{_digits(abs(difference), unit)}" if short else text
+    return f"{text} ({percent_text(difference / row['before'], 0 if short else 1, signed=True)})"
+
+
+def _fit(memory: dict[str, Any], cases: tuple[Config, Config]) -> str:
+    """Return what a change means for the memory; empty if it fits before and after, or if no device is known."""
+    first, second = map(capacity_of, cases)
+    if memory["unit"] != "bytes" or memory["before"] is None or first is None or second is None:
+        return ""
+    states = fit_in_words(memory["before"], first), fit_in_words(memory["after"], second)
+    peak = f"{gigabytes(memory['after'])} on the fullest device, {usable_text(cases[1], HEADROOM)}"
+    if states[1] == "fits":
+        return "" if states[0] == "fits" else f", and it fits now: {peak}"
+    return f", but memory is tight: {peak}" if states[1] == "tight" else f", but it does not fit: {peak}"
 
 
 def _case(config, settings: list[str] | None, flags: dict) -> Config:
@@ -108,14 +167,11 @@ def changes_text(rows: list[dict[str, Any]], what: list[str]) -> str:
     """Return a table of every number that changed, with units."""
     changed = [row for row in rows if row["difference"]]
     if not changed:
-        return f"with {', '.join(what)} nothing moves"
+        return f"with {', '.join(what)} nothing changes"
     cells = [["", "before", "after", "change"]]
     for row in changed:
-        unit, before, difference = row["unit"], row["before"], row["difference"]
-        change = difference_text(difference, unit)
-        if before and unit != "fraction":
-            change += f" ({percent_text(difference / before, signed=True)})"
-        cells.append([row["name"], value_text(before, unit), value_text(row["after"], unit), change])
+        before, after = (value_text(row[name], row["unit"]) for name in ("before", "after"))
+        cells.append([row["name"], before, after, _change(row)])
     table = "\n".join(aligned(cells, left=1))
     return f"with {', '.join(what)}:\n{table}"
 
@@ -150,7 +206,7 @@ def _given(case: Config, key: str) -> Any:
 
 
 def _losses(
-    case: Config, slow: list[str] | None, fail: int | None, copies: int | None, names: str | None
+    case: Config, slow: list[str] | None, fail: int | None, copies: int | None, names: str | None, verbose: bool
 ) -> tuple[dict, str]:
     if slow and fail is not None:
         raise ConfigError("--slow and --fail are two questions; ask them one after the other")
@@ -165,7 +221,7 @@ def _losses(
         shared = getattr(getattr(case.costs, "cluster", None), "cards_per_node", None) is not None
         what += " (before and after no transfers share network cards)" * shared
         found = study.failed_device_losses(case, fail, count, which)
-    return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what)
+    return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what, verbose)
 
 
 def _slow_device(text: str) -> tuple[int, float]:
@@ -176,19 +232,25 @@ def _slow_device(text: str) -> tuple[int, float]:
         raise ConfigError(f"--slow {text!r}: write DEVICE=FACTOR, such as --slow 3=1.1") from None
 
 
-def losses_text(found: Losses, what: str) -> str:
-    """Return a table of steps before and after, the fastest after first, and why other schedules cannot run."""
+def losses_text(found: Losses, what: str, verbose: bool = False) -> str:
+    """Return a table of steps before and after, the fastest after first; `verbose` adds every row and each refusal."""
     cells = [("schedule", "step before", "afterwards", "longer", "peak activations before", "afterwards")]
-    for row in found.rows:
+    shown = found.rows if verbose else found.rows[:MAX_ROWS]
+    for row in shown:
         name = f"{row.schedule} (asynchronous)" if row.asynchronous else row.schedule
         steps = value_text(row.before, "seconds"), value_text(row.after, "seconds"), percent_text(row.part, signed=True)
         cells.append(
             (name, *steps, value_text(row.peak_before, "activations"), value_text(row.peak_after, "activations"))
         )
-    lines = [f"{what}:", *aligned(cells, left=1), ""] if found.rows else []
-    if found.refused:
-        lines += ["cannot run:", *(f"  {name}: {reason}" for name, reason in found.refused.items())]
-    return "\n".join(lines).rstrip("\n")
+    lines = [f"{what}:", *aligned(cells, left=1)] if shown else []
+    more = and_more(len(found.rows) - len(shown)).strip()
+    lines += [f"{more}; -v prints all"] * bool(more)
+    if verbose or not found.rows:
+        refusals = [f"  {name}: {reason}" for name, reason in found.refused.items()]
+        lines += ["", "cannot run:", *refusals] if refusals else []
+    elif found.refused:
+        lines += ["", *paragraph(f"{', '.join(found.refused)} (-v says why)", "cannot run: ")]
+    return "\n".join(lines).lstrip("\n")
 
 
 def _unit(key: str) -> str:

@@ -16,7 +16,7 @@ from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import HEADROOM, fit_in_words, peak_activations, peak_memory, usable_bytes
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH, aligned, layout_lines
+from ppsim.base.tables import WIDTH, aligned, layout_lines, with_remarks
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES
@@ -55,18 +55,11 @@ def _answer(timeline: TimelineColumns) -> list[str]:
     if measured.get("tokens_per_second") is not None:
         remarks += [f"{measured['tokens_per_second']:,.0f} tokens/s", f"MFU {percent_text(measured['mfu'])}"]
     bubble = "steady_bubble_fraction" if "steady_bubble_fraction" in measured else "bubble_fraction"
-    rows = [
+    return with_remarks([
         ("step", seconds_text(iteration_time(timeline), 3), "; ".join(filter(None, remarks))),
         _memory_row(timeline),
         ("bubble", percent_text(measured[bubble]), "idle / total device time" + _of_the_busiest(timeline)),
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    heads = [f"{label:<{widths[0]}}  {value:>{widths[1]}}  " for label, value, _ in rows]
-    return [
-        line.rstrip()
-        for head, row in zip(heads, rows, strict=True)
-        for line in textwrap.wrap(row[2], WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head]
-    ]
+    ])  # fmt: skip
 
 
 def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:

@@ -65,6 +65,7 @@ ROUGH = (
     "the replayed step is more than 5 % off the measured one: actions waited for what the trace does not show, such as "
     "the host, other work on the machine or a rank that is missing, and what the step would be is rough"
 )
+OUTSIDE = "the measured step"  # first words of the note about a step outside the simulated interval
 COMMUNICATION = {
     "total": "device-seconds that transfers between devices take in the step, hidden or not",
     "exposed": "device-seconds in which a device has nothing to do but wait for a transfer",
@@ -396,7 +397,7 @@ def _outside(measured: Timeline, run: Timeline | None) -> list[str]:
         return []
     low, high = (seconds_text(one, 3) for one in bounds)
     return [
-        f"the measured step of {seconds_text(measured.makespan)} lies outside {low} to {high}, the 90 % interval of "
+        f"{OUTSIDE} of {seconds_text(measured.makespan)} lies outside {low} to {high}, the 90 % interval of "
         "the simulated one: list this run and others with their measured seconds in RUNS.yaml, then run `ppsim "
         "calibrate --steps RUNS.yaml -o calibration.yaml` and set calibration: calibration.yaml in the config"
     ]

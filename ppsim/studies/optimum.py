@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import Any
 
-from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.families.registry import require_count
-from ppsim.run.schedules import Schedule
+from ppsim.run.schedules import Schedule, build
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.search.problem import Problem, devices_of_stages, limits_of
@@ -19,6 +20,12 @@ from ppsim.search.solver import require_solver, solve_exactly
 from ppsim.studies.worker_pool import check_workers
 
 MAX_ACTIONS = 1500
+KNOWN = {  # placement -> families to name next to the optimum
+    "one": ("zb-h1", "1f1b"),
+    "loop": ("interleaved-zb", "interleaved-1f1b"),
+    "v": ("zb-v", "v-half", "v-min", "1f1b-v"),
+    "wave": ("hanayo",),
+}
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,21 @@ def optimum(
     lists, bound, exact = solve_exactly(problem, time_limit, workers)
     run = simulate(Schedule.of(lists.columns().named("optimum")), costs)
     return Optimum(run, run.makespan, min(bound, run.makespan), run.makespan <= bound * (1 + 1e-9), exact)
+
+
+def known_schedules(found: Optimum, placement: str, memory_limit: float | None) -> dict[str, float]:
+    """Return the seconds of the families of a placement that can run at the same sizes within the same memory."""
+    schedule, limit = found.run.schedule, math.inf if memory_limit is None else memory_limit * (1 + 1e-9)
+    seconds = {}
+    for name in KNOWN[placement]:
+        with contextlib.suppress(PpsimError):  # the family does not allow these sizes
+            lists = build(name, devices=schedule.devices, microbatches=schedule.microbatches_of_a_step,
+                          stages_per_device=schedule.num_stages // schedule.devices)  # fmt: skip
+            run = simulate(lists, found.run.costs)
+            same_work = len(lists) == len(schedule)  # both split their backwards, or neither does
+            if run.peak_activations.max() <= limit and (same_work or run.makespan >= found.makespan):
+                seconds[name] = run.makespan
+    return seconds
 
 
 def _check_limits(memory_limit: Any, time_limit: Any, workers: Any) -> None:

@@ -17,7 +17,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import checked_call, checked_methods, is_number
 from ppsim.base.short_repr import short_repr
-from ppsim.base.tables import WIDTH, aligned, html_table, latex_table, layout_lines
+from ppsim.base.tables import WIDTH, aligned, html_table, latex_table, layout_lines, paragraph
 from ppsim.base.units import EXAMPLES, and_more, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
 from ppsim.studies.compare import is_asynchronous
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SCHEMA = "ppsim.sweep/1"
 MAX_VALUES = 100_000
 MAX_POINTS = 10_000_000
+ASYNCHRONOUS = "asynchronous (steps follow each other without a drain, on old weights)"
 MAX_LAYOUTS = 6  # layout strings in the printed summary
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
@@ -138,7 +139,7 @@ class Sweep:
         """Return cells of text, the heading first: values, known measures, and a refusal in the last column."""
         measures = self._shown()
         refusals = any(point.refused is not None for point in self.points)
-        heads = [*map(_short, self.keys), *(measure.title for measure in measures), *["refused"] * refusals]
+        heads = [*map(short_key, self.keys), *(measure.title for measure in measures), *["refused"] * refusals]
         return [heads, *(self._cells(point, measures, refusals) for point in self.points)]
 
     def _cells(self, point: Candidate, measures: Sequence[Measure], refusals: bool) -> list[str]:
@@ -158,7 +159,7 @@ class Sweep:
         """Return the table in LaTeX with the package booktabs, for a paper; a refusal is in the last column."""
         measures = self._shown()
         rows = [
-            {**{_short(key): str(point.changes[key]) for key in self.keys},
+            {**{short_key(key): str(point.changes[key]) for key in self.keys},
              **{measure.title: (point.measures or {}).get(measure.name) for measure in measures},
              "refused": point.refused}
             for point in self.points
@@ -175,8 +176,7 @@ class Sweep:
         ran = [point for point in self.points if point.refused is None]
         names = dict.fromkeys(str(point.changes.get("schedule.name", "")) for point in ran)
         if asynchronous := [name for name in names if is_asynchronous(name)]:
-            text = f"asynchronous (steps follow each other without a drain, on old weights): {', '.join(asynchronous)}"
-            lines += ["", *textwrap.wrap(text, WIDTH)]
+            lines += ["", *paragraph(f"{ASYNCHRONOUS}: {', '.join(asynchronous)}")]
         lines += self._layouts()
         return "\n".join(lines + self._refusals())
 
@@ -188,7 +188,7 @@ class Sweep:
                 of_rule.setdefault(point.refused, []).append(point)
         lines = ["", "refused:"] if of_rule else []
         for rule, (first, *others) in of_rule.items():
-            values = ", ".join(f"{_short(key)}={value}" for key, value in first.changes.items())
+            values = ", ".join(f"{short_key(key)}={value}" for key, value in first.changes.items())
             text = " ".join(f"{values}{and_more(len(others))}: {rule}".split())
             lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
         return lines
@@ -358,7 +358,8 @@ def _measure(name: str) -> Measure:
     return POINT_MEASURES[name]
 
 
-def _short(key: str) -> str:
+def short_key(key: str) -> str:
+    """Return the last word of a key; `schedule` for its name."""
     return key.rpartition(".")[2] if key != "schedule.name" else "schedule"
 
 
