@@ -112,9 +112,14 @@ def test_the_choices_are_the_registry_and_the_named_configs(client):
     assert keys["layout.recompute"] == "none"
     assert keys["model.hidden"] == 4096
     assert keys["hardware.device"] == "H100 SXM"
-    assert all(
-        row["meaning"] for row in found["configs"]["llama"]["keys"] if row["key"].startswith(("layout.", "model."))
-    )
+    rows = {row["key"]: row for row in found["configs"]["llama"]["keys"]}
+    assert all(row["meaning"] for row in rows.values())
+    assert not [row["name"] for row in rows.values() if "_" in row["name"]]
+    assert rows["layout.scatter_transfers"]["name"] == "scatter transfers"
+    assert rows["layout.scatter_transfers"]["legal"] == [True, False]
+    assert (rows["model.sequence"]["name"], rows["model.sequence"]["unit"]) == ("sequence length", "tokens")
+    assert "H200 SXM" in rows["hardware.device"]["known"]
+    assert rows["layout.context_exchange"]["legal"] == ["gather", "ring", "all-to-all"]
 
 
 @pytest.mark.parametrize(
@@ -215,18 +220,93 @@ def test_a_wrong_case_is_refused_with_its_place(client, case, word):
     assert word in said(client.post("/api/simulate", json=case))
 
 
-@pytest.mark.parametrize("text", ["[1,", "[1, 2", "{a", "'x", "%", "@", "!x 1", "a: b: c", "#5", "2024-13-45", "\x00"])
-def test_a_text_that_is_still_being_typed_is_answered_in_the_programs_own_words(client, text):
+@pytest.mark.parametrize("text", ["[1,", "1, 2x", "{a", "'x", "%", "@", "!x 1", "a: b: c", "#5", "2024-13-45", "\x00"])
+def test_a_cost_that_is_still_being_typed_is_answered_in_the_words_of_costs(client, text):
     fault = said(client.post("/api/simulate", json={**CASE, "forward": text}))
-    assert fault.startswith(f"override 'costs.forward': {text!r} is not a value; give a number, a text, ")
-    assert "line 1" not in fault
+    legal = "give seconds such as 1.6 or 12 ms, or one value per device such as 1, 1, 1, 1.6"
+    assert fault == f"costs.forward: {text!r} is not a cost; {legal}"
+    other = said(client.post("/api/simulate", json={"config": "llama", "changes": {"layout.partition": "[1,"}}))
+    assert other.startswith("'layout.partition': '[1,' is not a value; ")
+
+
+@pytest.mark.parametrize("text", ["1, 1, 1, 1.6", "[1, 1, 1, 1.6]", "1 s, 1000 ms,1, 1.6"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-v", "interleaved-1f1b"])
+def test_a_list_of_costs_by_device_goes_with_any_number_of_stages(client, schedule, text):
+    found = client.post("/api/simulate", json={**CASE, "schedule": schedule, "forward": text}).json()
+    costs = ppsim.Costs(forward=[1, 1, 1, 1.6], input_grad=1, weight_grad=1, latency=0.1)
+    run = ppsim.simulate(ppsim.build(schedule, devices=4, microbatches=8), costs)
+    assert found["makespan"] == run.makespan
+    assert run.device_busy.tolist() == pytest.approx([24, 24, 24, 28.8])
+
+
+def test_rows_of_costs_name_devices_and_what_differs(client):
+    rows = [{"devices": "last", "forward": 1.6, "weight_grad": "1200 ms"}, {"devices": "0, 1\u20132", "forward": 1.5}]
+    found = client.post("/api/simulate", json={**CASE, "schedule": "zb-v", "by_device": rows}).json()
+    costs = ppsim.Costs(forward=[1.5, 1.5, 1.5, 1.6], input_grad=1, weight_grad=[1, 1, 1, 1.2], latency=0.1)
+    assert found["makespan"] == ppsim.simulate(ppsim.build("zb-v", devices=4, microbatches=8), costs).makespan
+    names = {}
+    exec(found["copies"]["python"], names)  # noqa: S102 - what a user would run
+    assert names["run"].makespan == found["makespan"]
+    assert call(*shlex.split(found["copies"]["command"])[1:]).status == 0
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [("9", "not one of 0 to 3"), ("3-1", "not one of 0 to 3"), ("", "must name devices"), ("x", "such as 3, 8-15")],
+)
+def test_a_row_of_costs_without_its_devices_is_refused(client, devices, words):
+    fault = said(client.post("/api/simulate", json={**CASE, "by_device": [{"devices": devices, "forward": 2}]}))
+    assert fault.startswith(f"cost by device: {devices!r} ")
+    assert words in fault
+
+
+def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client):
+    found = client.post("/api/simulate", json={**CASE, "memory_limit": 5}).json()
+    assert found["chart"]["memory"]["capacity"] == 5
+    half = client.post("/api/simulate", json={**CASE, "schedule": "auto", "memory_limit": 2}).json()
+    assert max(half["chart"]["memory"]["peaks"]) <= 2
+    assert "number of activations above 0" in said(client.post("/api/simulate", json={**CASE, "memory_limit": "x"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        ({"schedule": "dualpipe", "devices": 64, "microbatches": 100}, {"microbatches": 128}),
+        ({"schedule": "dualpipe", "devices": 3}, {"devices": 2}),
+        ({"schedule": "interleaved-1f1b", "devices": 8, "microbatches": 30}, {"microbatches": 32}),
+        ({"forward": "x"}, None),
+        ({"devices": "x"}, None),
+    ],
+)
+def test_a_refused_size_comes_with_the_nearest_legal_one(client, changes, fix):
+    answer = client.post("/api/simulate", json={**CASE, **changes})
+    assert answer.status_code == 422
+    assert answer.json().get("fix") == fix
+
+
+def test_faster_schedules_are_ranked_at_equal_work(client):
+    found = client.post("/api/better", json=CASE).json()["found"]
+    steps = {one["schedule"]: one["step"] for one in found}
+    assert list(steps.values()) == sorted(steps.values())
+    assert steps["zb-v"] < steps["zb-h1"] < steps["1f1b"]
+    assert not {"auto", "pipedream"} & steps.keys()
+
+
+def test_a_search_finds_an_order_within_the_same_memory(client):
+    own = client.post("/api/simulate", json={**CASE, "schedule": "zb-v"}).json()
+    found = client.post("/api/search", json={**CASE, "schedule": "zb-v", "seconds": 20}).json()
+    assert found["step"] < own["makespan"]
+    assert found["peak"] <= max(own["chart"]["memory"]["peaks"])
+    again = client.post("/api/simulate", json={**CASE, "csv": found["csv"]}).json()
+    assert again["makespan"] == pytest.approx(found["step"])
+    assert "seconds" in said(client.post("/api/search", json={**CASE, "seconds": 10**6}))
 
 
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"forward": NaN}', b'{"devices": ' + b"9" * 5000 + b"}"],
 )
-@pytest.mark.parametrize("path", ["/api/simulate", "/api/validate", "/api/file/html"])
+@pytest.mark.parametrize("path", ["/api/simulate", "/api/validate", "/api/better", "/api/file/html"])
 def test_a_body_that_is_no_case_is_refused(client, body, path):
     said(client.post(path, content=body, headers={"content-type": "application/json"}))
 

@@ -201,17 +201,24 @@ def instance(kind: type, hint: str) -> Check:
     return rule(lambda value: isinstance(value, kind), f"must be a {kind.__name__}; {hint}")
 
 
-def choice(*choices: str) -> Check:
-    """Return a check for one of `choices`; its error names the most similar choice."""
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """Check for one of `choices`; its error names the most similar choice."""
 
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
-            near = difflib.get_close_matches(str(value), choices, n=1)
+    choices: tuple[str, ...]
+
+    def __call__(self, value: Any) -> str:
+        """Return the value if it is one of the choices, or raise ConfigError."""
+        if not isinstance(value, str) or value not in self.choices:
+            near = difflib.get_close_matches(str(value), self.choices, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"{shown(value)} is not known; {hint}use one of: {', '.join(choices)}")
+            raise ConfigError(f"{shown(value)} is not known; {hint}use one of: {', '.join(self.choices)}")
         return value
 
-    return check
+
+def choice(*choices: str) -> OneOf:
+    """Return a check for one of `choices`."""
+    return OneOf(choices)
 
 
 def nested(check: Check, depth: int = 1) -> Check:

@@ -107,8 +107,9 @@ class Costs:
 
     Times are seconds of one microbatch through one device's share of the model (1/devices), so that a stage costs
     `value x devices / num_stages` and schedules with more stages do the same work; `per="stage"` gives them per stage.
-    Bytes are never scaled. A list holds one value per stage. Raises CostError with the parameter, its value and what is
-    legal.
+    Bytes are never scaled. A list holds one value per stage. A list of times may instead hold one value per device: a
+    stage then takes the value of the device that holds it, so that the list fits schedules with any number of stages.
+    Raises CostError with the parameter, its value and what is legal.
 
     The declarations are the only place that describes a cost: config, summary, JSON and pages read them. `group` is
     action, slot, again (R), vocabulary (S and T), copy, transfer, step, held or share; `of` ends its unit in JSON;
@@ -304,7 +305,9 @@ class Costs:
         scale = devices / stages if self.per == "device" else 1.0
 
         def per_stage(name: str) -> np.ndarray:
-            return _for_each(name, getattr(self, name), stages)
+            value = getattr(self, name)
+            by_device = self.per == "device" and name in SCALED and np.shape(value) == (devices,) != (stages,)
+            return _of_holders(value, schedule) if by_device else _for_each(name, value, stages)
 
         def known(name: str, scaled_by: float = 1.0) -> np.ndarray | None:
             return None if getattr(self, name) is None else per_stage(name) * scaled_by
@@ -457,6 +460,12 @@ def _for_each(name: str, value: Any, count: int, of: str = "stages") -> np.ndarr
             f"{name} lists {len(column)} values, but the schedule has {count} {of}; list {count}, or give one number"
         )
     return np.full(count, column)
+
+
+def _of_holders(value: Sequence[float], schedule: ScheduleColumns) -> np.ndarray:
+    """Return values of devices by stage: the value of the device that holds it, or the mean over its devices."""
+    device, stage = schedule.holdings.T
+    return np.bincount(stage, np.asarray(value, np.float64)[device]) / np.bincount(stage)
 
 
 def _overlap_matrix(overlap: Any, stages: int, scale: float) -> np.ndarray:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import shlex
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from ppsim.analysis.measures import shown_in
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_compile
-from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.files import decoded
-from ppsim.base.rules import declarations
+from ppsim.base.units import parse_quantity
 from ppsim.config import Config, config_source, load_config, make_config
 from ppsim.config.schema import check_sections, named_files
-from ppsim.costs import Layout, Model
+from ppsim.explorer.copies import KEYS, copies_of
+from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, keys_of, may_change
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
-from ppsim.plan.streams import OPTIMIZERS
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.page_data import page_data
 from ppsim.plots.viewer import viewer_html
@@ -38,16 +34,9 @@ MAX_ACTIONS = 2_000_000  # per case; a page of this many has about 15 MB
 LONGEST_VALUE = 200  # characters of a value; partitions of layers are the longest
 MAX_CASES = 4
 
-# Key of a case -> key of the config. Further keys of a case: `config`, `csv`, `options` and `changes`.
-KEYS = {
-    "schedule": "schedule.name", "devices": "schedule.devices", "microbatches": "schedule.microbatches",
-    "stages_per_device": "schedule.stages_per_device", "forward": "costs.forward", "backward": "costs.backward",
-    "input_grad": "costs.input_grad", "weight_grad": "costs.weight_grad", "overlap": "costs.overlap",
-    "latency": "costs.latency", "transport": "transport",
-}  # fmt: skip
-# Key of the config -> option of `ppsim simulate`.
-FLAGS = {key: f"--{name.replace('_', '-')}" for name, key in KEYS.items()}
-OPTION = "schedule.options."
+COSTS = ("forward", "backward", "input_grad", "weight_grad", "overlap")  # keys that take a list
+ROW_COSTS = ("forward", "input_grad", "weight_grad")
+MAX_ROWS = 256  # of costs by device
 FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")
 
 Case = Mapping[str, Any]
@@ -56,7 +45,7 @@ Configs = Mapping[str, str]  # name on the page -> path named on the command lin
 
 def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
     """Return the dotted config keys that a case sets; raise ConfigError for an unknown key or an invalid value."""
-    known = (*KEYS, "config", "csv", "options", "changes")
+    known = (*KEYS, "config", "csv", "options", "changes", "by_device", "memory_limit")
     unknown = [key for key in case if key not in known]
     if unknown:
         raise ConfigError(f"{PLACE}: unknown key {shown(unknown[0])}; the keys are: {', '.join(known)}")
@@ -67,7 +56,9 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
         if not may_change(key):
             legal = f"{', '.join(f'{name}.*' for name in SECTIONS)}, {', '.join(SINGLE_KEYS)}"
             raise ConfigError(f"{shown(key)}: cannot be changed here; these can: {legal}")
-    given = {KEYS[key]: value for key, value in case.items() if key in KEYS}
+    given = {KEYS[key]: value for key, value in _with_lists(case).items() if key in KEYS}
+    if (limit := limit_of(case)) is not None and "memory_limit" in _options_of(case) and "memory_limit" not in options:
+        given["memory_limit"] = limit
     given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
     for key, value in given.items():
         _check_value(key, value)
@@ -85,6 +76,71 @@ def _with_csv(changes: dict[str, Any], case: Case, configs: Configs) -> dict[str
     return others | replaced | {"schedule.csv": CSV_NAME}
 
 
+def _options_of(case: Case) -> Container[str]:
+    """Return the options of a case's family; none if it has no known family."""
+    return families()[case["schedule"]].options if case.get("schedule") in list(families()) else ()
+
+
+def limit_of(case: Case) -> float | None:
+    """Return the limit on the activations of a device; None without one."""
+    if "memory_limit" not in case:
+        return None
+    with suppress(TypeError, ValueError, OverflowError):
+        if 0 < (limit := float(case["memory_limit"])) < math.inf:
+            return limit
+    raise ConfigError(f"memory limit: {shown(case['memory_limit'])} must be a number of activations above 0, such as 8")
+
+
+def _with_lists(case: Case) -> dict[str, Any]:
+    """Return the case with texts such as "1, 1, 1, 1.6" as lists, and with `by_device` as a list per cost."""
+    given = {key: _listed(key, value) if key in COSTS else value for key, value in case.items()}
+    rows = case.get("by_device", [])
+    if not isinstance(rows, list) or len(rows) > MAX_ROWS or not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(f"by_device: {shown(rows)} must list up to {MAX_ROWS} rows: {{devices: 3, forward: 2}}")
+    count = schedule_of(case["csv"]).devices if "csv" in case else case.get("devices")
+    if type(count) is not int or count < 1 or count > MAX_ACTIONS:
+        return given  # the config's check names the fault
+    for row in rows:
+        for key in row.keys() & set(ROW_COSTS):
+            every = given[key] if isinstance(given.get(key), list) else _seconds(key, given.get(key, 1.0)) * count
+            own = _seconds(key, row[key])[0]
+            chosen = set(_devices_in(row.get("devices", ""), count))
+            given[key] = [own if device in chosen else value for device, value in enumerate(every)]
+    return given
+
+
+def _devices_in(text: Any, count: int) -> list[int]:
+    """Return the devices that a text such as "0", "8-15", "3, last" or "all" names; ConfigError for another."""
+    found: list[int] = []
+    for part in str(text).lower().replace("\u2013", "-").replace("last", str(count - 1)).split(","):
+        first, _, last = part.replace("all", f"0-{count - 1}").partition("-")
+        if not (first.strip().isdecimal() and (last or first).strip().isdecimal()):
+            raise ConfigError(f"cost by device: {shown(str(text))} must name devices, such as 3, 8-15 or last")
+        begin, end = int(first), int(last or first)
+        if not begin <= end < count:
+            raise ConfigError(f"cost by device: {shown(str(text))} names a device that is not one of 0 to {count - 1}")
+        found += range(begin, end + 1)
+    return found
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Return a list of seconds for a text with commas, and anything else as it is; ConfigError for other texts."""
+    if not isinstance(value, str) or len(value) > LONGEST_VALUE:
+        return value
+    seconds = _seconds(key, value)
+    return seconds if len(seconds) > 1 else value
+
+
+def _seconds(key: str, value: Any) -> list[float]:
+    """Return the seconds in a number, or in a text such as "12 ms" or "1, 1, 1, 1.6"; ConfigError for anything else."""
+    parts = value.strip().removeprefix("[").removesuffix("]").split(",") if isinstance(value, str) else [value]
+    try:
+        return [parse_quantity(part, "seconds") for part in parts]
+    except ConfigError:
+        legal = "seconds such as 1.6 or 12 ms, or one value per device such as 1, 1, 1, 1.6"
+        raise ConfigError(f"costs.{key}: {shown(value)} is not a cost; give {legal}") from None
+
+
 def _section(case: Case, name: str) -> Mapping[str, Any]:
     section = case.get(name, {})
     if not isinstance(section, dict) or any("." in key and name == "options" for key in section):
@@ -93,6 +149,8 @@ def _section(case: Case, name: str) -> Mapping[str, Any]:
 
 
 def _check_value(key: str, value: Any) -> None:
+    if isinstance(value, list) and value and all(isinstance(one, int | float) and one < math.inf for one in value):
+        return
     if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"{key}: {shown(value)} must be a number or a text")
     if isinstance(value, str) and len(value) > LONGEST_VALUE:
@@ -159,12 +217,15 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
     """Return chart, measures with definitions, memory and texts to copy of a simulated case. Raises PpsimError."""
     changes = changes_of(case, configs)
     config, run = simulated(case, changes, configs)
+    chart = page_data(make_boxes(run))
+    if chart["memory"]["capacity"] is None and chart["memory"]["unit"] != "bytes":
+        chart["memory"]["capacity"] = limit_of(case)
     return {
         "name": run.schedule.name if "csv" not in case else CSV_NAME,
         "actions": len(run.schedule),
         "makespan": run.makespan,
         "engine": run.engine,
-        "chart": page_data(make_boxes(run)),
+        "chart": chart,
         "measures": [
             {
                 "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.brief,
@@ -176,7 +237,7 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
         ],
         "lower_bound": plain(run.lower_bound()),
         "memory": _memory(run),
-        "copies": _copies(config, changes, configs.get(case.get("config", ""))),
+        "copies": copies_of(config, changes, configs.get(case.get("config", ""))),
     }  # fmt: skip
 
 
@@ -254,169 +315,16 @@ def choices(configs: Configs) -> dict[str, Any]:
         ],
         "transports": list(TRANSPORTS),
         "configs": {
-            name: {"schedule": plain(dict(load_config(path).schedule)), "keys": keys_of(path)}
+            name: {"schedule": plain(dict(load_config(path).schedule)), "keys": keys_of(path), "costs": _costs_of(path)}
             for name, path in configs.items()
         },
     }
 
 
-def request_for(work: str, configs: Configs, body: bytes) -> bytes:
-    """Return the message to a worker: "simulate", "validate" or the ending of a file, configs, and a request's body."""
-    return json.dumps([work, dict(configs)]).encode() + b"\n" + body
-
-
-def answer_to(request: bytes) -> bytes:
-    """Return a worker's answer: three digits of an HTTP status, and the body.
-
-    An error in the user's input gives 422 with its faults; a fault of the program gives 500 with its text.
-    """
-    about, _, body = request.partition(b"\n")
-    work, configs = json.loads(about)
-    try:
-        case = _case_in(body)
-        done = (
-            simulated_case(case, configs) if work == "simulate"
-            else validated(case) if work == "validate"
-            else file_of(case, configs, work)
-        )  # fmt: skip
-        return b"200" + (done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode())
-    except PpsimError as error:
-        return b"422" + faults_body(getattr(error, "faults", [str(error)]))
-    except MemoryError:
-        return b"422" + faults_body(["not enough memory for this many actions; use fewer microbatches"])
-    except Exception as error:
-        return b"500" + f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace")
-
-
-def parsed_answer(answer: bytes) -> tuple[int, bytes]:
-    """Return the HTTP status and the body of a worker's answer."""
-    return int(answer[:3]), answer[3:]
-
-
-def _case_in(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in the body of a request; raise ConfigError for anything else."""
-    try:
-        case = json.loads(body, parse_constant=_reject)
-    except (ValueError, RecursionError):
-        raise ConfigError("the body is no JSON document") from None
-    if not isinstance(case, dict):
-        raise ConfigError("the body must be a JSON object")
-    return case
-
-
-def _reject(name: str) -> Any:
-    raise ValueError(name)
-
-
-def faults_body(faults: list[str]) -> bytes:
-    """Return the body of every response that reports faults."""
-    return json.dumps({"faults": faults}).encode()
-
-
-def _copies(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
-    """Return a case as `command`, `config` and `python` to copy, based on the config file at `path` if given."""
-    return {
-        "command": _command(changes, path),
-        "config": _yaml(config),
-        "python": _python(changes, path),
-    }
-
-
-def _command(changes: Mapping[str, Any], path: str | None) -> str:
-    words = ["ppsim", "simulate", *([path] if path else [])]
-    for key, value in changes.items():
-        if value is None and "schedule.csv" in changes:
-            continue  # --schedule also removes the keys of the config's own schedule
-        if value is None:
-            words += ["--set", f"{key}=null"]
-        elif key == "schedule.csv":
-            words += ["--schedule", str(value)]
-        elif key in FLAGS:
-            words += [FLAGS[key], _text(value)]
-        elif key.startswith(OPTION):
-            words += ["--option", f"{key.removeprefix(OPTION)}={_text(value)}"]
-        else:
-            words += ["--set", f"{key}={_text(value)}"]
-    return shlex.join(words)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _yaml(config: Config) -> str:
-    writer, text = YAML(typ="safe", pure=True), io.StringIO()
-    writer.default_flow_style = False
-    writer.dump({key: value for key, value in config_source(config).data.items() if value is not None}, text)
-    return text.getvalue()
-
-
-def _python(changes: Mapping[str, Any], path: str | None) -> str:
-    if path:
-        return (
-            f"import ppsim\n\nrun = ppsim.load_config({path!r}, overrides={dict(changes)!r}).simulate()\n"
-            "print(run.summary())\n"
-        )
-    schedule = _under(changes, "schedule.")
-    options = _under(changes, OPTION)
-    if "csv" in schedule:
-        made = f"ppsim.Schedule.from_csv({str(schedule['csv'])!r})"
-    else:
-        sizes = [
-            f"{key}={schedule[key]!r}" for key in ("devices", "microbatches", "stages_per_device") if key in schedule
-        ]
-        made = f"ppsim.build({', '.join([repr(schedule['name']), *sizes, *_arguments(options)])})"
-    costs = f"ppsim.Costs({', '.join(_arguments(_under(changes, 'costs.')))})"
-    transport = f", transport={changes['transport']!r}" if "transport" in changes else ""
-    return (
-        f"import ppsim\n\nschedule = {made}\nrun = ppsim.simulate(schedule, {costs}{transport})\nprint(run.summary())\n"
-    )
-
-
-def _under(changes: Mapping[str, Any], section: str) -> dict[str, Any]:
-    return {key.removeprefix(section): value for key, value in changes.items() if key.startswith(section)}
-
-
-def _arguments(values: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={value!r}" for key, value in values.items()]
-
-
-SECTIONS, SINGLE_KEYS = ("layout", "hardware", "costs", "model"), ("optimizer", "batch")
-
-
-def may_change(key: str) -> bool:
-    """Return whether the page may set a dotted key."""
-    return key.partition(".")[0] in SECTIONS if "." in key else key in SINGLE_KEYS
-
-
-def keys_of(path: str) -> list[dict[str, Any]]:
-    """Return the config's keys that the page may change, and all layout keys, with value, legal values and meaning."""
+def _costs_of(path: str) -> dict[str, Any] | None:
+    """Return the costs and the transport that a config gives as numbers; None if it derives or measures its costs."""
     data = config_source(path).data
-    layout = data.get("layout", {})
-    about = {f"model.{item.name}": item for item in declarations(Model)}
-    found = [
-        _row(f"layout.{item.name}", layout.get(item.name, item.default), item.metadata["what"])
-        for item in (declarations(Layout) if "layout" in data or "model" in data else ())
-    ]
-    files = {".".join(map(str, path)) for path in named_files(check_sections(dict(data))[0])}
-    for key, value in _flat(data):
-        if may_change(key) and key not in files and not key.startswith("layout."):
-            found.append(_row(key, value, about[key].metadata["what"] if key in about else ""))
-    if "optimizer" not in data:
-        found.append(_row("optimizer", None, "the optimizer step: " + ", ".join(OPTIMIZERS)))
-    return found
-
-
-def _row(key: str, value: Any, meaning: str) -> dict[str, Any]:
-    plain = value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value)
-    legal = [True, False] if isinstance(value, bool) else list(OPTIMIZERS) if key == "optimizer" else None
-    return {"key": key, "value": plain, "legal": legal, "meaning": meaning}
-
-
-def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of a config with its dotted key."""
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    if "model" in data or "profile" in data.get("costs", {}):
+        return None
+    costs = {key: data.get("costs", {}).get(key) for key in (*COSTS, "latency")}
+    return {key: value for key, value in plain(costs).items() if value is not None}

@@ -34,14 +34,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ppsim.base.errors import visible
 from ppsim.base.host import signals_blocked
-from ppsim.explorer.cases import CSV_NAME, choices, faults_body, parsed_answer, request_for
+from ppsim.explorer.answers import faults_body, parsed_answer, request_for
+from ppsim.explorer.cases import CSV_NAME, choices
 from ppsim.explorer.worker import read_frame, write_frame
 from ppsim.plots.viewer import script, style
 
 MAX_FILE_BYTES = 8 * 2**20  # per request: a CSV file of a million actions
 SECONDS = 60.0  # limit of one piece of work
 AT_ONCE, WAITING = 2, 16  # pieces of work
-_PARTS = ("page.html", "page.css", "state.js", "show.js", "controls.js", "page.js")
+LONG_WORK = ("better", "search")  # in a process of its own, so that simulations do not wait for it
+_PARTS = ("page.html", "page.css", "state.js", "setup.js", "show.js", "better.js", "page.js")
 MEDIA = {"html": "text/html", "csv": "text/csv", "svg": "image/svg+xml", "png": "image/png"}
 
 
@@ -80,10 +82,11 @@ def make_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.workers = RequestWorkers(AT_ONCE, seconds, WAITING)
+        app.state.searchers = RequestWorkers(1, seconds, WAITING, starts=False)
         try:
             yield
         finally:
-            await app.state.workers.end()
+            await _end(app)
 
     hosts = None if host is None else {*LOOPBACK, host.lower()}
     guard = Middleware(Guard, hosts=hosts, token=token, policy=policy(endpoints.page))
@@ -125,8 +128,14 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that end here are no faults
-        await self._app.state.workers.end()
+        await _end(self._app)
         await super().shutdown(sockets)
+
+
+async def _end(app: Starlette) -> None:
+    """End all processes of an application."""
+    await app.state.workers.end()
+    await app.state.searchers.end()
 
 
 def page_text() -> str:
@@ -150,8 +159,7 @@ class _Endpoints:
         return [
             Route("/", self.show),
             Route("/api/families", self.offer),
-            Route("/api/simulate", self.simulate, methods=["POST"]),
-            Route("/api/validate", self.validate, methods=["POST"]),
+            *(Route(f"/api/{work}", self.work, methods=["POST"]) for work in ("simulate", "validate", *LONG_WORK)),
             Route("/api/file/{ending}", self.save, methods=["POST"]),
         ]
 
@@ -161,11 +169,8 @@ class _Endpoints:
     async def offer(self, _: Request) -> Response:
         return Response(self.offered, media_type="application/json")
 
-    async def simulate(self, request: Request) -> Response:
-        return await _worked(request, "simulate", self.configs)
-
-    async def validate(self, request: Request) -> Response:
-        return await _worked(request, "validate", self.configs)
+    async def work(self, request: Request) -> Response:
+        return await _worked(request, request.url.path.rpartition("/")[2], self.configs)
 
     async def save(self, request: Request) -> Response:
         ending = request.path_params["ending"]
@@ -178,7 +183,8 @@ async def _worked(request: Request, work: str, configs: Mapping[str, str], media
     """Return a worker's response to the case in a request, or the reason for a failure in one sentence."""
     try:
         body = await _read(request)
-        answer = await request.app.state.workers.answer(request_for(work, configs, body), request.is_disconnected)
+        workers = request.app.state.searchers if work in LONG_WORK else request.app.state.workers
+        answer = await workers.answer(request_for(work, configs, body), request.is_disconnected)
         status, body = parsed_answer(answer)
     except RefusedError as refused:
         return _no(refused.status, refused.sentence)
@@ -290,13 +296,13 @@ class RequestWorkers:
     A worker has a session of its own, so that only the server decides about signals to the server's process group.
     """
 
-    def __init__(self, count: int, seconds: float, max_waiting: int):
+    def __init__(self, count: int, seconds: float, max_waiting: int, starts: bool = True):
         self.seconds, self.max_requests = seconds, count + max_waiting
         self._free = anyio.Semaphore(count)
         self._requests = 0
         self._has_ended = False
         self._busy: set[_Worker] = set()
-        self._idle = [_Worker() for _ in range(count)]
+        self._idle = [_Worker() for _ in range(count if starts else 0)]  # else the first request starts one
 
     async def answer(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes:
         """Return a worker's answer; RefusedError says why there is none, such as `gone()`: the client has left."""

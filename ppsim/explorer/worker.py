@@ -37,7 +37,8 @@ def work() -> None:
     os.dup2(2 if sys.stderr else nowhere, 1)  # text that a library prints must not become part of an answer
     waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, waiting), daemon=True).start()
-    from ppsim.explorer.cases import answer_to, load_engine  # half a second, in which the server may end
+    from ppsim.explorer.answers import answer_to
+    from ppsim.explorer.cases import load_engine  # half a second, in which the server may end
 
     loading = threading.Timer(QUIET_SECONDS, load_engine)
     loading.daemon = True

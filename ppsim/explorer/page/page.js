@@ -1,33 +1,53 @@
-// Events: the start, a dropped file, a changed address.
-const viewer = startViewer(find("viewer"), { framed: true, grow: 0.66, onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); } } });
+// Events: the start, keys, a dropped file, a changed address.
+let viewerParts = null;
+const viewer = startViewer(find("viewer"), {
+  arrange: (parts) => {   // the viewer's tools are in the bar, its range panel beside or below
+    viewerParts = parts;
+    parts.pane.prepend(make("div", { id: "lines" }));
+    find("copy").before(parts.tools);
+    find("range").prepend(parts.range);
+  },
+  on: ["memory", "ledger"],
+  onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); markBase(); } },
+  onDraw: showLines,
+});
+
+function markBase() {
+  if (!find("cards")) return;
+  all().forEach((index) => { const one = find("cards").children[index]?.querySelector("span:last-of-type button"); if (one && one.textContent !== "✕") { one.textContent = index === baseOf() ? "base" : "Base"; one.disabled = index === baseOf(); } });
+}
 
 function showAll() {
   for (const run of runs) run.flight?.controller.abort();
-  runs = state.schedules.map((_, index) => ({ result: runs[index]?.result, flight: null, took: 0 }));
-  showControls();
+  runs = state.schedules.map((one, index) => ({ result: runs[index]?.result, good: runs[index]?.good, flight: null, took: 0 }));
   const kept = notice;
-  change(all());
+  change();
+  showSetup();
   notice = kept;
 }
 
 async function take(file) {   // draw a dropped file, or show the validator's faults
   if (!file) return;
   const csv = await file.text(), response = await ask("/api/validate", { csv }), found = await response.json();
-  notice = found.faults ? `${file.name}:\n${found.faults.join("\n")}` : "";
-  if (found.faults) return showRuns();
-  if (state.schedules.length >= MOST) state.schedules.pop();
-  state.schedules.push({ csv, name: file.name });
-  showAll();
+  notice = found.faults ? `${file.name}: ${found.faults.join("\n")}` : "";
+  if (found.faults) return showNotes();
+  addFound({ csv, name: file.name });
 }
 
-find("add").addEventListener("click", () => {
-  state.schedules.push({ schedule: "interleaved-1f1b" });
-  showAll();
-  find("cards").lastElementChild.querySelector("select").focus();
-});
-find("cancel").addEventListener("click", cancelAll);
-find("choose").addEventListener("click", () => find("file").click());
+find("fold").addEventListener("click", () => fold());
+find("copy").addEventListener("click", showCopies);
+find("views").addEventListener("click", () => find("views").setAttribute("aria-expanded", String(viewerParts.switches.classList.toggle("open"))));
+find("against").querySelector("select").addEventListener("change", (event) => viewer.setBase(Number(event.target.value)));
+find("tabs").append(...["Chart", "Setup", "Range", "Better"].map((name) => button(name, () => sheet(name))));
+find("grip").addEventListener("click", () => sheet("Chart"));
 find("file").addEventListener("change", () => { take(find("file").files[0]); find("file").value = ""; });
+document.addEventListener("keydown", (event) => {   // keys of the chart work wherever nothing is typed
+  if (event.defaultPrevented || event.target.closest("input, select, textarea, dialog, summary, canvas")) return;
+  if (event.key === "\\") return fold();
+  if (event.target.closest("button") && [" ", "Enter"].includes(event.key)) return;
+  viewer.press(event);
+});
+viewerParts.canvas.addEventListener("keydown", (event) => { if (event.key === "\\") fold(); });
 document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
 document.addEventListener("drop", (event) => {
@@ -35,6 +55,7 @@ document.addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   take(event.dataTransfer.files[0]);
 });
+window.addEventListener("resize", () => { if (drawnRuns().length) showTable(); });
 window.addEventListener("hashchange", () => {
   if (location.hash === written) return;
   readLink();
@@ -47,7 +68,10 @@ window.addEventListener("hashchange", () => {
 ask("/api/families").then((response) => response.json()).then((found) => {
   if (found.faults) throw new Error(found.faults.join("\n"));
   offer = found;
+  const [first] = Object.keys(offer.configs);
   readLink();
   viewer.setState(state.view);
-  showAll();
-}).catch((error) => { find("general").textContent = error.message; });
+  fold(innerWidth < 1100);
+  sheet("Chart");
+  if (first && location.hash.length < 2) { state.schedules = state.schedules.slice(0, 1); takeConfig(first); } else showAll();
+}).catch((error) => { notice = error.message; showNotes(); });

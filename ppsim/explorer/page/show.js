@@ -1,92 +1,169 @@
-// The server's results: charts, tables of measures, bounds, memory and idle time, and texts to copy.
-let chosenRun = "all", shown = false;   // the schedule to copy; true if charts have been drawn since the address was read
+// What the answers show: the charts, notes on faults and work over them, the title, the numbers of one schedule, and texts to copy.
+let shown = false, tab = "Chart";   // true if charts have been drawn since the address was read
 
-async function showRuns() {
-  const faults = all().flatMap((index) => (runs[index].result?.faults || []).map((fault) => (fault.startsWith(`${nameOf(index)}:`) ? fault : `${nameOf(index)}: ${fault}`)));
-  find("general").textContent = [...(notice ? [notice] : []), ...faults].join("\n");
+const drawnRuns = () => all().filter((index) => runs[index]?.good);
+
+async function showRuns() {   // draws the last good result of each schedule
   const drawn = drawnRuns();
-  for (const index of drawn) if (state.schedules[index].csv !== undefined) {   // titled with the name of the dropped file
-    const { chart } = runs[index].result;
-    chart.title = `${nameOf(index)}${chart.title.slice(chart.title.indexOf(","))}`;
-    chart.short = nameOf(index);
-  }
   if (state.view && !shown && runs.some((run) => run.flight)) return;   // the view in the address is a view of all charts
   shown ||= drawn.length > 0;
-  if (drawn.length) await viewer.show(drawn.map((index) => runs[index].result.chart));
-  showTables(drawnRuns());   // a run may have failed while the charts were drawn
+  find("main").classList.toggle("bare", !drawn.length);
+  if (drawn.length) await viewer.show(drawn.map((index) => runs[index].good.chart), marksOf(drawn));
+  showTable();
+  showFaults();
+  showNotes();
 }
 
-const drawnRuns = () => all().filter((index) => runs[index].result?.chart);
-
-function table(heads, rows) {
-  const head = make("tr", {}, ...heads.map((text) => make("th", { textContent: text, scope: "col" })));
-  return make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells))));
-}
-const cell = (text, className = "") => make("td", { textContent: text, className });
-
-function difference(measure, first) {   // from the first schedule, in percent
-  if (typeof measure?.number !== "number" || typeof first?.number !== "number" || first.number === 0) return "";
-  const part = (measure.number / first.number - 1) * 100, same = Math.abs(part) < 0.05;
-  const judged = same || measure.worse === null ? "quiet" : (part > 0) === measure.worse ? "worse" : "better";
-  return make("div", { textContent: same ? "±0 %" : `${part > 0 ? "+" : "−"}${Math.abs(part).toFixed(1)} %`, className: judged });
+function marksOf(drawn) {
+  return drawn.map((index) => {
+    const run = runs[index], faulty = !!run.result?.faults, waiting = waited(run) >= LONG;
+    return { short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting ? 0.6 : 0 };
+  });
 }
 
-function showTables(drawn) {
-  const results = drawn.map((index) => runs[index].result), names = drawn.map(nameOf);
-  const rows = new Map(results.flatMap((result) => result.measures.map((one) => [one.name, one])));
-  const named = (result, name) => result.measures.find((one) => one.name === name);
-  find("measures").replaceChildren(table(["measure", ...names, "definition"], [...rows.values()].map((one) => [
-    cell(one.title),
-    ...results.map((result, place) => {
-      const shown = cell(named(result, one.name)?.text ?? "–", "number");
-      if (place) shown.append(difference(named(result, one.name), named(results[0], one.name)));
-      return shown;
-    }),
-    cell(one.meaning, "meaning"),
-  ])));
-  const share = ({ chart }, cause) => 100 * (chart.ledger[cause] || []).reduce((sum, seconds) => sum + seconds, 0) / (chart.makespan * chart.devices || 1);
-  const causes = new Map(results.flatMap(({ chart }) => Object.entries(chart.causes)));
-  find("ledger").replaceChildren(table(["cause (% of devices × makespan)", ...names, "definition"], [...causes].map(([cause, meaning]) => [
-    cell(cause), ...results.map((result) => cell(`${share(result, cause).toFixed(1)} %`, "number")), cell(meaning, "meaning")])));
-  find("bound").replaceChildren(...results.map((result, place) => {
-    const { which, gap, seconds, device } = result.lower_bound, where = device === null ? "" : ` on device ${device}`;
-    return make("p", { textContent: `${names[place]}: no order of the same actions takes less than ${Number(seconds.toPrecision(5))} s (${which}${where}); this one takes ${(100 * gap).toFixed(1)} % more.` });
+function showWork() {   // what takes longer than 0.4 s
+  if (drawnRuns().length) viewer.mark(marksOf(drawnRuns()));
+  showNotes();
+}
+
+const bare = (index, fault) => fault.replace(`${nameOf(index)}: `, "");
+const faultsOf = (index) => (runs[index]?.result?.faults || []).map((fault) => bare(index, fault));
+function commonFault() {   // the fault that every schedule has: one of the fields that all share
+  const texts = all().map((index) => faultsOf(index).join("\n"));
+  return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
+}
+
+function keyIn(text, fix) {   // the field that a fault is about
+  if (fix) return Object.keys(fix)[0];
+  if (/memory limit/.test(text)) return "memory_limit";
+  if (/cost by device|by_device/.test(text)) return "by_device";
+  return (/costs\.(\w+)|schedule\.(\w+)|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
+}
+
+function showFaults() {   // the field concerned, and one sentence below it or in the schedule's card
+  for (const input of document.querySelectorAll("#setup [aria-invalid]")) input.removeAttribute("aria-invalid");
+  for (const line of document.querySelectorAll("#setup .fault")) line.textContent = "";
+  for (const index of all()) {
+    const text = faultsOf(index).join("\n"), box = find("cards")?.children[index], key = text && keyIn(text, runs[index].result.fix);
+    if (!box) continue;
+    box.classList.toggle("bad", !!text && !commonFault());
+    if (!text) continue;
+    const named = [...document.querySelectorAll("#setup input, #setup select")].filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
+    const quoted = named.filter(({ value }) => value && text.includes(value));
+    for (const input of quoted.length ? quoted : named.slice(0, 1)) input.setAttribute("aria-invalid", "true");
+    const line = commonFault() && [...document.querySelectorAll("#setup > .fault")].find((one) => one.dataset.keys.split(" ").includes(key));
+    (line || box.querySelector(".fault")).textContent = text;
+  }
+}
+
+function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
+  const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
+  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Set ${value}`, () => { state.common[key] = value; showAll(); })
+    : run.good ? button("Undo", () => { state.common = structuredClone(run.good.common); if (!shared) state.schedules[index] = structuredClone(run.good.schedule); showAll(); }) : "";
+  const note = make("div", { className: "note" }, make("b", { textContent: `${shared ? "" : `${nameOf(index)}: `}${faultsOf(index).join(" ")}` }), right);
+  if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
+  return note;
+}
+
+function differing(good, index) {   // the sizes of a picture that differ from those of the page
+  const { common } = state, words = SIZES.slice(0, 2).filter((key) => good.common[key] !== common[key]).map((key) => `${good.common[key]} ${key}`);
+  return words.length ? `, of ${words.join(" and ")}` : good.schedule.schedule !== state.schedules[index].schedule ? `, of ${good.schedule.schedule}` : ", from before the change";
+}
+
+function showNotes() {   // over all charts: a server that is gone, and what has no picture
+  const place = find("notes"), parts = [], shared = commonFault();
+  if (gone) parts.push(make("div", { className: "note" }, make("b", { textContent: "The server does not answer; is `ppsim explore` still running?" }), button("Try again", () => change()), make("div", { textContent: "The numbers are of its last answer." })));
+  if (notice) parts.push(make("div", { className: "note", textContent: notice }));
+  for (const index of shared ? all().slice(0, 1) : all()) if (faultsOf(index).length && !runs[index].good) parts.push(noteOf(index));
+  if (!drawnRuns().length) for (const index of all()) if (waited(runs[index]) >= LONG) parts.push(make("p", { className: "quiet" }, workOf(index), plain("Cancel", () => cancel(index))));
+  if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
+}
+
+const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return `simulating ${drawnRuns().length ? "" : `${nameOf(index)} `}…${seconds ? ` ${seconds} s` : ""} `; };
+
+let placed = "";
+function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
+  const drawn = drawnRuns(), lines = find("lines"), shared = commonFault();
+  const rows = places.map((place, at) => ({ index: drawn[at], top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2 - 26) })).filter((one) => one.index !== undefined && runs[one.index]);
+  const now = JSON.stringify([rows, base, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), betterOf(index).text, betterOf(index).act?.[0]])]);
+  if (now === placed) return;
+  placed = now;
+  for (const select of document.querySelectorAll("#against select")) select.value = String(base);
+  const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
+  lines.replaceChildren(...rows.length ? [at(make("span", { className: "caption", textContent: "better?" }), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
+    const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { text, act } = betterOf(index);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, work ? workOf(index) : faulty ? "" : `${text} `, work ? plain("Cancel", () => cancel(index)) : !faulty && act ? plain(...act) : ""), top, left);
+    return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
-  find("memory").replaceChildren(...results.map((result, place) => memoryOf(result, names[place])));
-  showCopies(drawn);
+  find("better").replaceChildren(...rows.map(({ index }) => { const { text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${text || "—"} `, act ? plain(...act) : ""); }));
 }
 
-function memoryOf({ memory }, name) {
-  const words = memory.unknown ? memory.unknown : memory.fits === null ? "no capacity is known" : memory.fits ? "fits its devices" : "does not fit its devices";
-  const heading = make("p", { textContent: `${name}: ${words}`, className: memory.fits === false ? "worse" : "" });
-  if (!memory.text) return heading;
-  return make("div", {}, heading, make("details", {}, make("summary", { textContent: "what each device holds at its peak" }), make("pre", { textContent: memory.text, tabIndex: 0 })));
+function showTitle() {
+  const { common } = state, one = (key, text) => `${text} ${common[key] ?? "auto"}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
+  const own = (common.by_device || []).length, costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
+  const sized = state.schedules.every((schedule) => schedule.csv !== undefined) ? nameOf(0) : `${common.devices} devices, ${common.microbatches} microbatches`;
+  find("title").textContent = sized;
+  find("about").textContent = [hasTable() ? `${costs} s` : common.config, ...(own ? ["some devices differ"] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
+  document.title = `${sized} · ppsim explorer`;
+  const against = find("against"), select = against.querySelector("select");
+  against.hidden = state.schedules.length < 2;
+  select.replaceChildren(...all().map((index) => make("option", { value: index, textContent: nameOf(index) })));
+  select.value = String(baseOf());
 }
 
-function showCopies(drawn) {
+function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
+  const drawn = drawnRuns(), { pane, table } = viewerParts, only = drawn.length === 1 && state.schedules.length === 1 ? runs[drawn[0]].good : null;
+  const high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && innerWidth > 760 && innerHeight >= 68 + high + 90 + 22 * only.chart.devices;
+  table.hidden = !fits;
+  pane.style.flex = fits ? `0 1 ${high}px` : "";
+  if (!fits) return;
+  table.open = true;
+  const { bounds, gap } = only.lower_bound, listed = Object.entries(bounds).sort((one, other) => other[1] - one[1]).map(([name, seconds]) => `${name} ${Number(seconds.toPrecision(4))} s`).join(" · ");
+  table.querySelector("p")?.remove();
+  table.append(make("p", { className: "quiet", textContent: `Lower bounds: ${listed}. The step is ${(100 * gap).toFixed(1)} % above the highest.` }));
+}
+
+function sheet(name) {   // on phones: one of the sheets, or the chart alone
+  tab = tab === name ? "Chart" : name;
+  document.body.dataset.sheet = tab;
+  for (const one of find("tabs").children) one.setAttribute("aria-pressed", String(one.textContent === tab));
+}
+
+function fold(folded = !document.body.classList.contains("folded")) {
+  document.body.classList.toggle("folded", folded);
+  find("fold").setAttribute("aria-expanded", String(!folded));
+}
+
+let chosenRun = "all";   // the schedule to copy
+function showCopies() {
+  const drawn = drawnRuns(), dialog = find("copies");
   if (chosenRun !== "all" && !drawn.includes(chosenRun)) chosenRun = "all";
-  const select = make("select", { onchange: () => { chosenRun = select.value === "all" ? "all" : Number(select.value); showCopies(drawn); } },
-    make("option", { value: "all", textContent: "all schedules", selected: chosenRun === "all" }),
-    ...drawn.map((index) => make("option", { value: index, textContent: `${index + 1}: ${nameOf(index)}`, selected: index === chosenRun })));
-  select.setAttribute("aria-label", "which schedule");
-  const one = chosenRun === "all" && drawn.length === 1 ? drawn[0] : chosenRun;
-  const texts = one === "all" ? [] : Object.entries({ command: "command line", config: "config (YAML)", python: "Python" }).map(([key, text]) =>
-    make("button", { type: "button", textContent: text, onclick: () => copy(text, runs[one].result.copies[key]) }));
+  const select = make("select", { label: "which schedule", onchange: () => { chosenRun = select.value === "all" ? "all" : Number(select.value); showCopies(); } },
+    ...[["all", "all schedules"], ...drawn.map((index) => [index, `${index + 1}: ${nameOf(index)}`])].map(([value, textContent]) => make("option", { value, textContent, selected: value === chosenRun })));
+  const one = chosenRun === "all" && drawn.length === 1 ? drawn[0] : chosenRun, chosen = one === "all" ? drawn : [one];
+  const texts = one === "all" ? [] : Object.entries({ command: "command line", config: "config (YAML)", python: "Python" }).map(([key, text]) => button(text, () => copy(runs[one].good.copies[key])));
   const endings = one === "all" ? ["html", "svg", "png"] : ["html", "csv", "svg", "png"];
-  const saved = endings.map((ending) => make("button", { type: "button", textContent: `.${ending} file`, onclick: () => save(one === "all" ? drawn : [one], ending) }));
-  const link = make("button", { type: "button", textContent: "link to this page", onclick: () => copy("link", location.href) });
-  find("copies").replaceChildren(...(drawn.length ? [select, ...texts, ...saved, link] : []));
+  dialog.replaceChildren(make("div", {}, select, button("link to this page", () => copy(location.href)), button("measures", () => copy(measuresOf(chosen))), ...texts),
+    make("div", {}, ...endings.map((ending) => button(`.${ending} file`, () => save(chosen, ending))), make("span", { className: "grow" }), button("Close", () => dialog.close())), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
+  if (!dialog.open) dialog.showModal();
 }
 
-function copy(what, text) {
+function measuresOf(chosen) {   // a table with tabs: measure, values, definition
+  const results = chosen.map((index) => runs[index].good), rows = new Map(results.flatMap(({ measures }) => measures.map((one) => [one.name, one])));
+  const text = ({ measures }, name) => measures.find((one) => one.name === name)?.text ?? "–";
+  return [["measure", ...chosen.map(nameOf), "definition"], ...[...rows.values()].map((one) => [one.title, ...results.map((result) => text(result, one.name)), one.meaning])].map((cells) => cells.join("\t")).join("\n")
+    + results.map(({ memory }, at) => (memory.text ? `\n\n${nameOf(chosen[at])}: ${memory.text}` : "")).join("");
+}
+
+function copy(text) {
   find("copied").textContent = text;
   find("copied").hidden = false;
-  navigator.clipboard?.writeText(text).then(() => { find("status").textContent = `${what}: copied`; }, () => {});
+  navigator.clipboard?.writeText(text).catch(() => {});
 }
 
 async function save(indexes, ending) {
   const cases = indexes.map(caseOf), response = await ask(`/api/file/${ending}`, cases.length > 1 ? { cases } : cases[0]);
-  if (!response.ok) { notice = (await response.json()).faults.join("\n"); return showRuns(); }
+  if (!response.ok) { notice = (await response.json()).faults.join("\n"); find("copies").close(); return showNotes(); }
   const link = make("a", { href: URL.createObjectURL(await response.blob()), download: `${indexes.map(nameOf).join("-")}.${ending}` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);

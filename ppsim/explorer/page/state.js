@@ -1,17 +1,20 @@
 // The page's state, one object that the address holds; each of its schedules is one request to the server.
 const START = { common: { devices: 4, microbatches: 8, forward: 1, input_grad: 1, weight_grad: 1, latency: 0, transport: "async" }, schedules: [{ schedule: "1f1b" }, { schedule: "zb-h1" }], view: "" };
-const COSTS = ["forward", "backward", "input_grad", "weight_grad", "overlap", "latency"], SIZES = ["devices", "microbatches", "stages_per_device"];
-const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which a newer request cancels an older one
+const COSTS = ["forward", "input_grad", "weight_grad", "latency", "overlap"], SIZES = ["devices", "microbatches", "stages_per_device"];
+const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which work is shown, and a newer request cancels an older one
 const token = new URLSearchParams(location.search).get("token");
 const find = (id) => document.getElementById(id);
 let notice = "";   // a fault of none of the page's schedules; the next change removes it
-let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "";   // runs: { result, flight } per schedule
+let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "", gone = false;   // runs: { result, good, flight } per schedule; good: the last result with a chart, and its state
 
 function make(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
+  const { label, ...rest } = properties, element = Object.assign(document.createElement(tag), rest);
+  if (label) element.setAttribute("aria-label", label);
   element.append(...children);
   return element;
 }
+const button = (text, onclick, properties = {}) => make("button", { type: "button", textContent: text, onclick, ...properties });
+const plain = (text, onclick, properties = {}) => button(text, onclick, { className: "plain", ...properties });
 
 const ask = (path, body, signal) => fetch(path, {
   method: body ? "POST" : "GET", signal, body: body && JSON.stringify(body),
@@ -20,10 +23,13 @@ const ask = (path, body, signal) => fetch(path, {
 
 const all = () => state.schedules.map((_, index) => index);
 const nameOf = (index) => state.schedules[index].name || state.schedules[index].schedule || "schedule";
+const baseOf = () => Math.min(Number(new URLSearchParams(state.view).get("base")) || 0, state.schedules.length - 1);
 
 function caseOf(index) {   // the body of a request; the library chooses the values of empty fields
   const { name, ...own } = state.schedules[index], merged = { ...state.common, ...own };
   if (merged.csv !== undefined) for (const key of ["schedule", "options", ...SIZES]) delete merged[key];
+  merged.by_device = (merged.by_device || []).filter((row) => Object.values(row).some((value) => value !== ""));
+  if (!merged.by_device.length) delete merged.by_device;
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value !== "" && value !== null && value !== undefined));
 }
 
@@ -38,19 +44,22 @@ function readLink() {
   } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
 }
 
-function writeLink() {   // delayed: browsers reject an address that changes at each step of a slider
+function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag
   clearTimeout(writing);
   writing = setTimeout(() => {
     const text = "#" + encodeURIComponent(JSON.stringify(state));
-    if (text.length > LONGEST_LINK) { find("status").textContent = "The dropped file is too large to be part of the address."; return; }
+    if (text.length > LONGEST_LINK) { notice = "The dropped file is too large to be part of the address."; return showNotes(); }
     written = text;
     history.replaceState(null, "", location.pathname + location.search + text);
   }, 150);
 }
 
-function change(indexes) {
+function change(indexes = all()) {
   notice = "";
   writeLink();
+  showTitle();
+  asking?.abort();
+  stopSearches(indexes);
   for (const index of indexes) request(runs[index]);
 }
 
@@ -65,14 +74,18 @@ function request(run) {   // one at a time: the newest waits, and cancels an old
 
 async function send(run) {
   const flight = run.flight = { controller: new AbortController(), begun: performance.now(), stale: false }, changed = run.changed;
+  const index = runs.indexOf(run), used = structuredClone({ common: state.common, schedule: state.schedules[index] });
   watch();
   try {
-    const response = await ask("/api/simulate", caseOf(runs.indexOf(run)), flight.controller.signal);
+    const response = await ask("/api/simulate", caseOf(index), flight.controller.signal);
     run.result = await response.json();
+    gone = false;
   } catch (error) {
-    if (error.name !== "AbortError") run.result = { faults: ["The server does not answer; is `ppsim explore` still running?"] };
+    if (error.name !== "AbortError") gone = true;
     else if (!flight.stale) run.result = { faults: ["cancelled"] };
   }
+  run.result ||= { faults: [] };
+  if (run.result.chart) run.good = { ...run.result, ...used };
   run.flight = null;
   if (!runs.includes(run)) return;
   if (flight.stale) return send(run);
@@ -82,19 +95,15 @@ async function send(run) {
 }
 
 let ticking = 0;
-function watch() {   // show the progress of work that takes more than a second
+const waited = (run) => (run.flight ? performance.now() - run.flight.begun : 0);
+function watch() {   // show work that takes longer, and the time it takes
   clearTimeout(ticking);
-  const busy = runs.filter((run) => run.flight), since = Math.min(...busy.map((run) => run.flight.begun)), waited = performance.now() - since;
-  const long = busy.length > 0 && waited >= 1000;
-  find("progress").hidden = find("cancel").hidden = !long;
-  find("viewer").classList.toggle("waiting", long);
-  if (long) find("status").textContent = `simulating ${busy.map((run) => nameOf(runs.indexOf(run))).join(", ")} … ${Math.floor(waited / 1000)} s`;
-  else if (!busy.length) {
-    const actions = runs.reduce((sum, run) => sum + (run.result?.actions || 0), 0), took = Math.max(...runs.map((run) => run.took || 0));
-    find("status").textContent = actions ? `${actions.toLocaleString("en")} actions, simulated and drawn in ${took} ms` : "";
-    document.documentElement.dataset.idle = String(Number(document.documentElement.dataset.idle || 0) + 1);
-  }
-  if (busy.length) ticking = setTimeout(watch, 1000 - waited % 1000 + 5);
+  const busy = runs.filter((run) => run.flight);
+  showWork();
+  if (busy.length) { ticking = setTimeout(watch, Math.max(...busy.map(waited)) < LONG ? LONG + 5 : 500); return; }
+  const actions = runs.reduce((sum, run) => sum + (run.result?.actions || 0), 0);
+  find("status").textContent = actions ? `${actions.toLocaleString("en")} actions, simulated and drawn in ${Math.max(...runs.map((run) => run.took || 0))} ms` : "";
+  askFaster();
 }
 
-function cancelAll() { for (const run of runs) run.flight?.controller.abort(); }
+function cancel(index) { runs[index].flight?.controller.abort(); }

@@ -17,13 +17,13 @@ function build(root) {
   const button = (text, label, onclick) => make("button", { type: "button", textContent: text, label, onclick });
   parts = {
     legend: make("div", { className: "legend", role: "group", label: "Legend; a kind's button hides it" }),
-    switches: make("div", { className: "switches", role: "group", label: "Show" }),
+    switches: make("div", { className: "switches views", role: "group", label: "Show" }),
     search: make("input", { type: "search", placeholder: "find 3F17", size: 9, spellcheck: false, label: "Find an action by name, such as 3F17" }),
     canvas: make("canvas", { tabIndex: 0, role: "application" }),
     tip: make("div", { className: "tip" }),
     selection: make("p", { className: "selection", role: "status" }),
     range: make("section", { className: "range", label: "Selected range", hidden: true }),
-    table: make("details", { className: "devices" }, make("summary", { textContent: "Devices as a table: idle time by cause, and memory" })),
+    table: make("details", { className: "devices" }, make("summary", { textContent: "Devices" })),
     keys: make("dialog", { label: "Keys" }),
   };
   parts.tip.setAttribute("aria-hidden", "true");
@@ -74,10 +74,13 @@ function marked(className) {   // a box of the first kind with a mark
   return one;
 }
 
+const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
+const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
+
 function fillLegend() {   // only what is drawn; entries of kinds and lanes are buttons that hide them
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
-  const order = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"], entries = [];
-  for (const kind of [...kinds.values()].sort((one, other) => order.indexOf(one.name) - order.indexOf(other.name)))
+  const entries = [];
+  for (const kind of inOrder(kinds.values()))
     entries.push(hider(kind.title, swatch(kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name])));
   entries.push(make("span", {}, swatch(theme.idle), "idle"));
   if (charts.some(isMixed)) entries.push(make("span", { textContent: "narrow actions mix their colours" }));
@@ -145,12 +148,18 @@ function fillTable() {
   fit(); clamp();
 }
 
-function tableOf(chart) {
-  const causes = Object.keys(chart.ledger), cell = (text) => make("td", { textContent: text });
+function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by cause, peak, end of the last action
+  const causes = CAUSES.filter((cause) => chart.ledger[cause]), cell = (text) => make("td", { textContent: text });
   const head = (text, scope, title = "") => make("th", { textContent: text, scope, title });
-  const rows = [...Array(chart.devices).keys()].map((device) => make("tr", {}, head(`device ${device}`, "row"),
-    cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(seconds(chart.ledger[cause][device]))),
-    cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim())));
-  return make("table", {}, make("caption", { textContent: chart.title }), make("thead", {}, make("tr", {}, head("device", "col"), head("idle", "col"),
-    ...causes.map((cause) => head(cause, "col", chart.causes[cause])), head(`peak memory (${chart.memory.unit})`, "col"))), make("tbody", {}, ...rows));
+  const [factor, symbol] = unitFor(chart.makespan), time = (value) => (value * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+  const coloured = (text, colour, title) => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
+  const rows = [...Array(chart.devices).keys()].map((device) => {
+    const shares = sharesAt(chart, device, 0, chart.makespan), [, end] = chart.boxesOf(device);
+    return make("tr", {}, head(`device ${device}`, "row"), ...inOrder(chart.kinds).map((kind) => cell(time(shares.get(kind.title) || 0))),
+      cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(time(chart.ledger[cause][device]))),
+      cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > chart.boxesOf(device)[0] ? time(chart.end(end - 1)) : ""));
+  });
+  return make("table", {}, make("caption", { textContent: chart.title }), make("thead", {}, make("tr", {}, head("", "col"),
+    ...inOrder(chart.kinds).map((kind) => coloured(`${kind.letter} (${symbol})`, theme.kinds[kind.name], kind.title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
+    ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause], chart.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
 }

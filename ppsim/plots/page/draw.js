@@ -21,6 +21,7 @@ function draw() {
   drawCaptions();
   drawAxis();
   explain();
+  options.onDraw?.(places(), columns().at(-1), base);
 }
 
 function within(x1, y1, x2, y2, paint) {
@@ -56,8 +57,8 @@ function drawChart(place) {
   if (place.title > height || place.bottom < 0) return;
   const { chart } = place, [first, last] = visible(place);
   context.save();
-  if (chart.dimmed) context.globalAlpha = chart.dimmed;
   drawNumbers(place);
+  if (chart.dimmed) context.globalAlpha = chart.dimmed;
   within(left(), Math.max(place.rows - 3, CAPS - 3), left() + innerWidth() + 1, place.end + 3, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
@@ -182,14 +183,13 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   write(words[0], step, y, { ...own, bold: true });
   write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
   write(words[2], idle, y, own);
-  const over = chart.memory.capacity && chart.memory.most > chart.memory.capacity;
+  const over = words[3] !== "—" && chart.memory.capacity && chart.memory.most > chart.memory.capacity;
   write(words[3], peak, y, { ...own, bold: !!over, colour: over ? theme.limit : theme.text });
-  if (chart.waiting) write(chart.waiting, peak + 26, y, { size: 12 });
 }
 
 function columns() {   // right ends of the columns of numbers
   const small = phone(), first = small ? 62 : Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = small ? [76, 70, 62, 86] : [86, 82, 70, 104];
+  const wide = small ? [76, 70, 62, 86] : [86, 82, 70, charts.some(({ memory }) => memory.unit === "bytes") ? 128 : 104];
   return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
 }
 
@@ -200,7 +200,7 @@ function differenceOf(chart) {
 }
 
 function peakOf({ memory }) {
-  const scale = memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, ""], text = (value) => String(Number((value / scale[0]).toPrecision(4)));
+  const scale = memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, ""], text = (value) => String(Number((value / scale[0]).toPrecision(scale[1] ? 3 : 4)));
   return memory.capacity ? `${text(memory.most)} of ${text(memory.capacity)} ${scale[1]}` : `${text(memory.most)} ${scale[1]}`.trim();
 }
 

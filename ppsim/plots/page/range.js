@@ -34,7 +34,7 @@ function idleBetween(chart, device, from, to, found) {   // adds the idle second
 const LANE_CAUSES = { gathers: "sharding", reductions: "sharding", reloads: "reload", offloads: "reload", collectives: "transfer", "optimizer steps": "optimizer" };
 
 function rangeOf(chart) {   // seconds of all devices by kind and by cause, and the largest amount of memory
-  const [from, to] = range, busy = new Map(), causes = new Map();
+  const [from, to] = range, busy = new Map(inOrder(chart.kinds).map(({ title }) => [title, 0])), causes = new Map();
   let peak = 0;
   for (let device = 0; device < chart.devices; device++) {
     for (const [title, part] of sharesAt(chart, device, from, to)) if (title !== "idle") busy.set(title, (busy.get(title) || 0) + part);
@@ -44,9 +44,9 @@ function rangeOf(chart) {   // seconds of all devices by kind and by cause, and 
   return { busy, causes, peak, whole: (to - from) * chart.devices };
 }
 
-function bar(values, wide, colour) {
+function bar(values, colour) {
   const row = make("span", { className: "bar" });
-  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.width = `${part * wide}px`; row.append(one); }
+  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.width = `${part * 100}%`; row.append(one); }
   return row;
 }
 
@@ -61,12 +61,12 @@ function fillRange() {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0);
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).map(([cause, part]) => `${cause} ${percent(part / whole)}`).join(", ");
       const scale = chart.memory.unit === "bytes" ? byteUnit(chart.memory.capacity || peak) : [1, "act."];
-      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(bar([...busy].map(([title, part]) => [title, part / whole]), phone() ? 90 : 260, (title) => kinds[title])), cell(percent(sum / whole)),
-        cell(bar(ordered.map((cause) => [cause, causes.get(cause) / whole / most]), phone() ? 60 : 180, (cause) => theme.causes[cause])), cell(percent(idle[at] / whole)), cell(words), cell(`${Number((peak / scale[0]).toPrecision(4))} ${scale[1]}`));
+      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(bar([...busy].map(([title, part]) => [title, part / whole]), (title) => kinds[title])), cell(percent(sum / whole)),
+        cell(bar(ordered.map((cause) => [cause, causes.get(cause) / whole / most]), (cause) => theme.causes[cause])), cell(percent(idle[at] / whole)), cell(words), cell(`${Number((peak / scale[0]).toPrecision(4))}${chart.memory.capacity ? ` of ${Number((chart.memory.capacity / scale[0]).toPrecision(4))}` : ""} ${scale[1]}`));
     });
     const heads = ["", "busy by kind", "", "idle by cause", "", "", "peak"].map((text) => make("th", { textContent: text, scope: "col" }));
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${inUnit(range[1] - range[0])} of ${charts[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
       make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }

@@ -1,19 +1,27 @@
 // The viewer: one canvas for all schedules, controlled by wheel, mouse, touch and keys; the address can hold its state.
 let options = {}, root = null, writing = 0, showing = 0, readState = null;
 
-function startViewer(element, given = {}) {   // options: on, theme, framed, fragment, grow (fraction of the window's height), onState
+function startViewer(element, given = {}) {   // options: on, theme, framed, fragment, arrange (moves the parts), onState, onDraw
   options = { on: ["memory"], ...given }; root = element;
   for (const name of options.on) on.add(name);
   base = options.base || 0;
   root.classList.add("viewer");
   build(root);
+  options.arrange?.(parts);
   canvas = parts.canvas; context = canvas.getContext("2d");
   dress();
   listen();
-  return { show, state: stateText, setState, png: () => canvas.toDataURL("image/png"), setBase: (number) => { base = number; redraw(); } };
+  return { show, mark, press, setState, setBase, png: () => canvas.toDataURL("image/png") };
 }
 
-async function show(every) {   // replaces the charts; the view does not move
+function setBase(number) { base = number; clamp(); }
+
+function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers)
+  charts.forEach((chart, number) => Object.assign(chart, { dimmed: 0, waiting: false, faulty: false }, marks[number]));
+  redraw();
+}
+
+async function show(every, marks = []) {   // replaces the charts; the view does not move
   const mine = ++showing;
   let found;
   try { found = await Promise.all(every.map(unpacked)); }
@@ -22,6 +30,7 @@ async function show(every) {   // replaces the charts; the view does not move
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.length, open = chosen && nameOf(chosen.chart, chosen.item);
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
   charts = found; base = Math.min(base, Math.max(charts.length - 1, 0));
+  mark(marks);
   until = shownSeconds(charts.map((chart) => chart.makespan));
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
@@ -50,11 +59,7 @@ function dress() {   // the theme of the page: light or dark as the reader's sys
   theme = THEMES[themeName];
 }
 
-function fit() {   // sets the viewer's height inside a larger page: as its rows need, within limits
-  if (options.grow) {
-    const wanted = CAPS + AXIS + charts.reduce((sum, chart) => sum + HEAD + BELOW + Math.min(chart.devices * 30, 420) + (on.has("memory") ? 56 : 0), 0);
-    parts.pane.style.flex = `0 0 ${Math.round(Math.max(Math.min(wanted, innerHeight * options.grow), 170))}px`;
-  }
+function fit() {   // the canvas is as large as its pane
   canvas.style.height = `${parts.pane.clientHeight}px`;
   height = canvas.clientHeight; width = canvas.clientWidth;
 }

@@ -1,0 +1,84 @@
+// What would be better: at the end of each schedule's numbers another family, or what a search within the same memory finds.
+const PAUSE = 700, SLICES = [5, 15, 40];   // milliseconds without a change; seconds of a search, each longer than the one before
+let faster = { key: "", found: [] }, asking = null, pausing = 0;
+const searches = new Map();   // schedule's object -> { controller, begun, seconds, best }
+
+function askFaster() {   // the other families at these sizes and costs, as soon as nothing has changed for a while
+  clearTimeout(pausing);
+  const common = JSON.stringify({ ...state.common, by_device: caseOf(0).by_device });
+  if (common === faster.key || gone || runs.some((run) => run.result?.faults)) return;
+  pausing = setTimeout(async () => {
+    asking?.abort();
+    asking = new AbortController();
+    const { schedule, csv, ...rest } = caseOf(0);
+    try {
+      const response = await ask("/api/better", rest, asking.signal);
+      faster = { key: common, found: response.ok ? (await response.json()).found : [] };
+      viewer.mark(marksOf(drawnRuns()));
+    } catch { /* a later change asks anew */ }
+  }, PAUSE);
+}
+
+const share = (step, own) => { const part = (step / own - 1) * 100; return `${part < 0 ? "−" : "+"}${Math.abs(part).toFixed(1)} %`; };
+function short(seconds, step) {   // in the unit of the step
+  const [factor, unit] = step >= 1 ? [1, "s"] : step >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
+}
+
+function betterOf(index) {   // { text, act: [text of the button, what it does] } of a schedule
+  const { good } = runs[index], { chart, lower_bound: bound } = good, { capacity, most, unit } = chart.memory;
+  const known = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }) ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
+  const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), add = (one) => ["Add", () => addFound({ schedule: one.schedule })];
+  const is_new = (one) => !state.schedules.some((schedule) => schedule.schedule === one.schedule);
+  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`;
+  if (capacity && most > capacity * (1 + 1e-9)) {
+    const other = known.find((one) => fits(one, capacity));
+    if (!other) return { text: `${above} · does not fit` };
+    const less = unit === "bytes" ? `${Number(((most - other.peak) / 1e9).toPrecision(3))} GB` : Number((most - other.peak).toPrecision(3));
+    return { text: `${above} · does not fit: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}`, act: is_new(other) ? add(other) : null };
+  }
+  const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
+  if (search?.controller) {
+    const words = found ? `: ${short(found.step, chart.step)} (${share(found.step, chart.step)})` : "";
+    return { text: `${above} · searching, ${Math.floor((performance.now() - search.begun) / 1000)} s${words}`, act: ["Stop", () => stopSearches([index])] };
+  }
+  if (found) return { text: `${above} · a search found ${short(found.step, chart.step)} (${share(found.step, chart.step)}), same memory`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
+  if (search?.fault) return { text: `${above} · ${search.fault}` };
+  if (search) return { text: `${above} · nothing faster found in ${search.seconds} s`, act: ["Search on", () => searchFor(index, [50])] };
+  const other = known.find((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most) && is_new(one));
+  if (other) return { text: `${above} · ${other.schedule}: ${share(other.step, chart.step)}, same memory`, act: add(other) };
+  return bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? { text: above } : { text: above, act: ["Search", () => searchFor(index, SLICES)] };
+}
+
+function addFound(one) {   // as the next schedule; of four it replaces the slowest but the base
+  let at = state.schedules.length;
+  if (at >= MOST) at = all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];
+  state.schedules[at] = one;
+  showAll();
+}
+
+async function searchFor(index, slices) {   // each slice is a longer search; it stops at a change, or when asked to
+  const one = state.schedules[index], before = searches.get(one), search = { controller: new AbortController(), begun: performance.now(), seconds: before?.seconds || 0, best: before?.best };
+  searches.set(one, search);
+  const tick = () => { if (searches.get(one) !== search || !search.controller) return; viewer.mark(marksOf(drawnRuns())); setTimeout(tick, 1000); };
+  tick();
+  for (const seconds of slices) {
+    try {
+      const response = await ask("/api/search", { ...caseOf(index), seconds }, search.controller.signal), found = await response.json();
+      if (found.faults) { search.fault = found.faults[0]; break; }
+      search.seconds += seconds;
+      if (!search.best || found.step < search.best.step) search.best = found;
+      if (found.step <= runs[index].good.lower_bound.seconds * 1.0005) break;
+    } catch { break; }
+  }
+  search.controller = null;
+  if (searches.get(one) === search) viewer.mark(marksOf(drawnRuns()));
+}
+
+function stopSearches(indexes) {   // after a change: what they found belongs to other costs
+  for (const index of indexes) {
+    const search = searches.get(state.schedules[index]);
+    search?.controller?.abort();
+    if (search && !search.best) searches.delete(state.schedules[index]);
+  }
+}

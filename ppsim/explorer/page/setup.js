@@ -1,0 +1,198 @@
+// The setup at the left: sizes, costs by device, a config's keys, and a card per schedule.
+const CELLS = [["forward", "F", "forward"], ["input_grad", "I", "input gradient"], ["weight_grad", "W", "weight gradient"], ["latency", "link", "transfer latency"]];
+const MORE = ["zb-v", "dualpipe", "interleaved-1f1b", "zb-h1", "1f1b"];   // what "Add" adds first
+let fields = 0;   // number of fields so far, for ids
+
+const valueOf = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
+const hasTable = () => !state.common.config || offer.configs[state.common.config]?.costs;   // the costs are numbers, not derived from a model
+
+function row(text, input, meaning = "") {
+  input.id ||= `field-${fields++}`;
+  const help = meaning ? [make("small", { textContent: meaning.replaceAll("`", ""), id: `${input.id}-help` })] : [];
+  if (meaning) input.setAttribute("aria-describedby", `${input.id}-help`);
+  return make("div", { className: "field" }, make("label", { htmlFor: input.id, textContent: text }), input, ...help);
+}
+
+function field(holder, key, usual = "", step = 0, redraw = () => change()) {   // an input of a key; the usual value is not stored; with a step a drag changes it
+  const input = make("input", { type: "text", name: key, value: holder[key] ?? usual ?? "", spellcheck: false, autocomplete: "off" });
+  const set = () => {
+    const value = valueOf(input.value);
+    if (value === "" || (usual !== "" && String(value) === String(usual))) delete holder[key]; else holder[key] = value;
+    redraw();
+  };
+  input.addEventListener("input", set);
+  if (step) dragged(input, step, set);
+  return input;
+}
+
+function dragged(input, step, set) {   // a drag along a number changes it, and so do the arrows up and down
+  const least = step === 1 ? 1 : 0;
+  input.inputMode = step === 1 ? "numeric" : "decimal";
+  const move = (value) => { input.value = String(Math.max(least, Math.round(value / step) * step).toPrecision(6) * 1); set(); };
+  input.addEventListener("keydown", (event) => {
+    const by = { ArrowUp: step, ArrowDown: -step }[event.key];
+    if (by && Number.isFinite(Number(input.value))) { event.preventDefault(); move(Number(input.value) + by); }
+  });
+  input.addEventListener("pointerdown", (event) => {
+    const from = Number(input.value), begun = event.clientX;
+    if (!Number.isFinite(from) || document.activeElement === input || event.pointerType === "touch") return;
+    let last = 0;
+    const drag = (now) => { const by = Math.trunc((now.clientX - begun) / 8); if (by !== last) { last = by; move(from + by * step); } };
+    window.addEventListener("pointermove", drag);
+    window.addEventListener("pointerup", () => window.removeEventListener("pointermove", drag), { once: true });
+  });
+}
+
+function menu(text, values, value, set, meaning = "") {
+  const select = make("select", {}, ...values.map(([key, title]) => make("option", { value: key, textContent: title, selected: key === value })));
+  select.addEventListener("change", () => set(select.value));
+  return row(text, select, meaning);
+}
+
+const heading = (text, ...buttons) => make("h2", {}, make("span", { textContent: text }), ...buttons);
+const faultLine = (keys) => { const line = make("p", { className: "fault" }); line.dataset.keys = keys; return line; };
+
+function showSetup() {
+  const { common } = state, config = offer.configs[common.config], names = Object.keys(offer.configs), place = find("setup"), parts = [];
+  if (names.length) parts.push(menu("Config", [["", "none"], ...names.map((name) => [name, name])], common.config || "", takeConfig));
+  parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microb.", field(common, "microbatches", "", 1))), faultLine("devices microbatches"));
+  if (hasTable()) parts.push(heading("Cost by device (s)", plain("Paste…", pasteFromClipboard)), costTable(), faultLine("forward input_grad weight_grad latency by_device"));
+  parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name])], common.transport || "",
+    (name) => { if (name) common.transport = name; else delete common.transport; change(); }, "how transfers queue"));
+  parts.at(-1).querySelector("select").name = "transport";
+  if (hasTable()) parts.push(row("Fused F and B (s)", field(common, "overlap", "", 0.05), "seconds of one slot of F and B; empty: one after the other"), faultLine("overlap"),
+    row("Memory limit (act.)", field(common, "memory_limit", "", 1), "activations of a device share that a device may hold"), faultLine("memory_limit"));
+  const add = plain("Add…", addSchedule, { id: "add" });
+  parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), add), make("div", { id: "cards" }, ...state.schedules.map(card)));
+  if (config) parts.push(...keysOf(config));
+  place.replaceChildren(...parts);
+  add.disabled = state.schedules.length >= MOST;
+  showTitle();
+  showFaults();
+}
+
+function costTable() {   // the first row is of all devices; further rows name devices and the costs that differ; an empty row is always there
+  const { common } = state, rows = (common.by_device ||= []), body = make("tbody");
+  const cell = (name, input, place) => { input.setAttribute("aria-label", name); input.dataset.place = place; return make("td", {}, input); };
+  const add = () => {
+    const line = body.children.length, one = rows[line - 1] || { devices: "" };
+    const after = () => {
+      if (!rows.includes(one)) { rows.push(one); body.append(add()); }
+      change();
+    };
+    const where = field(one, "devices", "", 0, after);
+    where.name = "by_device";
+    where.placeholder = line === 1 ? (common.devices > 16 ? "3, 8–15" : "1, 2–3") : "";
+    return make("tr", {}, cell(`devices, row ${line}`, where, `${line},0`), ...CELLS.map(([key, , title], at) => (key === "latency" ? make("td")
+      : cell(`${title} (s), row ${line}`, field(one, key, "", 0.05, after), `${line},${at + 1}`))));
+  };
+  const of_all = make("input", { value: "all", readOnly: true, tabIndex: -1 });
+  body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05), `0,${at + 1}`))));
+  for (let line = 0; line <= rows.length; line++) body.append(add());
+  const table = make("table", { id: "costs" }, make("thead", {}, make("tr", {}, ...["devices", ...CELLS.map(([, text]) => text)].map((textContent, at) => make("th", { textContent, scope: "col", title: CELLS[at - 1]?.[2] || "" })))), body);
+  table.addEventListener("keydown", (event) => {
+    const [line, at] = (event.target.dataset.place || "").split(",").map(Number);
+    if (event.key === "Enter") table.querySelector(`[data-place="${line + 1},${at}"]`)?.focus();
+  });
+  table.addEventListener("paste", (event) => {
+    const text = event.clipboardData.getData("text"), [line, at] = (event.target.dataset.place || "0,0").split(",").map(Number);
+    if (/[\t\n]/.test(text.trim())) { event.preventDefault(); fillCells(text, line, at); }
+  });
+  return table;
+}
+
+function fillCells(text, line, at) {   // a block of cells, tabs between columns
+  text.trim().split(/\r?\n/).forEach((words, down) => words.split("\t").forEach((word, across) => {
+    const key = ["devices", ...CELLS.map(([name]) => name)][at + across], row = line + down;
+    if (!key || (row === 0 && key === "devices")) return;
+    if (row === 0) state.common[key] = valueOf(word);
+    else { while (state.common.by_device.length < row) state.common.by_device.push({ devices: "" }); state.common.by_device[row - 1][key] = key === "devices" ? word.trim() : valueOf(word); }
+  }));
+  showSetup();
+  change();
+}
+
+async function pasteFromClipboard() {
+  try {
+    const text = await navigator.clipboard.readText(), columns = text.trim().split("\n")[0].split("\t").length;
+    fillCells(text, columns > 4 ? 1 : 0, columns > 4 ? 0 : 1);
+  } catch { notice = "The browser does not let the page read the clipboard: select a cell and press Ctrl-V."; showNotes(); }
+}
+
+function takeConfig(name) {
+  const { common } = state;
+  for (const key of ["changes", "by_device", "memory_limit", "transport", "config", ...COSTS]) delete common[key];
+  if (name) {
+    const { schedule, costs } = offer.configs[name], { devices, microbatches, stages_per_device, options, name: family } = schedule;
+    Object.assign(common, { config: name, devices, microbatches }, costs || {});
+    if (family) state.schedules = [{ schedule: family, ...(stages_per_device ? { stages_per_device } : {}), ...(options ? { options } : {}) }, ...state.schedules.slice(1)];
+  } else Object.assign(common, START.common);
+  showAll();
+}
+
+function keysOf(config) {   // the keys of the config by section, each with its unit, its known values and its meaning
+  const changes = state.common.changes ||= {}, boxes = new Map(), skipped = config.costs ? COSTS.map((key) => `costs.${key}`) : [];
+  for (const { key, value, name, unit, legal, known, meaning, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
+    const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`;
+    if (!boxes.has(section)) boxes.set(section, make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)} of the config` })));
+    if (legal) {
+      boxes.get(section).append(menu(text, [...(value === null ? [["", usual || "none"]] : []), ...legal.map((one) => [String(one), { true: "yes", false: "no" }[one] || one])], String(changes[key] ?? value ?? ""), (wanted) => {
+        if (wanted === String(value ?? "")) delete changes[key]; else changes[key] = { true: true, false: false }[wanted] ?? wanted;
+        change();
+      }, meaning));
+      boxes.get(section).lastChild.querySelector("select").name = key;
+      continue;
+    }
+    const input = field(changes, key, value ?? "");
+    input.placeholder = usual;
+    boxes.get(section).append(row(text, input, meaning));
+    if (!known.length) continue;
+    input.setAttribute("list", `${input.id}-known`);
+    boxes.get(section).append(make("datalist", { id: `${input.id}-known` }, ...known.map((one) => make("option", { value: one }))));
+  }
+  for (const box of boxes.values()) box.classList.add("words");
+  return [heading("Config"), ...boxes.values(), faultLine("changes")];
+}
+
+function card(one, index) {
+  const again = () => change([state.schedules.indexOf(one)]), box = make("div", { className: "card" }, make("span", { className: "quiet", textContent: index + 1 }));
+  const is_base = index === baseOf(), last = state.schedules.length === 1;
+  if (one.csv !== undefined) box.append(make("b", { textContent: one.name || "dropped file" }));
+  else {
+    const select = make("select", { label: `Schedule ${index + 1}` }, ...offer.families.map(({ name, title }) => make("option", { value: name, textContent: name, title, selected: name === one.schedule })));
+    select.addEventListener("change", () => { state.schedules[index] = { schedule: select.value }; showSetup(); find("cards").children[index].querySelector("select").focus(); change([index]); });
+    box.append(select);
+  }
+  box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: is_base ? "base" : `Base: schedule ${index + 1}` })]),
+    plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
+  const family = one.csv === undefined && offer.families.find((known) => known.name === one.schedule);
+  if (one.csv !== undefined) box.append(make("small", { className: "quiet", textContent: "sizes as in the file" }));
+  if (family && (!family.fixed_stages || Object.keys(family.options).length)) {
+    const options = make("details", {}, make("summary", { textContent: "options" }));
+    if (!family.fixed_stages) options.append(row("Stages per device", field(one, "stages_per_device", family.stages_per_device, 1, again)));
+    for (const [option, usual] of Object.entries(family.options)) options.append(row(option[0].toUpperCase() + option.slice(1).replaceAll("_", " "), field(one.options ||= {}, option, usual ?? "", 0, again)));
+    options.open = !!(one.stages_per_device || Object.keys(one.options || {}).length);
+    box.append(options);
+  }
+  box.append(make("p", { className: "fault" }));
+  return box;
+}
+
+function addSchedule() {
+  const used = state.schedules.map((one) => one.schedule);
+  state.schedules.push({ schedule: MORE.find((name) => !used.includes(name)) || "gpipe" });
+  showAll();
+  find("cards").lastElementChild.querySelector("select").focus();
+}
+
+function remove(index) {
+  runs[index].flight?.controller.abort();
+  const base = baseOf();
+  state.schedules.splice(index, 1);
+  runs.splice(index, 1);
+  viewer.setBase(base > index ? base - 1 : Math.min(base, runs.length - 1));
+  showSetup();
+  writeLink();
+  showRuns();
+  watch();
+}
