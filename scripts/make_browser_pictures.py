@@ -1,5 +1,6 @@
 """Take the pictures of pages in docs/images in a Chromium without a window: explorer, viewer, plotly, notebook."""
 
+import json
 import re
 import shutil
 import signal
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from make_gallery import run
 from selenium import webdriver
@@ -19,8 +21,12 @@ import ppsim
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 DRAWN = "return runs.every((run) => run.result && !run.flight) && document.documentElement.dataset.drawn"
-CHOSEN = "for (const name of ['critical', 'ledger']) document.querySelector(`[data-name=${name}]`).click();"
-CONFIG = "configs/llama-3-8b-8xh100.yaml"
+COSTS = {"forward": 1, "input_grad": 1, "weight_grad": 1, "latency": 0.1, "transport": "async"}
+FOUR = [{"schedule": name} for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
+EXPLORED = {
+    "explorer": {"common": {**COSTS, "devices": 4, "microbatches": 8, "memory_limit": 5}, "schedules": FOUR},
+    "explorer-64": {"common": {**COSTS, "devices": 64, "microbatches": 256, "memory_limit": 64}, "schedules": FOUR},
+}
 PAGE = '<!doctype html><meta charset="utf-8"><body style="margin: 12px">'
 
 
@@ -44,7 +50,7 @@ def chromium() -> Iterator[webdriver.Chrome]:
 @contextmanager
 def explorer() -> Iterator[str]:
     """The address of a running explorer."""
-    command = [sys.executable, "-m", "ppsim", "explore", CONFIG, "--no-browser"]
+    command = [sys.executable, "-m", "ppsim", "explore", "--no-browser"]
     server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)  # noqa: S603 - the program itself
     try:
         assert server.stderr is not None  # noqa: S101 - it is a pipe
@@ -101,7 +107,7 @@ def take(browser: webdriver.Chrome, picture: Path) -> None:
 
 
 def main() -> None:
-    """Write docs/images/explorer.png and the pictures of PAGES in the gallery."""
+    """Write docs/images/explorer.png, explorer-64.png and the pictures of PAGES in the gallery."""
     with chromium() as browser, tempfile.TemporaryDirectory() as folder:
         for name, (write, size) in PAGES.items():
             path = Path(folder, f"{name}.html")
@@ -109,11 +115,12 @@ def main() -> None:
             visit(browser, path.as_uri() + fragment, size)
             take(browser, IMAGES / "gallery" / f"{name}.png")
         with explorer() as address:
-            visit(browser, address, (1280, 1000))
-            WebDriverWait(browser, 60).until(lambda page: page.execute_script(DRAWN))
-            browser.execute_script(CHOSEN)
-            browser.execute_script("document.querySelector('#status').textContent = ''")  # a time of this machine
-            take(browser, IMAGES / "explorer.png")
+            for name, state in EXPLORED.items():
+                visit(browser, "about:blank", (1440, 900))
+                visit(browser, f"{address}#{quote(json.dumps(state))}", (1440, 900))
+                WebDriverWait(browser, 60).until(lambda page: page.execute_script(DRAWN))
+                WebDriverWait(browser, 60).until(lambda page: page.execute_script("return faster.found.length"))
+                take(browser, IMAGES / f"{name}.png")
 
 
 if __name__ == "__main__":

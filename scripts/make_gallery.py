@@ -170,9 +170,16 @@ The pictures follow a mock-up of the same schedules, and differ from it in these
 lighter, because the mock-up's pair has a contrast of 1.27 and this one 1.59. Schedules have the names that `ppsim list`
 prints. The font is matplotlib's own, so that pictures are equal on all machines; `rcParams` chooses another.
 
+## In the explorer
+
+`ppsim explore` serves the same charts on a page whose sizes and costs can be changed; see [commands](commands.md).
+
 ![The explorer](images/explorer.png)
 
-`ppsim explore` serves the same charts with sliders and all measures; see [commands](commands.md).
+![The explorer with 64 devices](images/explorer-64.png)
+
+It differs from its mock-up in these points. The link has one value for all devices. Other families are named for every schedule, not only
+for one at its bound. *Copy* also gives all measures as a table. The fused slot has a field of its own, and so have a family's options.
 
 ## In a terminal
 

@@ -78,12 +78,12 @@ def _row(key: str, value: Any) -> dict[str, Any]:
     check, known = about.get("check"), list(_KNOWN.get(key, ()))
     legal = [True, False] if check is flag else list(check.choices) if isinstance(check, OneOf) else None
     legal = list(OPTIMIZERS) if key == "optimizer" else legal
-    words = key.rpartition(".")[2].split("_")
+    words, unit = key.rpartition(".")[2].split("_"), str(about.get("unit") or "")
     return {
         "key": key,
         "value": value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value),
         "name": _NAMES.get(key, " ".join(_WORDS.get(word, word) for word in words)),
-        "unit": _COUNTS.get(key, _UNITS.get(about.get("unit"), about.get("unit") or "")),
+        "unit": _COUNTS.get(key, _UNITS.get(unit, unit)),
         "meaning": _MEANINGS.get(key, about.get("what", "")),
         "default": about.get("default_text", ""),
         "legal": legal,

@@ -128,3 +128,15 @@ def explorer(browser):
 def serve(browser):
     """A function that starts a server with other configs."""
     return serving
+
+
+@pytest.fixture
+def sized(page):
+    """A function that gives the window a size in pixels, until the test ends."""
+
+    def resize(wide, tall):
+        metrics = {"width": wide, "height": tall, "deviceScaleFactor": 1, "mobile": False}
+        page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    yield resize
+    page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

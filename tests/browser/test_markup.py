@@ -81,10 +81,10 @@ def test_the_explorer_shows_the_names_of_files_and_faulty_values_as_text(page, e
         open_explorer(page, explorer, {"common": {"devices": 2, "microbatches": 2}, "schedules": schedules})
         page.until("return document.documentElement.dataset.drawn")
         assert page.find(".viewer canvas").get_attribute("aria-label").startswith(f"{name}, 2 devices")
-        assert page.text("#general").count(f"{name}: ") == 2
-        assert page.run("return [...document.querySelectorAll('#measures th')][1].textContent") == name
-        assert f"{name}: sizes as in the file" in page.text("#cards")
-        page.run("find('copies').querySelector('button').click()")
+        assert page.text("#notes").count(f"{name}: ") == 2
+        assert page.run("return document.querySelector('#cards .card b').textContent") == name
+        page.run("showCopies(); [...find('copies').querySelectorAll('button')][1].click()")
+        assert page.text("#copied").startswith(f"measure\t{name}\tdefinition")
         assert_nothing_was_executed(page, "explorer")
 
 

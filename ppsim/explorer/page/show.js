@@ -17,7 +17,8 @@ async function showRuns() {   // draws the last good result of each schedule
 function marksOf(drawn) {
   return drawn.map((index) => {
     const run = runs[index], faulty = !!run.result?.faults, waiting = waited(run) >= LONG;
-    return { short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting ? 0.6 : 0 };
+    const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
+    return { ...titled, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting ? 0.6 : 0 };
   });
 }
 
@@ -81,8 +82,9 @@ function showNotes() {   // over all charts: a server that is gone, and what has
 
 const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return `simulating ${drawnRuns().length ? "" : `${nameOf(index)} `}…${seconds ? ` ${seconds} s` : ""} `; };
 
-let placed = "";
+let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
+  viewerPlaces = places;
   const drawn = drawnRuns(), lines = find("lines"), shared = commonFault();
   const rows = places.map((place, at) => ({ index: drawn[at], top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2 - 26) })).filter((one) => one.index !== undefined && runs[one.index]);
   const now = JSON.stringify([rows, base, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), betterOf(index).text, betterOf(index).act?.[0]])]);

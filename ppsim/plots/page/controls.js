@@ -86,8 +86,8 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   if (charts.some(isMixed)) entries.push(make("span", { textContent: "narrow actions mix their colours" }));
   else {
     const locals = Math.max(...charts.map((chart) => chart.locals), 1);
-    if (locals > 1) entries.push(make("span", {}, marked("under"), locals === 2 ? "second stage of the device" : "later stage: longer line"));
-    if (charts.some((chart) => chart.column.reverse)) entries.push(make("span", {}, marked("over"), "enters at the other end"));
+    if (locals > 1) entries.push(make("span", {}, marked("under"), locals === 2 ? "second stage" : "later stage: longer line"));
+    if (charts.some((chart) => chart.column.reverse)) entries.push(make("span", {}, marked("over"), "other direction"));
   }
   if (charts.some((chart) => chart.begins.size)) entries.push(make("span", {}, swatch(theme.edge, "tall"), "begin of a step"));
   for (const part of lanes.values()) entries.push(hider(part.title, swatch(theme.lanes[part.sort])));

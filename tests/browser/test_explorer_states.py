@@ -1,0 +1,260 @@
+"""The explorer's layout, interactions and states, in a real Chromium."""
+
+import json
+import re
+from urllib.parse import quote
+
+import pytest
+from explorer_pages import CANVAS, FOUR, FRAMES, UNIT, give, run, settled, start, state_of
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+
+
+@pytest.fixture(autouse=True)
+def desktop(sized):
+    sized(1440, 900)
+
+
+# Layout
+
+SIZES = {4: {"devices": 4, "microbatches": 8}, 64: {"devices": 64, "microbatches": 256}}
+
+
+@pytest.mark.parametrize(("wide", "tall"), [(1440, 900), (1920, 1080), (390, 844)])
+@pytest.mark.parametrize("devices", [4, 64])
+def test_rows_titles_numbers_and_axis_lie_inside_the_window(page, explorer, sized, wide, tall, devices):
+    sized(wide, tall)
+    for schedules in (FOUR, FOUR[2:3]):
+        start(page, explorer, {**UNIT, **SIZES[devices], "memory_limit": devices + 1}, schedules)
+        settled(page)
+        page.run(FRAMES)
+        assert page.run("return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]") == [
+            wide, tall,
+        ]  # fmt: skip
+        pane, canvas, lines = (page.find(one) for one in ("#viewer .pane", CANVAS, "#lines"))
+        assert page.run("return arguments[0].scrollHeight - arguments[0].clientHeight", pane) <= 1
+        box = canvas.rect
+        assert box["y"] >= 44
+        assert box["x"] + box["width"] <= wide
+        assert box["y"] + box["height"] <= tall - (50 if wide == 390 else 0)
+        assert page.run("return viewerPlaces.length") == len(schedules)
+        for place in page.run("return viewerPlaces.map((one) => [one.title, one.rows, one.end, one.bottom])"):
+            assert place == sorted(place)
+            assert place[0] >= 0
+            assert place[3] <= box["height"] - 24  # the axis is below
+        assert box["height"] >= (0.8 if wide == 390 else 0.4) * tall or len(schedules) == 1
+        assert lines.is_displayed() or wide == 390
+
+
+def test_the_range_panel_is_at_the_right_of_wide_windows_and_below_in_others(page, explorer, sized):
+    start(page, explorer, schedules=FOUR, view="range=5,12")
+    settled(page)
+    below = page.find(".range").rect
+    assert below["y"] > page.find(CANVAS).rect["y"] + page.find(CANVAS).rect["height"]
+    sized(1920, 1080)
+    page.until("return document.querySelector('.range').getBoundingClientRect().left > 1500")
+    assert page.find(".range").rect["width"] == 336
+    page.keys(CANVAS, Keys.ESCAPE)
+    page.until("return document.querySelector('.range').hidden")
+    assert page.find(CANVAS).rect["width"] == 1920 - 304
+
+
+def test_a_narrow_window_starts_folded_with_one_menu_of_views(page, explorer, sized):
+    sized(1000, 800)
+    start(page, explorer)
+    settled(page)
+    assert not page.find("#rail").is_displayed()
+    assert not page.find(".views").is_displayed()
+    page.find("#views").click()
+    assert page.find(".views").is_displayed()
+    page.keys(CANVAS, "\\")
+    assert page.find("#rail").is_displayed()
+
+
+def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(page, explorer, sized):
+    sized(390, 844)
+    start(page, explorer, schedules=FOUR)
+    settled(page)
+    tabs = {one.text: one for one in page.browser.find_elements("css selector", "#tabs button")}
+    assert list(tabs) == ["Chart", "Setup", "Range", "Better"]
+    assert page.find(CANVAS).rect["height"] > 700
+    tabs["Setup"].click()
+    assert page.find("#rail").rect["height"] <= 0.54 * 844 + 1
+    page.until(f"return document.querySelector('{CANVAS}').clientHeight < 320")
+    tabs["Range"].click()
+    assert "Drag along the axis" in page.find("#range").text
+    tabs["Better"].click()
+    assert "zb-v: " in page.find("#better").text
+    tabs["Better"].click()
+    page.until(f"return document.querySelector('{CANVAS}').clientHeight > 700")
+
+
+def test_one_schedule_of_few_devices_has_a_table_of_devices_and_lower_bounds(page, explorer):
+    start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-v"}])
+    settled(page)
+    table = page.until("return document.querySelector('.devices table')?.innerText")
+    assert "last action (s)" in table
+    assert table.count("device ") == 4
+    assert "Lower bounds: counting 26.4 s" in page.text(".devices p")
+    assert page.find(".devices").rect["y"] + page.find(".devices").rect["height"] <= 900
+
+
+# Interactions
+
+
+def test_the_views_keys_and_play_work_where_nothing_is_typed(page, explorer):
+    start(page, explorer, {**UNIT, "latency": 0.1})
+    settled(page)
+    body = page.find("body")
+    body.send_keys("c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert re.match(r"critical path of 1f1b, step \d+ of \d+: 1F0 waits for 0SEND_F0", page.text(".selection"))
+    body.send_keys("b")
+    page.until("return document.querySelector('#against select').value === '1'")
+    Select(page.find("#against select")).select_by_value("0")
+    page.until("return baseOf() === 0")
+    body.send_keys("m", "t")
+    pressed = "return [...document.querySelectorAll('.views [aria-pressed=true]')].map((one) => one.textContent)"
+    assert page.run(pressed) == ["Idle by cause", "Critical path", "Transfers"]
+    body.send_keys("2")
+    assert page.text(".selection").startswith("zb-h1 · ")
+    body.send_keys("+")
+    page.until("return state.view.startsWith('t=')")
+    body.send_keys("0")
+    page.until("return !state.view.startsWith('t=')")
+    body.send_keys(".")
+    page.until("return document.querySelector('.selection').textContent.startsWith('at ')")
+    body.send_keys("/")
+    assert page.run("return document.activeElement.type") == "search"
+    page.find(CANVAS).send_keys("?")
+    assert "play the step" in page.until("return document.querySelector('dialog[open]')?.innerText")
+
+
+def test_a_range_has_its_numbers_and_is_part_of_the_address(page, explorer):
+    start(page, explorer, {**UNIT, "latency": 0.1}, FOUR)
+    settled(page)
+    canvas = page.find(CANVAS)
+    axis = page.run("return viewerPlaces.at(-1).bottom") + 10 - canvas.size["height"] / 2
+    ActionChains(page.browser).move_to_element_with_offset(canvas, 0, int(axis)).click_and_hold().move_by_offset(
+        150, 0
+    ).release().perform()
+    text = page.until("const panel = document.querySelector('.range'); return !panel.hidden && panel.innerText")
+    assert all(one["schedule"] in text for one in FOUR)
+    page.until("return state.view.includes('range=')")
+    page.run("[...document.querySelectorAll('.range button')].find((one) => one.textContent === 'Zoom to it').click()")
+    page.until("return state.view.includes('t=')")
+
+
+def test_better_schedules_are_named_and_added(page, explorer):
+    start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-h1"}])
+    settled(page)
+    line = page.until("const line = document.querySelector('.better'); return line?.querySelector('button') && line")
+    assert re.fullmatch(r"at its bound · [\w-]+: −\d+\.\d %, same memory Add", line.text)
+    line.find_element("tag name", "button").click()
+    steps = settled(page)
+    assert len(steps) == 2
+    assert steps[1] < steps[0]
+
+
+def test_of_four_schedules_the_slowest_but_the_base_is_replaced(page, explorer):
+    start(page, explorer, schedules=[{"schedule": name} for name in ("zb-h1", "gpipe", "zb-v", "1f1b")])
+    settled(page)
+    page.run("addFound({ schedule: 'dualpipe' })")
+    settled(page)
+    assert [one["schedule"] for one in state_of(page)["schedules"]] == ["zb-h1", "dualpipe", "zb-v", "1f1b"]
+
+
+def test_a_search_runs_stops_and_offers_what_it_found(page, explorer):
+    start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-v"}])
+    settled(page)
+    page.run("faster = { key: JSON.stringify(state.common), found: [] }; searchFor(0, [20])")
+    assert "searching, " in page.until("return document.querySelector('.better')?.textContent.includes('searching')"
+                                       " && document.querySelector('.better').textContent")  # fmt: skip
+    line = page.until(
+        "const words = document.querySelector('.better').textContent; return /found/.test(words) && words"
+    )
+    assert "a search found 26.4 s (−1.5 %), same memory" in line
+    page.find(".better button").click()
+    assert settled(page)[1] == pytest.approx(26.4)
+
+
+# States
+
+
+def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page, explorer):
+    start(page, explorer, schedules=FOUR)
+    settled(page)
+    give(page, "microbatches", "7")
+    page.until("return runs[3].result.faults && !runs[3].flight")
+    note = page.until("return document.querySelector('#lines .note')?.innerText")
+    assert note.startswith("dualpipe: microbatches=7")
+    assert "Dimmed: the last picture, of 8 microbatches. The other schedules are up to date." in note
+    assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
+    assert "use at least 8" in page.find("#cards .card.bad .fault").text
+    assert settled(page)[:3] == [run(one["schedule"], microbatches=7) for one in FOUR[:3]]
+    assert page.find(CANVAS).get_attribute("aria-label").count("bubble") == 4
+    page.run("document.querySelector('#lines .note button').click()")
+    assert settled(page)[3] == run("dualpipe", microbatches=8)
+    assert page.browser.find_elements("css selector", "[aria-invalid], .note") == []
+
+
+def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
+    start(page, explorer)
+    before = settled(page)
+    give(page, "forward", "1,x")
+    line = page.until("return [...document.querySelectorAll('#setup > .fault')].map((one) => one.textContent).join('')")
+    assert line.startswith("costs.forward: '1,x' is not a cost; give seconds such as 1.6")
+    assert "YAML" not in page.text("body main")
+    assert page.run("return document.querySelectorAll('#lines .note').length") == 1
+    page.run("document.querySelector('#lines .note button').click()")
+    assert settled(page) == before
+
+
+def test_a_link_to_a_faulty_state_shows_the_fault_and_no_empty_axis(page, explorer):
+    start(page, explorer, {**UNIT, "forward": "x"})
+    note = page.until("return document.querySelector('#notes .note')?.innerText")
+    assert note.startswith("costs.forward: 'x' is not a cost")
+    assert not page.find(CANVAS).is_displayed()
+    page.find("#notes .note button").click()
+    assert settled(page) == [run("1f1b"), run("zb-h1")]
+    assert page.find(CANVAS).is_displayed()
+    start(page, explorer, {**UNIT, "microbatches": 7}, FOUR)
+    page.until("return document.querySelector('#notes .note')?.innerText.startsWith('dualpipe: ')")
+    assert page.find(CANVAS).get_attribute("aria-label").count("bubble") == 3
+
+
+def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
+    with serve() as address:
+        start(page, address)
+        settled(page)
+    give(page, "forward", "2")
+    note = page.until("return document.querySelector('#notes .note')?.innerText")
+    assert "The server does not answer" in note
+    assert "Try again" in note
+    assert page.find(CANVAS).is_displayed()
+    page.browser.get_log("browser")  # its refused connections
+
+
+def test_a_million_actions_are_shown_while_the_page_answers(page, explorer):
+    sizes = {**UNIT, "devices": 64, "microbatches": 7800}
+    page.browser.get("about:blank")
+    page.browser.get(explorer + "#" + quote(json.dumps({"common": sizes, "schedules": [{"schedule": "1f1b"}]})))
+    page.until("return typeof runs !== 'undefined' && runs.length > 0 && runs[0].flight")
+    give(page, "latency", "0.0")  # the page takes input, and a newer request takes the place of the older one
+    page.until("return document.querySelector('#notes').textContent.startsWith('simulating 1f1b …')")
+    settled(page)
+    assert page.run("return runs[0].result.actions") == 998_400
+    page.keys(CANVAS, "+", "+")
+    page.keys("#top input[type=search]", "63B7799")
+    assert page.text(".selection").startswith("1 of 1: ")
+
+
+def test_long_work_dims_the_last_picture_and_can_be_cancelled(page, explorer):
+    start(page, explorer, schedules=[{"schedule": "1f1b"}])
+    settled(page)
+    page.run("Object.assign(state.common, { devices: 64, microbatches: 15000 }); showAll()")
+    page.until("return document.querySelector('.better.waiting')?.textContent.startsWith('simulating …')")
+    page.run("document.querySelector('.better.waiting button').click()")
+    assert "cancelled" in page.until("return document.querySelector('.note')?.innerText")
+    page.run("document.querySelector('.note button').click()")
+    assert settled(page) == [run("1f1b")]
