@@ -263,7 +263,8 @@ def test_a_row_of_costs_without_its_devices_is_refused(client, devices, words):
 def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client):
     found = client.post("/api/simulate", json={**CASE, "memory_limit": 5}).json()
     assert found["chart"]["memory"]["capacity"] == 5
-    half = client.post("/api/simulate", json={**CASE, "schedule": "auto", "memory_limit": 2}).json()
+    searched = {**CASE, "schedule": "auto", "microbatches": 4, "memory_limit": 2, "options": {"rounds": 1}}
+    half = client.post("/api/simulate", json=searched).json()
     assert max(half["chart"]["memory"]["peaks"]) <= 2
     assert "number of activations above 0" in said(client.post("/api/simulate", json={**CASE, "memory_limit": "x"}))
 
