@@ -178,8 +178,9 @@ prints. The font is matplotlib's own, so that pictures are equal on all machines
 
 ![The explorer with 64 devices](images/explorer-64.png)
 
-It differs from its mock-up in these points. The link has one value for all devices. Other families are named for every schedule, not only
-for one at its bound. *Copy* also gives all measures as a table. The fused slot has a field of its own, and so have a family's options.
+It differs from its mock-up in these points. The link has one value for all devices. Another family is named also for a
+schedule above its bound. *Copy* also gives all measures as a table. The fused slot has a field of its own, and so have a
+family's options.
 
 ## In a terminal
 
