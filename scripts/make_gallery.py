@@ -179,8 +179,8 @@ prints. The font is matplotlib's own, so that pictures are equal on all machines
 ![The explorer with 64 devices](images/explorer-64.png)
 
 It differs from its mock-up in these points. The link has one value for all devices. Another family is named also for a
-schedule above its bound. *Copy* also gives all measures as a table. The fused slot has a field of its own, and so have a
-family's options.
+schedule above its bound. *Copy* also gives all measures as a table. The fused slot and a
+family's options have fields of their own.
 
 ## In a terminal
 
