@@ -43,8 +43,7 @@ def start(*arguments: object, program: Path | None = None, **options) -> subproc
     return subprocess.Popen(
         [sys.executable, *(["-m", "ppsim"] if program is None else [program]), *map(str, arguments)],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         encoding="utf-8",
         preexec_fn=hear_signals,
-        **{"env": ENVIRONMENT, **options},
+        **{"env": ENVIRONMENT, "stderr": subprocess.PIPE, **options},
     )

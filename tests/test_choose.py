@@ -2,12 +2,14 @@
 
 import itertools
 import json
+import os
 import re
+import select
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from command_line import LLAMA, UNIT_COSTS
+from command_line import ENVIRONMENT, LLAMA, UNIT_COSTS, start
 from command_line import ppsim as run_ppsim
 
 import ppsim
@@ -249,7 +251,45 @@ def test_a_batch_is_held_against_microbatches_and_copies():
 def test_where_nothing_fits_the_status_is_1():
     outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b", "--headroom", "99%")
     assert outcome.status == 1
-    assert "nothing fits with 99.0 % of the memory kept free" in outcome.out
+    lines = outcome.out.splitlines()
+    assert re.fullmatch(r"nothing fits with 99.0 % .*; the nearest is 6[0-9.]+ GB over 0.849 GB usable:", lines[0]), (
+        lines
+    )
+    assert re.fullmatch(r"TP 1 · CP 1 · PP 8 · DP 1, 1f1b, .*: 6[0-9.]+ GB", lines[1])
+    document = json.loads(
+        run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b", "--headroom", "99%", "--json", "-").out
+    )
+    peak = ppsim.load_config(LLAMA).simulate().peak_memory
+    assert peak is not None
+    assert document["nearest"]["peak_memory"] == peak.max()
+    assert document["nearest"]["over"] == pytest.approx(peak.max() - 0.849e9, rel=1e-2)
+
+
+def test_if_nothing_fits_the_nearest_has_the_smallest_peak_of_all_points():
+    free = {"schedule.name": ["1f1b", "gpipe"], "schedule.devices": [2, 4], "layout.tensor": [1, 2]}
+    fitting = ppsim.choose(SMALL, free, top=100)
+    found = ppsim.choose(SMALL, free, headroom=0.99)
+    assert not found.ranked
+    assert found.nearest is not None
+    assert fitting.smallest is not None
+    assert found.nearest.memory == min(one.memory for one in [*fitting.ranked, fitting.smallest])
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo terminal")
+def test_a_large_search_shows_progress_before_it_has_counted_its_points(tmp_path):
+    kept, given = os.openpty()
+    large = {**SMALL, "hardware": {**SMALL["hardware"], "gpus": 1024}, "batch": 4096}
+    (tmp_path / "large.yaml").write_text(json.dumps({key: part for key, part in large.items() if key != "layout"}))
+    with start("choose", tmp_path / "large.yaml", stderr=given, env={**ENVIRONMENT, "TERM": "xterm"}) as process:
+        try:
+            shown = ""
+            while "/?" not in shown and select.select([kept], [], [], 60)[0]:
+                shown += os.read(kept, 4096).decode(errors="replace")
+        finally:
+            process.kill()
+    os.close(kept)
+    os.close(given)
+    assert "choosing" in shown
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,18 @@ def say(message: str) -> None:
 
 
 class Bar:
-    """Progress bar with the items done, the rate and the time left; it appears after one second."""
+    """Progress bar with the items done, the rate and the time left; it appears after one second, or `at_once`.
 
-    def __init__(self, label: str, total: int):
+    `total` is None as long as the number of items is not known.
+    """
+
+    def __init__(self, label: str, total: int | None, at_once: bool = False):
         self.label, self.total = label, total
         self._began = time.monotonic()
         self._shown: Any = None
         self._on_terminal = sys.stderr.isatty()
+        if at_once and self._on_terminal:
+            self._shown = self._started_bar()
 
     def update(self, done: int) -> None:
         """Show that `done` items are done."""
@@ -36,7 +41,7 @@ class Bar:
             self._shown = self._started_bar()
         if self._shown is not None:
             rate = done / (time.monotonic() - self._began)
-            self._shown.update(self._shown.task_ids[0], completed=done, rate=f"{rate:,.0f}/s")
+            self._shown.update(self._shown.task_ids[0], completed=done, total=self.total, rate=f"{rate:,.0f}/s")
 
     def _started_bar(self) -> Any:
         from rich.console import Console

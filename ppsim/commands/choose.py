@@ -16,6 +16,7 @@ from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
     SAME,
+    gigabytes,
     peak_text,
     runs_in,
     step_text,
@@ -26,6 +27,7 @@ from ppsim.commands.cells import (
 from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, once_each, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config, value_at
+from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
 from ppsim.launch import FRAMEWORKS
 from ppsim.launch.torchtitan_job import pytorch_fault
@@ -52,6 +54,8 @@ UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
     "bubble_fraction": "fraction", "peak_activations": "microbatches through one device share of the model",
     "alike": "variants of the idea whose steps differ by less than 1 %",
+    "stragglers": "seconds that a step is expected to lose; the rank counts them",
+    "over": "bytes above the usable memory",
     "headroom": "fraction of a device's memory", "batch": "sequences",
 }  # fmt: skip
 SIZES = {"TP": TENSOR, "CP": CONTEXT, "EP": EXPERT, "PP": DEVICES, "DP": DATA}
@@ -94,6 +98,10 @@ def choose(
     asynchronous: Annotated[
         bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
     ] = False,
+    certain: Annotated[
+        bool,
+        typer.Option("--certain", help="Rank by the simulated step, without what stragglers are expected to cost."),
+    ] = False,
     store: options.StoreFile = None,
     workers: options.Workers = None,
     dask: options.Dask = None,
@@ -101,6 +109,9 @@ def choose(
     csv: Annotated[Path | None, OutputOption("Write the winner's schedule for PyTorch.")] = None,
     output: Annotated[Path | None, OutputOption("Write the winner as a config.", "--output", "-o")] = None,
     verbose: Verbose = False,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="Print what the ranking adds for stragglers, and its source, too.")
+    ] = False,
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
@@ -114,6 +125,7 @@ def choose(
             only=values,
             framework=framework,
             research=research,
+            certain=certain,
             executor=executor,
             workers=workers,
             store=store,
@@ -124,7 +136,7 @@ def choose(
     if output and found.ranked:
         write_atomically(output, config_yaml(found.best.config))
         say(f"wrote {output}")
-    answer(_document(found), json, lambda: "\n".join(_page(found, verbose)))
+    answer(_document(found), json, lambda: "\n".join(_page(found, verbose, costs)))
     if options.report_left_out(found.left_out) or not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -150,9 +162,15 @@ def _value(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
-def _page(found: Choice, verbose: bool) -> Iterator[str]:
+def _page(found: Choice, verbose: bool, costs: bool) -> Iterator[str]:
     if not found.ranked:
-        yield f"nothing fits with {percent_text(found.headroom)} of the memory kept free"
+        answer, nearest = f"nothing fits with {percent_text(found.headroom)} of the memory kept free", found.nearest
+        if nearest is None or found.over is None:
+            yield answer
+        else:
+            over = f"{gigabytes(found.over)} over {usable_text(found.space.config, found.headroom)}"
+            yield f"{answer}; the nearest is {over}:"
+            yield f"{_layout_text(nearest, found.space.config)}: {gigabytes(nearest.memory)}"
         yield _counts(found)
         return
     config = found.space.config
@@ -168,6 +186,9 @@ def _page(found: Choice, verbose: bool) -> Iterator[str]:
     yield from paragraph("; ".join(_reasons(found)), "why  ")
     yield ""
     yield from _how_to_run(found, verbose)
+    if costs:
+        yield ""
+        yield from _straggler_lines(found)
     if verbose:
         yield ""
         yield _counts(found)
@@ -184,16 +205,7 @@ def _counts(found: Choice) -> str:
 def _answer(found: Choice) -> Iterator[str]:
     """Yield the winner: its layout, and its step, memory and speed."""
     best, one, config = found.best, found.ranked[0], found.best.config
-    groups = " · ".join(f"{name} {_size(one, config, key)}" for name, key in _sizes(config).items())
-    words = [groups, _schedule(one, config)] if groups else [_schedule(one, config)]
-    if config.model is not None:
-        sharding = sharding_of(one.changes)
-        words += [
-            f"microbatch {_size(one, config, MICROBATCH_SIZE)}",
-            _recompute(one, config).replace("none", "no") + " recompute",
-            *([f"{sharding} sharded"] if sharding not in (None, "none") else []),
-        ]
-    yield ", ".join(words) + ":"
+    yield _layout_text(one, config) + ":"
     run = best.run
     interval = run.interval
     texts = [step_text(one.step)]
@@ -204,6 +216,30 @@ def _answer(found: Choice) -> Iterator[str]:
     if run.tokens_per_second is not None:
         texts += [f"{float(f'{run.tokens_per_second:.3g}'):,.0f} tokens/s", f"MFU {value_text(run.mfu, 'fraction')}"]
     yield ", ".join(texts)
+
+
+def _layout_text(one: Candidate, config: Config) -> str:
+    """Return a point in words: its groups, schedule, microbatch, recompute level and sharding."""
+    groups = " · ".join(f"{name} {_size(one, config, key)}" for name, key in _sizes(config).items())
+    words = [groups, _schedule(one, config)] if groups else [_schedule(one, config)]
+    if config.model is not None:
+        sharding = sharding_of(one.changes)
+        words += [
+            f"microbatch {_size(one, config, MICROBATCH_SIZE)}",
+            _recompute(one, config).replace("none", "no") + " recompute",
+            *([f"{sharding} sharded"] if sharding not in (None, "none") else []),
+        ]
+    return ", ".join(words)
+
+
+def _straggler_lines(found: Choice) -> Iterator[str]:
+    """Yield the seconds that each row is expected to lose to stragglers, which its rank counts, and their source."""
+    if not any(one.stragglers for one in found.ranked):
+        yield "the ranking adds nothing for stragglers"
+        return
+    lost = (f"{one.place}: {percent_text(one.stragglers / one.step)}" for one in found.ranked)
+    yield from paragraph("for its rank a step is longer by stragglers, " + ", ".join(lost), "cost ")
+    yield from paragraph(STRAGGLER_SENTENCE, "     ")
 
 
 def _sizes(config: Config) -> Mapping[str, str]:
@@ -319,6 +355,7 @@ def _document(found: Choice) -> dict[str, Any]:
         "free": {key: list(values) for key, values in found.space.values.items()},
         "counts": dict(found.counts),
         "left_out": found.left_out,
+        "nearest": None if found.nearest is None else {**_candidate(found.nearest), "over": found.over},
         "ranked": [_candidate(one) for one in found.ranked],
         "front": [_candidate(one) for one in found.front],
         "units": UNITS,
@@ -342,4 +379,10 @@ def _flags_or_none(framework: str, config: Config) -> list[str]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    return {"changes": dict(one.changes), **one.numbers, "alike": one.alike, "place": one.place}
+    return {
+        "changes": dict(one.changes),
+        **one.numbers,
+        "stragglers": one.stragglers,
+        "alike": one.alike,
+        "place": one.place,
+    }

@@ -22,7 +22,7 @@ GROUPS = {
         "--recompute", "--recompute-placing", "--offload", "--offload-latency", "--memory-limit", "--headroom",
     ),
     "search": (
-        "--free", "--only", "--over", "--framework", "--research", "--asynchronous", "--break-even", "--range",
+        "--free", "--only", "--over", "--framework", "--research", "--asynchronous", "--certain", "--break-even", "--range",
         "--slow", "--fail", "--copies", "--time-limit",
     ),
     "measured": ("--step", "--ranges", "--steps", "--operators", "--profile"),

@@ -14,7 +14,16 @@ from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet, find_device, find_link
-from ppsim.costs.spread import HALVED_ERROR, PRICED_BY_OTHERS, SUMMED_ERROR, interval_reach, order_error
+from ppsim.costs.spread import (
+    HALVED_ERROR,
+    PRICED_BY_OTHERS,
+    SUMMED_ERROR,
+    expected_maximum,
+    interval_reach,
+    order_error,
+    slowdown,
+    straggler_seconds,
+)
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [
@@ -48,6 +57,7 @@ __all__ = [
     "combined_costs",
     "combined_slot",
     "even",
+    "expected_maximum",
     "find_device",
     "find_link",
     "interval_reach",
@@ -57,5 +67,7 @@ __all__ = [
     "read_operators",
     "read_profile",
     "scaled",
+    "slowdown",
+    "straggler_seconds",
     "write_profile",
 ]

@@ -1,13 +1,14 @@
-"""Spread of step times: how far measured steps lie from steps predicted by derived costs, or by a profile.
+"""Spread of step times: how far measured steps lie from predicted ones, and what equal devices lose to the slowest.
 
 The table for derived costs, `spread.json`, is written by scripts/make_accuracy_docs.py from the published runs of
-docs/accuracy.md.
+docs/accuracy.md; `stragglers.json` has the spread between devices, with its sources.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ import numpy as np
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.short_repr import short_repr
 from ppsim.base.units import percent_text
+from ppsim.costs.collectives import gather_seconds, reduce_seconds
 from ppsim.costs.setup import Setup
 
 TABLE = Path(__file__).with_name("spread.json")
@@ -259,3 +261,51 @@ def interval_reach(left_out: Sequence[np.ndarray]) -> float:
     order = np.argsort(far, kind="stable")
     reached = np.cumsum(weight[order])
     return float(far[order][np.searchsorted(reached, INSIDE * len(left_out))])
+
+
+# Stragglers: seconds that a step is expected to lose because some device or collective is slower than the others.
+
+STRAGGLERS = json.loads(Path(__file__).with_name("stragglers.json").read_text(encoding="utf-8"))
+STRAGGLER_SENTENCE = (
+    "stragglers: the slowest of the devices that wait for each other in every microbatch, and of a data-parallel "
+    f"group, by quantiles of published traces: {STRAGGLERS['action']['source']}; {STRAGGLERS['collective']['source']}"
+)
+
+
+def expected_maximum(levels: Any, values: Any, number: int) -> float:
+    """Return the expected maximum of `number` independent draws from a distribution given by quantiles.
+
+    The quantile function Q is linear between the `levels`, which rise from 0 to 1. The quantile function of the maximum
+    is Q(u^(1/n)), so that its mean is the integral of Q over u^n; each linear part has a closed form.
+    """
+    level, value = np.asarray(levels, np.float64), np.asarray(values, np.float64)
+    slope = np.diff(value) / np.diff(level)
+    weight, first_moment = np.diff(level**number), np.diff(level ** (number + 1)) * number / (number + 1)
+    return float(((value[:-1] - slope * level[:-1]) * weight + slope * first_moment).sum())
+
+
+@cache
+def slowdown(kind: str, number: int) -> float:
+    """Return by how much the slowest of `number` equal "action"s or "collective"s is longer than one, relative."""
+    spread = STRAGGLERS[kind]
+    slowest, mean = (expected_maximum(spread["levels"], spread["differences"], count) for count in (number, 1))
+    return slowest - mean
+
+
+def straggler_seconds(costs: Any, devices: int, microbatches: int) -> float:
+    """Return the seconds that a step on a pipeline is expected to lose to stragglers; 0 for costs without a model.
+
+    The devices of a pipeline, and the tensor groups of a context or expert group, wait for each other in every
+    microbatch: the mean device's computation lasts as long as the slowest one's. A tensor group counts as one device,
+    as in the source. The members of a data-parallel group wait for each other once a step, in its collectives.
+    """
+    if not isinstance(costs, Setup):
+        return 0.0
+    layout, layers = costs.layout, Counter(costs.model.layers)
+    waiting = devices * max(layout.context, -(-layout.expert * layout.split_experts // layout.tensor))
+    computing = sum(n * (costs.work(one).whole + sum(costs.exchange(one)[:2])) for one, n in layers.items())
+    dense, experts = (part / devices for part in costs.gpu_parameters(costs.model.layers))
+    reducing = reduce_seconds(costs, (dense, experts)) + gather_seconds(costs, (dense, experts))
+    return computing * microbatches / devices * slowdown("action", waiting) + reducing * slowdown(
+        "collective", max(layout.data_groups)
+    )

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from ppsim.studies.store import Store
 from ppsim.studies.worker_pool import InProcess, JobRunner, capacity, is_left_out
 
 MAX_ROUND = 64  # items per round: results of the first items of a longer round would exclude many others
+NEAREST = 32  # layouts, and points, tried for the smallest peak if nothing fits
 LAYOUTS_PER_WORKER = 16  # layouts per round: nearly all are expanded in the end
 # Knobs that change no size of a layout: of its memory only the activations, which are least with full recompute.
 KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, OVERLAP, OVERLAP_TENSOR, OVERLAP_DATA)
@@ -59,6 +60,7 @@ class _LayoutItem:
     keeping: bool
     points: int
     memory: float
+    stragglers: float
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,15 @@ class _PointItem:
 
     changes: Changes
     memory: float
+    stragglers: float
     points: int = 1
 
 
 class BestFirstSearch:
     """Best-first search: the layout or point with the lowest step-time bound is expanded or simulated next.
 
-    A round has as many layouts or points as the executor needs. `run` fills `ranked`, `front`, `counts` and `left_out`,
-    as `ppsim.studies.choose.Choice` describes them.
+    A round has as many layouts or points as the executor needs. `run` fills `ranked`, `front`, `counts`, `left_out` and
+    `nearest`, as `ppsim.studies.choose.Choice` describes them.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class BestFirstSearch:
         executor: Executor,
         store: Store | None = None,
         with_front: bool = True,
+        certain: bool = False,
     ):
         self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
         costs = space.config.costs
@@ -92,7 +96,7 @@ class BestFirstSearch:
         if isinstance(costs, DerivedCosts):
             self.limit = usable_bytes(costs.cluster.device.capacity, headroom)
         self.source = config_source(space.config)
-        self.expansion = Expansion(space, self.limit)
+        self.expansion = Expansion(space, self.limit, certain)
         in_process = isinstance(executor, InProcess)
         self.max_points = 1 if in_process else min(MAX_ROUND, 4 * capacity(executor))
         self.max_layouts = 1 if in_process else min(MAX_ROUND, LAYOUTS_PER_WORKER * capacity(executor))
@@ -105,22 +109,27 @@ class BestFirstSearch:
         self.longest = np.inf  # rounded seconds; a longer step is not ranked
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
+        self.least_memory: dict[Any, tuple[float, Changes]] = {}  # by sizes: lower bound on memory, and the layout
+        self.nearest: Candidate | None = None
         self.numbers = itertools.count()
         self.heap: list[tuple[float, int, _LayoutItem | _PointItem]] = []
 
-    def run(self) -> None:
-        """Search the whole space."""
+    def run(self, bar: Bar | None = None) -> None:
+        """Search the whole space; show progress on `bar`."""
+        bar = bar or Bar("choosing", None)
         self._add_layouts()
-        with Bar("choosing", self.counts["points"]) as bar:
-            while self.heap:
-                layouts, points = self._next_round()
-                self._expand(layouts)
-                self._simulate(points)
-                bar.update(self.counts.total() - self.counts["points"])
+        bar.total = self.counts["points"]
+        while self.heap:
+            layouts, points = self._next_round()
+            self._expand(layouts)
+            self._simulate(points)
+            bar.update(self.counts.total() - self.counts["points"])
         if self.space.searches_blocks:
             self._search_blocks()
         if self.space.searches_partitions:
             self._search_partitions()
+        if not self.ranked and np.isfinite(self.limit):
+            self._find_nearest()
 
     def _add_layouts(self) -> None:
         """Count every point, and queue the layouts except those that do not fit the model or the memory."""
@@ -134,19 +143,26 @@ class BestFirstSearch:
             if not points:
                 continue
             self.counts["points"] += points
-            sizes = tuple((key, value) for key, value in layout.items() if key not in KNOBS), keeping
-            if sizes not in least_of:
-                least_of[sizes] = self.expansion.bounds(with_least_memory(layout), keeping)
-            bounds = least_of[sizes]
+            least, sizes = with_least_memory(layout), self._sizes(layout)
+            if (sizes, keeping) not in least_of:
+                least_of[sizes, keeping] = self.expansion.bounds(least, keeping)
+            bounds = least_of[sizes, keeping]
+            if bounds is not None and layout == least:
+                self.least_memory.setdefault((sizes, keeping), (bounds[1], layout))
             if bounds is not None and bounds[1] <= self.limit:
                 bounds = self.expansion.bounds(layout, keeping)
             if bounds is None or bounds[1] > self.limit:
                 self.counts["refused" if bounds is None else "memory"] += points
             else:
-                self._push(bounds[0], _LayoutItem(layout, keeping, points, bounds[1]))
+                lost = self.expansion.straggler_seconds(layout)
+                self._push(bounds[0], _LayoutItem(layout, keeping, points, bounds[1], lost))
+
+    @staticmethod
+    def _sizes(layout: Changes) -> tuple[tuple[str, Any], ...]:
+        return tuple((key, value) for key, value in layout.items() if key not in KNOBS)
 
     def _push(self, step: float, item: _LayoutItem | _PointItem) -> None:
-        heapq.heappush(self.heap, (step, next(self.numbers), item))
+        heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
 
     def _next_round(self) -> tuple[list[_LayoutItem], list[_PointItem]]:
         """Return the next layouts and points that can be ranked or be on the front."""
@@ -163,11 +179,12 @@ class BestFirstSearch:
         return layouts, points
 
     def _matters(self, step: float, item: _LayoutItem | _PointItem) -> bool:
-        """Return True if a point with at least this step and memory can be ranked or be on the front."""
+        """Return True if a point with at least this expected step can be ranked or be on the front."""
         own = self.fastest.get(idea_of(item.changes), np.inf) if isinstance(item, _PointItem) else np.inf
         if rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME))):
             return True
-        return self.with_front and not any(one.step <= step and one.memory <= item.memory for one in self.front)
+        simulated = step - item.stragglers
+        return self.with_front and not any(one.step <= simulated and one.memory <= item.memory for one in self.front)
 
     def _expand(self, layouts: list[_LayoutItem]) -> None:
         """Queue the points of these layouts with their bounds."""
@@ -184,7 +201,7 @@ class BestFirstSearch:
             self.counts.update({name: found[name] for name in ("refused", "memory")})
             self.counts["points"] -= found["same"]
             for step, memory, changes in found["points"]:
-                self._push(step, _PointItem({**layout.changes, **changes}, memory))
+                self._push(step, _PointItem({**layout.changes, **changes}, memory, layout.stragglers))
 
     def _simulate(self, points: list[_PointItem]) -> None:
         for one in self._measured([self._own_keys(point.changes) for point in points]):
@@ -198,25 +215,26 @@ class BestFirstSearch:
             (self.fitting if fits else self.too_large).append(one)
             if fits:
                 idea = idea_of(one.changes)
-                self.fastest[idea] = min(one.step, self.fastest.get(idea, np.inf))
+                self.fastest[idea] = min(one.expected, self.fastest.get(idea, np.inf))
         self._rank()
 
     def _rank(self) -> None:
-        near = [one for one in self.fitting if rounded(one.step) <= self.longest]
+        near = [one for one in self.fitting if rounded(one.expected) <= self.longest]
         self.ranked, self.front = rank(near, self.top), front_of([*self.fitting, *self.replaced])
         last = self._last_ranked()
         front = {id(one) for one in self.front}
-        self.fitting = [one for one in self.fitting if rounded(one.step) <= last or id(one) in front]
+        self.fitting = [one for one in self.fitting if rounded(one.expected) <= last or id(one) in front]
 
     def _last_ranked(self) -> float:
         """Return the rounded step of the last ranked point; a longer step cannot be ranked any more."""
         if len(self.ranked) < self.top or not self.top:
             return self.longest
-        return rounded(self.ranked[-1].step * (1 + SAME))
+        return rounded(self.ranked[-1].expected * (1 + SAME))
 
     def _measured(self, points: list[Changes]) -> Iterator[Candidate]:
         options = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": RANKED}
-        return run_points(self.source, points, **options)
+        for one in run_points(self.source, points, **options):
+            yield replace(one, stragglers=self.expansion.straggler_seconds({**one.changes}))
 
     def _search_blocks(self) -> None:
         """Try to recompute some blocks of each stage, for ranked points and for faster ones that do not fit.
@@ -240,7 +258,7 @@ class BestFirstSearch:
     def _nearly_fitting(self) -> list[Candidate]:
         """Return points as fast as ranked ones that need too much memory, the simplest first."""
         last = self._last_ranked()
-        near = sorted((one for one in self.too_large if rounded(one.step) <= last), key=lambda one: one.rank)
+        near = sorted((one for one in self.too_large if rounded(one.expected) <= last), key=lambda one: one.rank)
         return near[: self.top]
 
     def _search_partitions(self) -> None:
@@ -272,6 +290,20 @@ class BestFirstSearch:
                 if new is not None and new.memory <= self.limit:
                     self._replace(old, new)
             self._rank()
+
+    def _find_nearest(self) -> None:
+        """Find the smallest peak of the points of the layouts with the lowest bounds on memory, if nothing fits."""
+        unlimited = Expansion(self.space, np.inf)
+        lowest = heapq.nsmallest(NEAREST, self.least_memory.items(), key=lambda item: item[1][0])
+        layouts = [(layout, keeping) for (_, keeping), (_, layout) in lowest]
+        points = [
+            (memory, {**layout, **changes})
+            for (layout, _), found in zip(layouts, unlimited(layouts), strict=True)
+            for _, memory, changes in found["points"]
+        ]
+        near = heapq.nsmallest(NEAREST, points, key=lambda point: point[0])
+        measured = [one for one in self._measured([changes for _, changes in near]) if one.measures is not None]
+        self.nearest = min([*self.too_large, *measured], key=lambda one: (one.memory, one.rank), default=None)
 
     def _note_left_out(self, one: Candidate) -> None:
         if is_left_out(one.refused):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppsim.analysis.measures import MEASURES
-from ppsim.analysis.memory import HEADROOM, check_headroom
+from ppsim.analysis.memory import HEADROOM, check_headroom, usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
+from ppsim.base.progress import Bar
 from ppsim.base.rules import checked_call, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
@@ -26,7 +28,7 @@ from ppsim.studies.best_first import BestFirstSearch
 from ppsim.studies.free_keys import Changes
 from ppsim.studies.points import Candidate, placed
 from ppsim.studies.space import Space, search_space
-from ppsim.studies.worker_pool import open_resources
+from ppsim.studies.worker_pool import FEW, open_resources
 
 if TYPE_CHECKING:
     import pandas
@@ -62,9 +64,10 @@ class Choice:
     Attributes
     ----------
     ranked : list of Candidate
-        The fastest ideas that fit, at most `top` of them, the winner first; empty if nothing fits. An idea is one set
-        of parallel groups, schedule and recompute level; its simplest variant within 1 % of its fastest is ranked, and
-        the others that close are its `alike`. Ideas that the model cannot tell apart share a `place`, simplest first.
+        The ideas that fit with the shortest expected step, at most `top` of them, the winner first; empty if nothing
+        fits. The expected step is the simulated one and its `stragglers`. An idea is one set of parallel groups,
+        schedule and recompute level; its simplest variant within 1 % of its fastest is ranked, and the others that
+        close are its `alike`. Ideas that the model cannot tell apart share a `place`, simplest first.
     counts : mapping
         Number of all `points`, and its parts: `simulated`; excluded by `memory` (the lower bound on the peak is above
         the limit) or by `step` (the lower bound on the step is too long to be ranked); `refused` by a rule of the
@@ -76,6 +79,8 @@ class Choice:
         their stages were not searched. Without them the answer is not certain.
     smallest : Candidate or None
         The simulated point that fits and needs the least memory; `front` searches for all such points.
+    nearest : Candidate or None
+        If nothing fits: the smallest peak found.
     find_front : function
         Returns `front`.
     """
@@ -86,6 +91,7 @@ class Choice:
     headroom: float
     left_out: list[Changes] = field(default_factory=list)
     smallest: Candidate | None = None
+    nearest: Candidate | None = None
     find_front: Callable[[], list[Candidate]] = field(default=list, repr=False, compare=False)
 
     __repr__ = short_repr
@@ -109,8 +115,9 @@ class Choice:
         return Chosen(config, run, run.layout_string)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per ranked point: its free keys, its measures, its place, and its equal variants (`alike`)."""
-        return [{**one.changes, **one.numbers, "alike": one.alike, "place": one.place} for one in self.ranked]
+        """Return one row per ranked point: its free keys, measures, stragglers, place, and equal variants (`alike`)."""
+        own = ("stragglers", "alike", "place")
+        return [{**one.changes, **one.numbers, **{key: getattr(one, key) for key in own}} for one in self.ranked]
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table."""
@@ -129,6 +136,14 @@ class Choice:
 
     def _repr_html_(self) -> str:
         return page_table(self.rows(), {name: measure.unit for name, measure in MEASURES.items()})
+
+    @property
+    def over(self) -> float | None:
+        """Bytes by which the peak of `nearest` is above the usable memory; None if a point fits."""
+        costs = self.space.config.costs
+        if self.nearest is None or not isinstance(costs, DerivedCosts):
+            return None
+        return self.nearest.memory - usable_bytes(costs.cluster.device.capacity, self.headroom)
 
     @property
     def _nothing_fits(self) -> str:
@@ -160,6 +175,7 @@ def choose(
     only: Mapping[str, Iterable[Any]] | None = None,
     framework: str | None = None,
     research: bool = False,
+    certain: bool = False,
     top: int = TOP,
     executor: Executor | None = None,
     workers: int | None = None,
@@ -187,6 +203,8 @@ def choose(
         Try only schedules, shardings and recompute levels that it runs, priced with its policies.
     research : bool
         Also try schedules that no framework runs with the model unchanged.
+    certain : bool
+        Rank by the simulated step alone, without the seconds that it is expected to lose to stragglers.
     top : int
         Number of ideas to rank.
     executor : concurrent.futures.Executor, optional
@@ -210,34 +228,42 @@ def choose(
     if framework is not None:
         config = _with_its_policies(config, framework)
     space = search_space(config, free, asynchronous, only, framework, research)
-    search = _searched(space, headroom, top, workers, store, executor)
+    limits = _Limits(headroom, top, certain)
+    search = _searched(space, limits, workers, store, executor)
     derived = isinstance(space.config.costs, DerivedCosts)
     errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if derived else None
     return Choice(
         placed(search.ranked, errors), dict(search.counts), space, headroom, search.left_out,
-        search.front[-1] if search.front else None, functools.partial(_front, space, headroom, top, workers, store),
+        search.front[-1] if search.front else None, search.nearest,
+        functools.partial(_front, space, limits, workers, store),
     )  # fmt: skip
+
+
+class _Limits(NamedTuple):
+    """Limits of the ranking: the headroom, the number of ideas, and whether stragglers cost nothing."""
+
+    headroom: float
+    top: int
+    certain: bool
 
 
 def _searched(
     space: Space,
-    headroom: float,
-    top: int,
+    limits: _Limits,
     workers: int | None,
     store: str | PathLike[str] | None,
     executor: Executor | None = None,
     with_front: bool = False,
 ) -> BestFirstSearch:
     """Return the search after it has run."""
-    layouts = sum(1 for _ in space.layouts())
-    with open_resources(layouts, executor, workers, store) as (runner, opened):
-        search = BestFirstSearch(space, headroom, top, runner, opened, with_front)
-        search.run()
+    layouts = sum(1 for _ in itertools.islice(space.layouts(), FEW))
+    with Bar("choosing", None, at_once=True) as bar, open_resources(layouts, executor, workers, store) as resources:
+        runner, opened = resources
+        search = BestFirstSearch(space, limits.headroom, limits.top, runner, opened, with_front, limits.certain)
+        search.run(bar)
     return search
 
 
-def _front(
-    space: Space, headroom: float, top: int, workers: int | None, store: str | PathLike[str] | None
-) -> list[Candidate]:
+def _front(space: Space, limits: _Limits, workers: int | None, store: str | PathLike[str] | None) -> list[Candidate]:
     """Return the front of a further search, which a copy or pickle of a choice can run too."""
-    return _searched(space, headroom, top, workers, store, with_front=True).front
+    return _searched(space, limits, workers, store, with_front=True).front

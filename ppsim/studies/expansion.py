@@ -18,6 +18,7 @@ from ppsim.analysis.static_bounds import (
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString
+from ppsim.costs.spread import straggler_seconds
 from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
@@ -62,10 +63,13 @@ class Expansion:
         The free keys and their values.
     limit : bytes
         Memory of a device; points with a higher lower bound are only counted.
+    certain : bool
+        If stragglers cost nothing.
     """
 
     space: Space
     limit: float
+    certain: bool = False
 
     def __call__(self, layouts: Iterable[tuple[Changes, bool]]) -> list[Outcome]:
         """Expand each layout, with the schedules that keep activations or with the others.
@@ -89,6 +93,12 @@ class Expansion:
         devices, microbatches = devices_of(self.space, layout), layout[MICROBATCHES]
         step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, keeping)
         return step * self.jitter_factor, memory
+
+    def straggler_seconds(self, layout: Changes) -> float:
+        """Return the seconds that every point of a layout is expected to lose to stragglers."""
+        if self.certain:
+            return 0.0
+        return straggler_seconds(costs_of(self.space, layout), devices_of(self.space, layout), layout[MICROBATCHES])
 
     @property
     def jitter_factor(self) -> float:

@@ -54,6 +54,8 @@ class Candidate:
         The rule that refuses it.
     layout_string : str or None
         The stages in Megatron-LM's notation; None if the config has no model.
+    stragglers : float
+        For `choose`: seconds that the step is expected to lose to stragglers, which its rank counts.
     alike : int
         For a ranked candidate: the number of other variants of its idea with an equal step (`SAME`).
     place : str
@@ -80,6 +82,7 @@ class Candidate:
     measures: Mapping[str, Any] | None
     refused: str | None = None
     layout_string: str | None = None
+    stragglers: float = 0.0
     alike: int = 0
     place: str = ""
     what: str = ""
@@ -97,6 +100,11 @@ class Candidate:
     def step(self) -> float:
         """Seconds of one training step."""
         return self.numbers["iteration_time"]
+
+    @property
+    def expected(self) -> float:
+        """Seconds of one step with what it is expected to lose to stragglers."""
+        return self.step + self.stragglers
 
     @property
     def step_difference(self) -> float:
@@ -127,7 +135,7 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The sort key: `rounded` step, then simplicity, then step and memory.
+        """The sort key: `rounded` expected step, then simplicity, then step and memory.
 
         Simplicity prefers, in this order: few devices in a pipeline, few stages per device, a schedule that Megatron-LM
         runs or else PyTorch, no recompute, an even partition.
@@ -140,7 +148,7 @@ class Candidate:
         uneven = self.changes.get("layout.partition", "even") != "even"
         simple = self.changes.get("schedule.devices", 1), stages or 1, framework, recomputes, uneven
         ordered = sorted(self.changes.items(), key=lambda item: item[0])
-        return rounded(self.step), *simple, self.step, self.memory, str(ordered)
+        return rounded(self.expected), *simple, self.expected, self.memory, str(ordered)
 
     @property
     def numbers(self) -> Mapping[str, Any]:
@@ -199,7 +207,7 @@ def rank(candidates: Iterable[Candidate], top: int) -> list[Candidate]:
         variants.setdefault(idea_of(one.changes), []).append(one)
     ranked = []
     for group in itertools.islice(variants.values(), top):
-        near = [one for one in group if one.step <= group[0].step * (1 + SAME)]
+        near = [one for one in group if one.expected <= group[0].expected * (1 + SAME)]
         ranked.append(replace(min(near, key=lambda one: one.rank[1:]), alike=len(near) - 1))
     return ranked
 
@@ -214,8 +222,8 @@ def placed(ranked: Iterable[Candidate], errors: Mapping[str, float] | None) -> l
     rest, found = sorted(ranked, key=lambda one: one.rank), list[Candidate]()
     while rest:
         fastest = rest[0]
-        limits = {id(one): fastest.step * _error(errors, fastest, one) for one in rest}
-        group = [one for one in rest if one.step <= limits[id(one)]]
+        limits = {id(one): fastest.expected * _error(errors, fastest, one) for one in rest}
+        group = [one for one in rest if one.expected <= limits[id(one)]]
         group.sort(key=lambda one: (*_plainness(one), one.rank))
         number = len(found) + 1
         found += [replace(one, place=f"{number}=" if index else f"{number}") for index, one in enumerate(group)]
