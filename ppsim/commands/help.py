@@ -22,8 +22,8 @@ GROUPS = {
         "--recompute", "--recompute-placing", "--offload", "--offload-latency", "--memory-limit", "--headroom",
     ),
     "search": (
-        "--free", "--only", "--over", "--framework", "--research", "--asynchronous", "--certain", "--break-even", "--range",
-        "--slow", "--fail", "--copies", "--time-limit",
+        "--free", "--only", "--over", "--framework", "--research", "--asynchronous", "--certain", "--break-even",
+        "--range", "--slow", "--fail", "--copies", "--time-limit",
     ),
     "measured": ("--step", "--ranges", "--steps", "--operators", "--profile"),
     "limits": (

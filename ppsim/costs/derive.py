@@ -318,14 +318,13 @@ class DerivedCosts(Setup):
         derived["input_fraction_of_activation"] = (held > 0) * own / np.maximum(held, own)
         if self.layout.overlap:
             hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
-            slots = np.maximum(self._slots(stages, times), hosts[0][:, None] + hosts[1][None, :])
-            derived["overlap"] = slots + border[:, None] + border[None, :]
+            slots = np.maximum(self._slots(stages, times), hosts[0][:, None] + hosts[1])
+            derived["overlap"] = slots + border[:, None] + border
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
-        provenance = {name: "derived" for name in derived if name not in given}
-        if "input_grad" in derived:
-            provenance["backward"] = "derived"
+        names = [*derived, *["backward"] * ("input_grad" in derived)]
+        provenance = {name: "derived" for name in names if name not in given}
         return Costs(**{**derived, **given}, per="stage", provenance=provenance)
 
     def _slots(self, stages: Sequence[Stage], times: dict[str, np.ndarray]) -> np.ndarray:
@@ -336,18 +335,17 @@ class DerivedCosts(Setup):
         """
         computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
-        slots = np.maximum(computing, exchanging)
-        if self.layout.overlap == TWO_STREAM:
-            slots = by_pair(stages, partial(self._once, DerivedCosts._two_stream_slot))
+        two, by_stages = self.layout.overlap == TWO_STREAM, partial(self._once, DerivedCosts._two_stream_slot)
+        slots = by_pair(stages, by_stages) if two else np.maximum(computing, exchanging)
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
         return slots + contention * np.maximum(computing + exchanging - slots, 0.0)
 
-    def _two_stream_slot(self, forward: Stage, backward: Stage) -> float:
-        return combined_slot(*(self._once(DerivedCosts._pieces, stage) for stage in (forward, backward)))
+    def _two_stream_slot(self, *both: Stage) -> float:
+        return combined_slot(*(self._once(DerivedCosts._pieces, stage) for stage in both))
 
     def _pieces(self, stage: Stage) -> list[LayerPieces]:
-        layers = self._by_layer(stage)
-        return [layer_pieces(self, one.layers[0], self._once(DerivedCosts._stage_times, one)) for one in layers]
+        times = partial(self._once, DerivedCosts._stage_times)
+        return [layer_pieces(self, one.layers[0], times(one)) for one in self._by_layer(stage)]
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
