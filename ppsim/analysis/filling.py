@@ -363,17 +363,23 @@ class _Placement:
     def _unusable(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the unused seconds per device with too little memory, and in spans that are too short.
 
-        They count against the items that are left over or endless; without such items nothing is unusable.
+        They count against the items that are left over or endless and may run on the device; without such items
+        nothing is unusable.
         """
         devices = self.run.schedule.devices
         wanting = [one for one, left in zip(self.items, self.left, strict=True) if left or one.is_endless]
-        if not wanting:
-            return np.zeros(devices), np.zeros(devices)
-        shortest = min(one.duration for one in wanting) * (1 - _EXACT)
-        empty, usable = self._free(self.idle), self._free(self.spans(min(one.memory for one in wanting)))
-        little = np.bincount(empty.device, empty.seconds, devices) - np.bincount(usable.device, usable.seconds, devices)
-        short = np.where(usable.seconds < shortest, usable.seconds, 0.0)
-        return np.maximum(little, 0.0), np.bincount(usable.device, short, devices)
+        empty, little, short = self._free(self.idle), np.zeros(devices), np.zeros(devices)
+        allowed = [[one for one in wanting if one.device in (None, device)] for device in range(devices)]
+        least = [min((one.memory for one in mine), default=None) for mine in allowed]
+        shortest = np.array([min((one.duration for one in mine), default=0.0) for mine in allowed]) * (1 - _EXACT)
+        for memory in {one for one in least if one is not None}:
+            chosen = np.array([one == memory for one in least])
+            usable = self._free(self.spans(memory))
+            too_short = np.where(usable.seconds < shortest[usable.device], usable.seconds, 0.0)
+            short += chosen * np.bincount(usable.device, too_short, devices)
+            for sign, spans in ((1, empty), (-1, usable)):
+                little += sign * chosen * np.bincount(spans.device, spans.seconds, devices)
+        return np.maximum(little, 0.0), short
 
     def _free(self, spans: IdleSpans) -> IdleSpans:
         """Return the parts of spans that no piece uses."""
