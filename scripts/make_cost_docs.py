@@ -2,11 +2,15 @@
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from published_models import CONFIGS, counted_parameters
+
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import declarations
+from ppsim.base.units import percent_text
 from ppsim.costs import Cluster, Costs, DeviceSheet, Layout, LinkSheet, Model
 from ppsim.costs.effects import EFFECTS
 from ppsim.costs.operators import OperatorLaw
@@ -40,10 +44,22 @@ def _rows(name: str) -> list[tuple[str, ...]]:
     if name == "effects":
         rows = [(_keys(effect.key), effect.unit, effect.formula, effect.source) for effect in EFFECTS]
         return [("key", "of what", "formula", "source"), *rows]
+    if name == "models":
+        return [("model", "blocks", "parameters", "published", "difference"), *map(_model, CONFIGS)]
     return [
         ("key", "value", "default", "example"),
         *((f"`{item.name}`", item.metadata["what"], _default(item), _code(item)) for item in declarations(KEYS[name])),
     ]
+
+
+def _model(name: str) -> tuple[str, ...]:
+    """The row of a published model: its blocks by the letters of their sublayers, and its parameters."""
+    config, published, _ = CONFIGS[name]
+    model = Model.from_huggingface(config)
+    counted, blocks = counted_parameters(name, model), Counter(model.block_letters)
+    letters = ", ".join(f"{count} `{letters}`" for letters, count in blocks.items())
+    stored = f"{published:,}" if isinstance(published, int) else f"{published / 1e9:g} billion"
+    return name, letters, f"{counted / 1e9:,.3f} billion", stored, percent_text(counted / published - 1, 2, signed=True)
 
 
 def _keys(text: str) -> str:

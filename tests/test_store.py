@@ -12,7 +12,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from command_line import UNIT_COSTS, ppsim, start
-from huggingface_configs import CONFIGS
+from published_models import CONFIGS
 
 import ppsim as library
 from ppsim import ConfigError

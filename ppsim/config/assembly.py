@@ -204,6 +204,8 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
         return faults.attempt(
             ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
         )
+    if shape.pop("approximate", False):
+        faults.append((("model", "approximate"), "reads huggingface: the path of a config.json; leave it out"))
     missing = [name for name in required_fields(Model) if name not in shape]
     faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
     return None if missing else faults.attempt(("model",), lambda: Model(**shape))

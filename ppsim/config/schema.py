@@ -13,6 +13,7 @@ from ppsim.base.rules import (
     Check,
     choice,
     declarations,
+    flag,
     fraction,
     nested,
     rule,
@@ -174,7 +175,7 @@ DOCUMENT = _section(
     "Document",
     {
         "name": text,
-        "model": _section("Model", {"huggingface": _file, **_declared(Model)}),
+        "model": _section("Model", {"huggingface": _file, "approximate": flag, **_declared(Model)}),
         "hardware": _section("Hardware", _HARDWARE, required=("device", "link")),
         "layout": _section("Layout", _declared(Layout)),
         "schedule": _section("Schedule", _SCHEDULE),

@@ -43,9 +43,10 @@ def border(setup: Setup) -> str:
 
 def attention(setup: Setup) -> str:
     """Return the sentence about the s x s matrix of attention: how much is computed and how much is held."""
+    scans = "; scans run at the rate of attention, which no measurement here confirms" if setup.model.has_scans else ""
     return (
         f"attention counts {'half of' if setup.model.causal else 'all of'} the s x s matrix "
-        f"and {'holds none' if setup.model.attention == 'flash' else 'holds all'} of it"
+        f"and {'holds none' if setup.model.attention == 'flash' else 'holds all'} of it{scans}"
     )
 
 

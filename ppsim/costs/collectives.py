@@ -164,9 +164,8 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if layer.name not in IN_A_BLOCK:
         return 0.0, 0.0
     one = _border_all_reduce(setup, setup.layout.fp8 != "none")
-    seconds = (1 if setup.model.parallel_block else 2) * one
-    if layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts:
-        seconds = one  # the attention's alone: no GPU splits an expert
+    unsplit = layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts
+    seconds = (layer.sums - bool(unsplit)) * one  # no GPU splits an expert
     if not setup.layout.chosen("overlap_tensor"):
         return seconds, seconds
     work, first = setup.work(layer), seconds / setup.layout.tensor
@@ -185,7 +184,7 @@ def tensor_parallel_outside(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the seconds of exchanging keys and values, or heads for tokens, over the context-parallel group."""
-    if layer.name not in IN_A_BLOCK:
+    if layer.name not in IN_A_BLOCK or not layer.attention_core:
         return 0.0, 0.0
     model, layout, core = setup.model, setup.layout, layer.operators.cores[0]
     if model.key_value_rank:

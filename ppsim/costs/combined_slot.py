@@ -17,8 +17,9 @@ from ppsim.base.errors import CostError, shown
 from ppsim.base.rules import is_number
 from ppsim.costs.collectives import expert_parallel
 from ppsim.costs.given import Costs
-from ppsim.costs.layers import Layer, attention_matrices
+from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
+from ppsim.costs.sublayers import attention_matrices
 
 TWO_STREAM = "two-stream"
 COMPUTE, EXCHANGE = 0, 1

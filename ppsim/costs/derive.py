@@ -22,7 +22,7 @@ from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
 from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, waiting
-from ppsim.costs.layers import VALUE_BYTES, Layer, embedding, head
+from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES, Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
@@ -30,6 +30,7 @@ from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
 from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.setup import Setup
 from ppsim.costs.spread import Spread, spread_of
+from ppsim.costs.sublayers import embedding, head
 from ppsim.costs.table import CostTable, Workload
 from ppsim.schedule.columns import ScheduleColumns
 

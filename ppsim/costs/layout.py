@@ -287,6 +287,10 @@ class Layout:
         if self.exchanges_heads and (model.heads // self.tensor) % self.context:
             heads = model.heads // self.tensor
             found.append(_no_divisor("context", self.context, "heads of a GPU, which all-to-all exchanges", heads))
+        if self.context > 1 and model.has_scans:
+            found.append(f"context={self.context}: the exchange of a scan's states is not priced; use 1")
+        if model.pattern and self.overlap == "two-stream":
+            found.append(f"overlap={self.overlap}: blocks must have attention and MLP; leave overlap or pattern out")
         if model.sequence % self.context:
             found.append(_no_divisor("context", self.context, "tokens of a sequence", model.sequence))
         if self.expert > 1 and not model.experts:
@@ -342,15 +346,17 @@ class Layout:
             method = "optimal" if self.partition == partition.BALANCED else self.partition
             counts = partition.by_cost(layer_costs, num_stages, method)
         else:
-            counts = self._blocks(model.num_layers, num_stages)
+            counts = self._blocks(model, num_stages)
             counts[0] += 1
             counts[-1] += len(model.layers) - model.num_layers - 1
         return partition.cut(model.layers, counts)
 
-    def _blocks(self, num_layers: int, num_stages: int) -> list[int]:
+    def _blocks(self, model: Model, num_stages: int) -> list[int]:
         if isinstance(self.partition, tuple):
-            return partition.explicit(self.partition, num_layers, num_stages)
-        return partition.even(num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
+            return partition.explicit(self.partition, model.num_layers, num_stages)
+        if "|" in model.pattern and self.partition == "even":
+            return partition.explicit([len(stage) for stage in model.stage_patterns], model.num_layers, num_stages)
+        return partition.even(model.num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
 
     def recompute_of_stages(self, num_stages: int) -> list[str]:
         """Return the recompute level of each stage."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from ppsim.base.errors import ConfigError
-from ppsim.base.rules import check_fields, choice, declared, described, flag, whole_number
+from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, whole_number
 from ppsim.base.short_repr import short_repr
 
 LARGEST = 2**40
@@ -72,6 +74,24 @@ class Shape:
     shared_experts: int = _size("experts that every token visits", "1")
     expert_ffn: int = _size("width of one expert", "2048", "`ffn`")
     dense_layers: int = _size("first blocks that keep a dense MLP of width `ffn`", "3")
+    shared_gate: bool = _flag("what the shared experts give is scaled by a gate of the token (Qwen)")
+    expert_hidden: int = _size("width of tokens in routed experts (Nemotron 3 Super)", "1024", "`hidden`")
+    attention_gate: bool = _flag("attention's output is scaled by a gate from the queries' matrix (Qwen3-Next)")
+    index_heads: int = _size("heads of the indexer of DeepSeek's sparse attention", "64")
+    index_head_size: int = _size("width of these heads", "128", "needed with `index_heads`")
+    index_tokens: int = _size(
+        "tokens that a query attends to, chosen by the indexer", "2048", "needed with `index_heads`"
+    )
+    pattern: str = declared(
+        "sublayers of the blocks in Megatron-LM's letters, `[*E]` for a block of two; a bar ends a stage, `/` begins "
+        "a prediction module", rule(lambda value: isinstance(value, str), "must be text, such as 'M-M-M*-'"), "",
+        example="'M-M*-'", default_text="attention, and MLP or experts",
+    )  # fmt: skip
+    state_heads: int = _size("heads of a Mamba-2 layer, or value heads of a delta net", "128")
+    state_head_size: int = _size("width of such a head", "64")
+    state_size: int = _size("size of the state of a channel: the width of a key", "128")
+    state_groups: int = _size("heads share keys and queries in so many groups: the key heads of a delta net", "8", "1")
+    conv_size: int = _size("tokens that the convolution before the scan reads", "4", "4")
     prediction_layers: int = _size(
         "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MAX_LAYERS
     )
@@ -91,6 +111,64 @@ class Shape:
             )
         if self.experts and not self.experts_per_token:
             raise ConfigError(f"experts={self.experts} needs experts_per_token from 1 to {self.experts}; it is 0")
+        if self.index_heads and not (self.index_head_size and self.index_tokens and self.key_value_rank):
+            raise ConfigError(
+                f"index_heads={self.index_heads} needs index_head_size, index_tokens and key_value_rank above 0, such "
+                f"as 128, 2048 and 512"
+            )
+        if self.pattern:
+            self._check_pattern()
+
+    @cached_property
+    def stage_patterns(self) -> list[list[str]]:
+        """Letters of the sublayers of each block, for each stage that `pattern` names."""
+        return [split_blocks(stage) for stage in self.pattern.split("/")[0].split("|")]
+
+    @cached_property
+    def block_letters(self) -> list[str]:
+        """Letters of the sublayers of each block: attention, scan, MLP or experts (`ppsim.costs.sublayers`)."""
+        if self.pattern:
+            return [letters for stage in self.stage_patterns for letters in stage]
+        period, every = self.window_period, range(self.num_layers)
+        windowed = [bool(self.window) and not (period and (index + 1) % period == 0) for index in every]
+        routed = [bool(self.experts) and index >= self.dense_layers for index in every]
+        return [
+            ("W" if near else "*") + ("E" if expert else "-") for near, expert in zip(windowed, routed, strict=True)
+        ]
+
+    @property
+    def has_scans(self) -> bool:
+        """If some block has a state that passes from token to token."""
+        return any(letter in "MGK" for letter in self.pattern)
+
+    @property
+    def prediction_letters(self) -> str:
+        """Letters of the sublayers of a prediction module's block."""
+        after = self.pattern.split("/")[1:]
+        if after:
+            return "".join(split_blocks(after[0]))
+        return "*" + ("E" if self.experts else "-") if self.pattern else self.block_letters[-1]
+
+    def _check_pattern(self) -> None:
+        """Raise ConfigError unless the pattern has the blocks that `num_layers` counts, and their sizes are known."""
+        blocks = self.block_letters
+        if len(blocks) != self.num_layers:
+            raise ConfigError(
+                f"pattern={shown(self.pattern)} has {len(blocks)} blocks, but num_layers={self.num_layers}; "
+                f"use num_layers={len(blocks)}"
+            )
+        modules = self.pattern.split("/")[1:]
+        if len({*modules}) > 1 or (modules and len(modules) != self.prediction_layers):
+            raise ConfigError(
+                f"pattern={shown(self.pattern)} has {len(modules)} prediction modules after /, but they must be equal, "
+                f"and prediction_layers={self.prediction_layers} of them"
+            )
+        used = {*"".join(blocks), *"".join(modules)}
+        needs = [*((letter, "state_heads", "state_head_size", "state_size") for letter in "MGK"), ("W", "window"),
+                 ("E", "experts"), ("+", "key_value_rank"), ("D", "index_heads")]  # fmt: skip
+        for letter, *names in needs:
+            if letter in used and (lacking := [name for name in names if not getattr(self, name)]):
+                raise ConfigError(f"{letter} in pattern={shown(self.pattern)} needs {', '.join(lacking)} above 0")
 
     def _complete(self) -> None:
         """Set the fields that follow from others."""
@@ -99,6 +177,8 @@ class Shape:
                 f"hidden={self.hidden} is not a multiple of heads={self.heads}; change one, or give head_size"
             )
         defaults = {
+            "state_groups": 1,
+            "conv_size": 4,
             "key_value_heads": self.heads,
             "head_size": self.hidden // self.heads,
             "ffn": 4 * self.hidden,
@@ -110,3 +190,19 @@ class Shape:
         for name, value in defaults.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
+
+
+def split_blocks(pattern: str) -> list[str]:
+    """Return the letters of each block of a part of a pattern without | and /; ConfigError for other text."""
+    blocks = _BLOCK.findall(pattern)
+    if "".join(blocks) != pattern:
+        raise ConfigError(
+            f"pattern={shown(pattern)} must consist of the letters {LETTERS}, or [ ] around a block of several, | "
+            f"between stages and / before a prediction module, such as 'M-M-|M*E'"
+        )
+    return [letters.strip("[]") for letters in blocks]
+
+
+LETTERS = "M G K * + D W - E"
+_LETTER = f"[{re.escape(LETTERS.replace(' ', ''))}]"
+_BLOCK = re.compile(rf"{_LETTER}|\[{_LETTER}+\]")

@@ -49,7 +49,10 @@ def to_launch(config: AnyConfig, framework: str) -> str:
         The framework cannot run the config; the message names each reason and what to change.
     """
     launcher, version = _framework(framework)
-    return launcher.text(as_config(config), version)
+    case = as_config(config)
+    if launcher is FRAMEWORKS["Megatron-LM"] and case.model is not None and case.model.pattern:
+        raise ConfigError("Megatron-LM: flags of hybrid models are not printed; leave out model.pattern")
+    return launcher.text(case, version)
 
 
 @checked_call()

@@ -5,10 +5,10 @@ import json
 import shutil
 
 from command_line import CONFIGS, ROOT, UNIT_COSTS
-from huggingface_configs import CONFIGS as MODELS
 from hypothesis import given
 from hypothesis import strategies as st
 from primus_dumps import write_dump
+from published_models import CONFIGS as MODELS
 from ruamel.yaml import YAML
 from synthetic_traces import trace_document
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import ENVIRONMENT, LLAMA, ROOT, ppsim
-from huggingface_configs import CONFIGS
 from primus_dumps import write_dump
+from published_models import CONFIGS
 from typer.models import OptionInfo
 
 import ppsim as library

@@ -1,0 +1,352 @@
+"""Blocks of a model from its shape: matrices, attention, scans and element-wise passes of each sublayer.
+
+A block is one or more sublayers, each with a norm before it and an addition to the residual after it. Their letters
+are those of Megatron-LM's hybrid patterns (core/models/hybrid/layers/utils.py), and K:
+
+    *  attention                          -  MLP
+    +  multi-head latent attention        E  mixture of experts
+    D  the same with DeepSeek's indexer   M  Mamba-2
+    W  attention within the window        G  gated delta net
+                                          K  Kimi delta attention
+
+Scans: their matrices and FLOPs, with s tokens, heads of width p, and a state of n by p for each head, are
+
+    M  h x (2 heads p + 2 groups n + heads) and heads p x h, a convolution of heads p + 2 groups n; 7 heads p n a token:
+       Dao and Gu 2024, arXiv 2405.21060; Megatron-LM, training/training.py, mamba_layer_flops
+    G  h x (2 groups n + 2 heads p + 2 heads) and heads p x h, a convolution of 2 groups n + heads p; 8 heads n p:
+       Yang et al. 2024, arXiv 2412.06464; transformers, models/qwen3_next; Megatron-LM, gdn_layer_flops
+    K  h x 3 heads p and heads p x h, two gates of rank p, a rate per head, a convolution each: Kimi Team 2025,
+       arXiv 2510.26692; Megatron-LM, core/ssm/gated_delta_net/kda.py; FLOPs as G
+
+A scan is priced as attention with heads of width p. It holds its projected input, and its output before the gated norm;
+its kernels recompute the rest: state-spaces/mamba, ops/triton/ssd_combined.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Layer, Linear, Operators
+from ppsim.costs.shape import Shape
+
+LOGIT_BYTES = 4
+NORM_COPY_BYTES = 4  # an unfused norm computes in fp32
+SCORE_BYTES = 5  # softmax output and dropout output of two bytes each, dropout mask of one
+SCORE_BYTES_WITHOUT_DROPOUT = 2
+LOSS_BYTES = 10  # moved per logit in a forward: bf16 read, fp32 written, read once by a fused loss
+CLAMP_BYTES = 16  # moved per value after a clamped activation: both halves of its input clamped and concatenated
+EXPERT_BIAS_BYTES = 28  # moved per value of an expert's output: bias x router weight in fp32, added, joined, cast
+
+
+class _Sublayer(NamedTuple):
+    """Parts of a sublayer for one sequence.
+
+    Attributes
+    ----------
+    matrices : list of Linear
+    core, scan : AttentionCore or None
+    score_bytes : float
+        Bytes held of the s x s matrices.
+    moved : Operators
+        Bytes that its own element-wise passes move, without norm and residual.
+    ordered : float
+        Values per token that are reordered if kernels are not fused.
+    parameters, split_parameters : int
+        Parameters outside the matrices: on each GPU of a tensor-parallel group, and split over it.
+    held : float
+        Further bytes per token that are held, split over the group.
+    """
+
+    matrices: list[Linear]
+    core: tuple[AttentionCore, ...] = ()
+    scan: tuple[AttentionCore, ...] = ()
+    score_bytes: float = 0.0
+    moved: Operators = Operators()
+    ordered: float = 0.0
+    parameters: int = 0
+    split_parameters: int = 0
+    held: float = 0.0
+
+
+def block(model: Shape, letters: str) -> Layer:
+    """Return a block of these sublayers, such as `*-` for attention and MLP."""
+    return _sum("block", [_sublayer(model, letter) for letter in letters])
+
+
+def _sublayer(model: Shape, letter: str) -> Layer:
+    """Return norm, sublayer and addition to the residual: norms and additions read and write bf16 values.
+
+    In a parallel block one pass adds both sublayers.
+    """
+    s, h = model.sequence, model.hidden
+    part = _BY_LETTER[letter](model, letter)
+    parallel, is_mlp = model.parallel_block, letter in MLPS
+    around = Operators(
+        norm_bytes=float(VALUE_BYTES * s * 2 * h), other_bytes=float(VALUE_BYTES * s * (2 if parallel else 3) * h),
+        passes=1 if parallel and is_mlp else 2,
+    )  # fmt: skip
+    layer = _layer(
+        "block", s, part.matrices, around + part.moved, cores=part.core, scans=part.scan, score_bytes=part.score_bytes,
+        norm_parameters=h * (2 if model.norm == "layernorm" else 1) + part.parameters,
+        copied_bytes_per_token=VALUE_BYTES * h + (h if model.dropout else 0), split_bytes_per_token=part.held,
+        input_bytes=VALUE_BYTES * s * h,
+    )  # fmt: skip
+    return replace(
+        layer,
+        sums=0 if parallel and is_mlp else 1,
+        split_parameters=layer.split_parameters + part.split_parameters,
+        unfused_split_bytes=float(VALUE_BYTES * s * part.ordered),
+        unfused_copied_bytes=float(NORM_COPY_BYTES * s * h),
+    )
+
+
+def embedding(model: Shape) -> Layer:
+    """Return the look-up of tokens, and of learned positions: no matrix product. Dropout holds a mask."""
+    s, h = model.sequence, model.hidden
+    positions = s * h if model.positions == "learned" else 0
+    return Layer(
+        "embedding",
+        split_parameters=model.vocabulary * h,
+        copied_parameters=positions,
+        copied_bytes=float(s * h * model.dropout),
+        input_bytes=VALUE_BYTES * s * h,
+        operators=Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1),
+        recomputable=False,
+    )
+
+
+def head(model: Shape) -> Layer:
+    """Return final norm, projection to the vocabulary, loss on fp32 logits: Korthikanti et al. 2022, section 4.3."""
+    s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
+    layer = _layer(
+        "head", s, [Linear(h, vocabulary, fp8=False)],
+        Operators(activation_bytes=float(LOSS_BYTES * s * vocabulary), norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
+        norm_parameters=h * (2 if model.norm == "layernorm" else 1),
+        copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
+        input_bytes=VALUE_BYTES * s * h,
+    )  # fmt: skip
+    return replace(layer, recomputable=False, logits=float(s * vocabulary))
+
+
+def prediction(model: Shape, inner: Layer) -> Layer:
+    """Return a multi-token-prediction module: two norms, a 2h x h projection, a block, and the shared head.
+
+    DeepSeek-AI 2024, DeepSeek-V3 technical report, arXiv 2412.19437, section 2.2. Embedding and head are shared, so
+    their parameters are not counted again.
+    """
+    s, h = model.sequence, model.hidden
+    projection = _layer(
+        "prediction", s, [Linear(2 * h, h, parallel="copy")], Operators(norm_bytes=4.0 * VALUE_BYTES * s * h, passes=2),
+        norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
+        copied_bytes_per_token=2 * VALUE_BYTES * h, input_bytes=2 * VALUE_BYTES * s * h,
+    )  # fmt: skip
+    output = replace(head(model), split_parameters=0)
+    return _sum("prediction", [projection, inner, output])
+
+
+def attention_matrices(model: Shape, sparse: bool = False) -> list[Linear]:
+    """Return the matrices of a block's attention; `sparse`: with those of DeepSeek's indexer."""
+    return _latent_attention(model, sparse) if model.key_value_rank else _attention(model)
+
+
+def _attention(model: Shape) -> list[Linear]:
+    queries, keys = model.heads * model.head_size, model.key_value_heads * model.head_size
+    gate = queries * model.attention_gate
+    return [
+        Linear(model.hidden, queries + gate + 2 * keys, holds_output=True, bias=model.attention_bias),
+        Linear(queries, model.hidden, parallel="row", bias=model.projection_bias),
+    ]
+
+
+def _latent_attention(model: Shape, sparse: bool) -> list[Linear]:
+    """Return low-rank factors of queries, keys and values: DeepSeek-V2, 2024, arXiv 2405.04434, section 2.1."""
+    h, a = model.hidden, model.heads
+    query = a * (model.head_size + model.rotary_head_size)
+    rank = model.key_value_rank
+    down = [Linear(h, rank + model.rotary_head_size, parallel="copy", holds_output=True)]
+    keys_and_values = a * (model.head_size + model.value_head_size)
+    up = [Linear(rank, keys_and_values, holds_output=True, module="latent")]
+    if model.query_rank:
+        down.append(Linear(h, model.query_rank, parallel="copy", holds_input=False, holds_output=True))
+        up.append(Linear(model.query_rank, query, holds_output=True, module="latent"))
+    else:
+        up.append(Linear(h, query, holds_input=False, holds_output=True))
+    if sparse:
+        size = model.index_head_size
+        down.append(Linear(h, size + model.index_heads, parallel="copy", holds_input=False, holds_output=True))
+        indexed = model.index_heads * size
+        up.append(Linear(model.query_rank or h, indexed, parallel="copy", holds_input=False, holds_output=True))
+    return [*down, *up, Linear(a * model.value_head_size, h, parallel="row")]
+
+
+def _pairs(model: Shape, nearest: int) -> float:
+    """Return the number of pairs of tokens, in both directions: all s^2, or of each query `nearest` tokens; 0: all."""
+    s = model.sequence
+    return float(s * s - (s - nearest) ** 2 if 0 < nearest < s else s * s)
+
+
+def _attend(model: Shape, letter: str) -> _Sublayer:
+    """Return attention: its matrices, Q K^T and attention over V for one sequence, and rotation of queries and keys.
+
+    DeepSeek's sparse attention attends to `index_tokens` tokens; its indexer scores all of them: DeepSeek-V3.2-Exp,
+    2025, section 2.1; Megatron-LM, core/models/hybrid/layers/flops.py, _dsa_layer_flops.
+    """
+    s, a, latent = model.sequence, model.heads, model.key_value_rank > 0
+    query = model.head_size + (model.rotary_head_size if latent else 0)
+    value = model.value_head_size if latent else model.head_size
+    halved = 2 if model.causal else 1
+    sparse = model.index_heads > 0 and letter != "+"
+    nearest = model.window if letter == "W" else model.index_tokens * sparse
+    flops = 2.0 * _pairs(model, nearest) * a * (query + value) / halved
+    fused = model.attention != "full"
+    # softmax, and dropout with its mask, read and write; the products' own reading is in their time
+    moved = 0 if fused else 2 * VALUE_BYTES + (2 * VALUE_BYTES + 1) * model.dropout
+    held = 0 if fused else SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT
+    cores = [AttentionCore(a, query, value, flops, float(moved * a * s * s), model.attention)]
+    if sparse:
+        scores = 2.0 * _pairs(model, 0) * model.index_heads * model.index_head_size / halved
+        cores.append(AttentionCore(model.index_heads, model.index_head_size, 0, scores, 0.0, "flash"))
+    matrices = attention_matrices(model, sparse)
+    by_head = 2 * model.head_size * (model.heads + model.key_value_heads)  # read and written
+    turns = (model.positions == "rotary") + model.head_norm
+    if latent:
+        norms = model.key_value_rank + (model.query_rank or 0) + 2 * model.index_head_size * sparse
+    else:
+        norms = 2 * model.head_size if model.head_norm else 0
+    return _Sublayer(
+        matrices, tuple(cores), score_bytes=float(held * a * s * s),
+        moved=Operators(activation_bytes=float(VALUE_BYTES * s * by_head * turns), passes=2 * turns),
+        ordered=sum(one.outputs if one.parallel != "row" else one.inputs for one in matrices), parameters=norms,
+    )  # fmt: skip
+
+
+def _mix(model: Shape, letter: str) -> _Sublayer:
+    """Return a Mamba-2 layer, gated delta net or Kimi delta attention; the module's docstring has their sizes."""
+    h, heads, width, state = model.hidden, model.state_heads, model.state_head_size, model.state_size
+    values, keys = heads * width, model.state_groups * state
+    rates = {"M": heads, "G": 2 * heads, "K": heads}[letter]
+    projected = 2 * values + 2 * keys + rates - (values if letter == "K" else 0)
+    matrices = [Linear(h, projected, holds_output=True), Linear(values, h, parallel="row")]
+    if letter == "K":
+        for outputs in (keys, values):  # of the decay, and of the output's gate
+            matrices.append(Linear(h, width, parallel="copy", holds_input=False, holds_output=True))
+            matrices.append(Linear(width, outputs, holds_input=False, holds_output=True))
+    convolved = values + 2 * keys
+    conv = convolved * (model.conv_size + (letter == "M"))  # Mamba's has a bias
+    own = {"M": 3 * heads + values, "G": 2 * heads + width, "K": heads + keys + width}[letter]
+    tokens = model.sequence
+    flops = tokens * ((7 if letter == "M" else 8) * values * state + 2.0 * model.conv_size * convolved)
+    moved = VALUE_BYTES * tokens * 2 * (convolved + 2 * values)  # convolution and scan, gate and norm: read and written
+    scan = AttentionCore(heads, width, state, flops, 0.0, "flash")
+    return _Sublayer(
+        matrices, scan=(scan,), moved=Operators(activation_bytes=float(moved), passes=3), ordered=convolved,
+        split_parameters=conv + own, held=VALUE_BYTES * values,
+    )  # fmt: skip
+
+
+def _transform(model: Shape, letter: str) -> _Sublayer:
+    """Return an MLP or a mixture of experts, with activations, and copies of tokens to experts and back.
+
+    Clamped activations and biases of experts follow Megatron-LM: core/fusions/fused_bias_geglu.py,
+    core/transformer/moe/experts.py.
+    """
+    s, routed_model = model.sequence, letter == "E"
+    matrices = _routed_mlp(model) if routed_model else _mlp(model, model.ffn)
+    ups = [linear for linear in matrices if linear.module == "up"]
+    routed = sum(linear.visits for linear in ups if linear.expert)
+    activated = sum(linear.visits * linear.outputs * (3 / 2 if model.gated else 2) for linear in ups)
+    clamped = model.clamped * sum(linear.visits * linear.outputs / (2 if model.gated else 1) for linear in ups)
+    width = model.expert_hidden or model.hidden
+    biased, passing = EXPERT_BIAS_BYTES * model.mlp_bias * width * routed, 4 * width * routed
+    moved = Operators(
+        activation_bytes=float(VALUE_BYTES * s * activated + CLAMP_BYTES * s * clamped),
+        other_bytes=float(VALUE_BYTES * s * passing + s * biased), regrouped_bytes=float(VALUE_BYTES * s * passing),
+        passes=len(ups) + 4 * bool(routed),
+    )  # fmt: skip
+    inputs = sum(one.visits * one.inputs for one in matrices if one.module == "down")
+    gate = model.hidden * (routed_model and model.shared_gate)
+    return _Sublayer(matrices, moved=moved, ordered=inputs * model.gated, parameters=gate)
+
+
+def _mlp(model: Shape, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:
+    up = 2 * width if model.gated else width
+    bias, hidden = model.mlp_bias, (model.expert_hidden if expert else 0) or model.hidden
+    return [
+        Linear(hidden, up, holds_output=True, bias=bias, visits=visits, copies=copies, expert=expert,
+               module="up"),
+        Linear(width, hidden, parallel="row", bias=bias, visits=visits, copies=copies, expert=expert,
+               holds_output=expert, module="down"),
+    ]  # fmt: skip
+
+
+def _routed_mlp(model: Shape) -> list[Linear]:
+    """Return router, routed experts on a copy of their tokens, shared experts. Each expert's output is held."""
+    router = [Linear(model.hidden, model.experts, parallel="copy", holds_input=not model.shared_experts, fp8=False)]
+    routed = _mlp(model, model.expert_ffn, model.experts_per_token, model.experts, expert=True)
+    shared = _mlp(model, model.shared_experts * model.expert_ffn) if model.shared_experts else []
+    if model.expert_hidden:
+        h, width = model.hidden, model.expert_hidden
+        router.append(Linear(h, width, parallel="copy", holds_input=False, holds_output=True))
+        router.append(Linear(width, h, parallel="copy"))
+    return [*router, *routed, *shared]
+
+
+def _layer(
+    name: str, s: int, linears: list[Linear], moved: Operators, *, norm_parameters: int, copied_bytes_per_token: float,
+    input_bytes: float, cores: tuple[AttentionCore, ...] = (), scans: tuple[AttentionCore, ...] = (),
+    score_bytes: float = 0.0, split_bytes_per_token: float = 0.0,
+) -> Layer:  # fmt: skip
+    products = s * sum(linear.flops for linear in linears)
+    attention_core, scanned = (sum((one.flops for one in group), 0.0) for group in (cores, scans))
+    copied, split, weight_part = copied_bytes_per_token, split_bytes_per_token, 0.0
+    for linear in linears:
+        held_input, held_output = linear.held_bytes
+        row, column = linear.parallel == "row", linear.parallel == "column"
+        split += (held_input if row else 0.0) + (held_output if column else 0.0)
+        copied += (0.0 if row else held_input) + (0.0 if column else held_output)
+        weight_part += held_input + VALUE_BYTES * linear.visits * linear.outputs
+    plain = [linear for linear in linears if not linear.expert]
+    fp8 = [linear for linear in linears if linear.fp8]
+    fp8_whole = [linear for linear in fp8 if linear.parallel != "row"]
+
+    return Layer(
+        name,
+        forward=products + attention_core + scanned,
+        input_grad=products + 2 * (attention_core + scanned),
+        weight_grad=float(products),
+        attention_core=attention_core,
+        split_parameters=sum(linear.parameters for linear in plain if linear.parallel != "copy"),
+        copied_parameters=norm_parameters + sum(linear.parameters for linear in plain if linear.parallel == "copy"),
+        expert_parameters=sum(linear.parameters for linear in linears if linear.expert),
+        split_bytes=s * split,
+        copied_bytes=s * copied,
+        score_bytes=score_bytes,
+        norm_bytes=s * sum(linear.held_bytes[0] for linear in plain if linear.parallel != "row"),
+        activated_bytes=s * sum(linear.held_bytes[0] for linear in linears if linear.module == "down"),
+        up_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "up"),
+        latent_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "latent"),
+        fp8_copied_bytes=s * sum(linear.held_bytes[0] for linear in fp8_whole),
+        fp8_split_bytes=s * sum(linear.held_bytes[0] for linear in fp8 if linear.parallel == "row"),
+        fp8_norm_bytes=s * sum(linear.held_bytes[0] for linear in fp8_whole if not linear.expert),
+        fp8_activated_bytes=s * sum(linear.held_bytes[0] for linear in fp8 if linear.module == "down"),
+        weight_grad_bytes=s * weight_part,
+        input_bytes=float(input_bytes),
+        operators=moved + Operators(tuple(linears), cores + scans),
+    )
+
+
+def _sum(name: str, layers: list[Layer]) -> Layer:
+    """Return one layer that is the sum of `layers`."""
+    all_operators = sum((layer.operators for layer in layers), Operators())
+    others = ("name", "recomputable", "input_bytes", "operators")
+    amounts = [item.name for item in fields(Layer) if item.name not in others]
+    totals: dict[str, Any] = {name: sum(getattr(layer, name) for layer in layers) for name in amounts}
+    return replace(layers[0], name=name, operators=all_operators, **totals)
+
+
+MLPS = "-E"
+_BY_LETTER: Mapping[str, Callable[[Shape, str], _Sublayer]] = {
+    **dict.fromkeys("*+DW", _attend), **dict.fromkeys("MGK", _mix), **dict.fromkeys(MLPS, _transform),
+}  # fmt: skip

@@ -1,0 +1,164 @@
+"""Hybrid models: patterns of Megatron-LM, and FLOPs, parameters and bytes of scans and of sparse attention."""
+
+import pytest
+from published_models import CONFIGS
+
+from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model, build, simulate, to_launch
+from ppsim.costs import find_device, find_link
+
+SIZES = {"hidden": 4096, "heads": 32, "vocabulary": 1000, "sequence": 4096, "norm": "rmsnorm", "key_value_heads": 8}
+STATE = {"state_heads": 128, "state_head_size": 64, "state_size": 128, "state_groups": 8}
+CLUSTER = Cluster(find_device("H100 SXM"), find_link("NVLink 4"), find_link("InfiniBand NDR"))
+EXPERTS = {"experts": 8, "experts_per_token": 2, "expert_ffn": 2048}
+
+
+def hybrid(pattern, **changes):
+    blocks = pattern.split("/")[0].replace("|", "")
+    return Model(num_layers=len(blocks), pattern=pattern, **{**SIZES, **STATE, **EXPERTS, **changes})
+
+
+def only(letter, **changes):
+    """The block of a model with one block of this letter."""
+    return hybrid(letter, **changes).layers[1]
+
+
+# Megatron-LM's own counts of a layer's forward: core/models/hybrid/layers/flops.py at 089b33b, for one sequence.
+
+
+def mamba_flops(h, inner, groups, state, heads, s):
+    return 2 * s * h * (2 * inner + 2 * groups * state + heads) + 7 * s * inner * state + 2 * s * inner * h
+
+
+def delta_net_flops(h, keys, values, heads, width, kernel, s):
+    inputs = h * (2 * keys + 2 * values + 2 * heads)
+    return 2 * s * (inputs + kernel * (2 * keys + values) + heads * width**2 * 4 + h * values)
+
+
+def attention_flops(h, heads, groups, width, s):
+    part = width * heads / h
+    return 4 * s * h * part * (h + h * groups / heads) + 2 * s * s * h * part
+
+
+def test_the_flops_of_each_layer_are_those_that_megatron_lm_counts():
+    s = SIZES["sequence"]
+    assert only("M").forward == pytest.approx(mamba_flops(4096, 8192, 8, 128, 128, s), rel=1e-3)
+    delta = only("G", state_heads=32, state_head_size=128, state_groups=16)
+    assert delta.forward == pytest.approx(delta_net_flops(4096, 2048, 4096, 32, 128, 4, s), rel=1e-3)
+    assert only("*").forward == attention_flops(4096, 32, 8, 128, s)
+    assert only("-").forward == 4 * 4 * s * 4096**2
+    router = 2 * s * 4096 * 8
+    assert only("E").forward == 4 * s * 4096 * 2048 * 2 + router
+
+
+def test_the_parameters_of_each_scan_follow_from_its_matrices():
+    h = 4096
+    mamba = h * (2 * 8192 + 2 * 1024 + 128) + 8192 * h + (8192 + 2 * 1024) * 5 + 3 * 128 + 8192 + h
+    assert only("M").parameters == mamba
+    size = {"state_heads": 32, "state_head_size": 128, "state_groups": 16}
+    delta = h * (2 * 2048 + 2 * 4096 + 2 * 32) + 4096 * h + (4096 + 2 * 2048) * 4 + 2 * 32 + 128 + h
+    assert only("G", **size).parameters == delta
+    size["state_groups"] = 32
+    kimi = h * 3 * 4096 + h * 32 + 4096 * h + 2 * (h * 128 + 128 * 4096) + 3 * 4096 * 4 + 32 + 4096 + 128 + h
+    assert only("K", **size).parameters == kimi
+
+
+def test_a_scan_holds_its_projections_and_its_output_and_no_matrix_of_tokens():
+    s, h, inner = SIZES["sequence"], 4096, 8192
+    projected = 2 * inner + 2 * 1024 + 128
+    assert only("M").activation_bytes() == 2 * s * (2 * h + projected + 2 * inner)
+    long = only("M", sequence=2 * s)
+    assert long.forward == 2 * only("M").forward
+    assert (long.attention_core, only("M").attention_core) == (0, 0)
+
+
+def test_tensor_parallelism_splits_a_scan_and_sums_once_a_sublayer():
+    assert [only(letter).sums for letter in "M*-E"] == [1, 1, 1, 1]
+    block = Model(num_layers=1, **SIZES).layers[1]
+    assert block.sums == 2
+    scan = only("M")
+    assert scan.copied_parameters == SIZES["hidden"]
+    assert scan.activation_bytes(tensor=8, sequence_parallel=True) == scan.activation_bytes() / 8
+
+
+def test_a_block_of_two_letters_is_a_transformer_block():
+    plain = Model(num_layers=2, **SIZES)
+    assert Model(num_layers=2, pattern="[*-][*-]", **SIZES).layers[1].forward == plain.layers[1].forward
+    assert plain.block_letters == ["*-", "*-"]
+    apart = Model(num_layers=4, pattern="*-*-", **SIZES)
+    assert apart.parameters == plain.parameters
+    assert sum(layer.activation_bytes() for layer in apart.layers) == sum(
+        layer.activation_bytes() for layer in plain.layers
+    )
+
+
+def test_sparse_attention_attends_to_the_chosen_tokens_and_scores_all():
+    """At 4,096 tokens, of which 1,024 are chosen, 7/16 of the pairs remain; the indexer scores all."""
+    latent = {"key_value_rank": 512, "query_rank": 1536, "head_size": 128, "rotary_head_size": 64}
+    index = {"index_heads": 64, "index_head_size": 128, "index_tokens": 1024}
+    dense, sparse = only("+", **latent), only("D", **latent, **index)
+    s = SIZES["sequence"]
+    scores = s * s * 64 * 128
+    assert sparse.attention_core == pytest.approx(dense.attention_core * 7 / 16 + scores)
+    projections = 1536 * 64 * 128 + 4096 * (128 + 64)
+    assert sparse.forward - sparse.attention_core == dense.forward - dense.attention_core + 2 * s * projections
+    assert sparse.parameters == dense.parameters + projections + 2 * 128
+
+
+def test_a_bar_ends_a_stage_unless_the_layout_cuts_otherwise():
+    model = hybrid("M-M-|M*E")
+    costs = DerivedCosts(model, CLUSTER, Layout())
+    assert costs.megatron_layout(2) == "Et*4|t*3L"
+    assert DerivedCosts(model, CLUSTER, Layout(partition=(3, 4))).megatron_layout(2) == "Et*3|t*4L"
+    with pytest.raises(CostError, match="4"):
+        costs.stage_layers(4)
+    run = simulate(build("1f1b", devices=2, microbatches=4), costs)
+    assert run.makespan > 0
+    assert run.peak_memory is not None
+
+
+def test_prediction_modules_follow_a_slash():
+    model = hybrid("MEM*/*E", prediction_layers=1)
+    assert model.prediction_letters == "*E"
+    assert [layer.name for layer in model.layers] == ["embedding", *["block"] * 4, "prediction", "head"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "changes", "message"),
+    [
+        ("MxM", {}, "must consist of the letters M G K"),
+        ("[MM", {}, "must consist of the letters"),
+        ("M-", {"num_layers": 3}, "has 2 blocks, but num_layers=3; use num_layers=2"),
+        ("M-", {"state_heads": 0}, "M in pattern='M-' needs state_heads above 0"),
+        ("W-", {}, "W in pattern='W-' needs window above 0"),
+        ("D-", {}, "D in pattern='D-' needs index_heads above 0"),
+        ("+-", {}, r"\+ in pattern='\+-' needs key_value_rank above 0"),
+        ("M*/*E", {}, "has 1 prediction modules after /"),
+    ],
+)
+def test_a_pattern_that_is_none_is_one_clear_error(pattern, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        Model(**{**SIZES, **STATE, **EXPERTS, "pattern": pattern, "num_layers": len(pattern.split("/")[0]), **changes})
+
+
+def test_context_parallelism_of_a_scan_is_refused():
+    with pytest.raises(ConfigError, match="context=2: the exchange of a scan's states is not priced"):
+        DerivedCosts(hybrid("M-"), CLUSTER, Layout(context=2))
+
+
+def test_no_flags_of_megatron_lm_are_printed_for_a_pattern():
+    config = {
+        "model": {**SIZES, **STATE, "num_layers": 4, "pattern": "M-|M-"},
+        "hardware": {"device": "H100 SXM", "link": "NVLink 4", "gpus": 2},
+        "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
+    }
+    with pytest.raises(ConfigError, match="flags of hybrid models are not printed"):
+        to_launch(config, "Megatron-LM")
+
+
+def test_hybrids_are_read_from_their_configs():
+    qwen = Model.from_huggingface(CONFIGS["Qwen/Qwen3-Next-80B-A3B-Instruct"][0])
+    assert qwen.pattern == "[GE][GE][GE][*E]" * 12
+    kimi = Model.from_huggingface(CONFIGS["moonshotai/Kimi-Linear-48B-A3B-Base"][0])
+    assert kimi.pattern.startswith("[K-][KE][KE][+E]")
+    maverick = Model.from_huggingface(CONFIGS["meta-llama/Llama-4-Maverick-17B-128E"][0])
+    assert maverick.pattern == "[*-][*E]" * 24
