@@ -61,12 +61,7 @@ class DerivedCosts(Setup):
         Layers of each stage, including embedding, prediction modules and head; default: the layout's partition.
     calibration : Calibration or None
 
-    Raises
-    ------
-    ConfigError
-        The layout does not fit the model; names every size that does not.
-    CostError
-        A given cost is unknown or illegal.
+    Raises ConfigError with every size of the layout that does not fit the model, CostError for an illegal given cost.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
