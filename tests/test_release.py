@@ -1,13 +1,17 @@
 """A release installs: the wheel works in an empty environment, and says what an extra adds where it is missing."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from command_line import ROOT
 from packaging.requirements import Requirement
+
+import ppsim
 
 
 def required(distribution, found):
@@ -77,3 +81,15 @@ def test_what_a_command_needs_is_said_where_it_is_missing(installed, extra, comm
     done = run(installed.with_name("ppsim"), *arguments)
     assert done.returncode == 2
     assert f"pip install 'pipeline-ppsim[{extra}]'" in done.stderr
+
+
+def test_citation_and_recipe_have_the_version_and_the_requirements_of_the_package():
+    recipe = (ROOT / "conda" / "meta.yaml").read_text()
+    assert f'{{% set version = "{ppsim.__version__}" %}}' in recipe
+    assert f"version: {ppsim.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {str(one).replace(" ", "") for one in map(Requirement, project["dependencies"])}
+    listed = re.findall(r"^    - (\S+) (>=\S+)$", recipe.partition("  run:")[2], re.MULTILINE)
+    assert {name.removesuffix("-base") + bound for name, bound in listed} == needed | {
+        f"python{project['requires-python']}"
+    }
