@@ -218,7 +218,15 @@ def test_the_answer_is_the_step_its_idle_time_and_what_would_shorten_it(tmp_path
     outcome = command("explain", folder, UNIT_COSTS)
     lines = outcome.out.splitlines()
     assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True)
-    assert [line.split()[0] for line in lines if line[:1].strip()] == ["step", "simulated", "bubble", "gain", "trust"]
+    assert [line.split()[0] for line in lines if line[:1].strip()] == [
+        "step",
+        "simulated",
+        "bubble",
+        "family",
+        "steps",
+        "gain",
+        "trust",
+    ]
     text = " ".join(outcome.out.split())
     for words in ("(the median one) of 3 steps", "equal stages: 3F", "no larger activation peak", "replayed from"):
         assert words in text

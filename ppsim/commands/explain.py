@@ -29,7 +29,7 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
-from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation
+from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation, Steps
 from ppsim.studies.slow_parts import Slow
 
 MAX_SLOW, MAX_RANKS = 12, 8
@@ -154,6 +154,7 @@ def _answer(explanation: Explanation, steps: list[str]) -> str:
         reason = f"; measured - simulated: {', '.join(texts)}" if texts else ""
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), versus_measured(run.makespan) + reason))
     rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total: {_shares(measured)}"))
+    rows += _recorded(explanation)
     gains = [
         (seconds, f"{versus_measured(seconds)}  {name}: {_suspects(explanation, name)}")
         for name, seconds in explanation.variants.items()
@@ -227,7 +228,7 @@ def _headline(explanation: Explanation) -> list[str]:
         bubble = percent_text(run.bubble_fraction)
         lines.append(f"simulated step  {seconds_text(run.makespan)} ({error}), bubble {bubble}")
     total, exposed = (explanation.communication[name] for name in ("total", "exposed"))
-    lines += _recorded(explanation)
+    lines += [f"{label:<15} {value}; {remark}" for label, value, remark in _recorded(explanation)]
     lines.append(
         f"communication   {seconds_text(total)} in transfers of all devices; exposed, with nothing to do but wait for "
         f"one: {seconds_text(exposed)}"
@@ -235,24 +236,30 @@ def _headline(explanation: Explanation) -> list[str]:
     return lines
 
 
-def _recorded(explanation: Explanation) -> list[str]:
-    """Return rows about the order of the step, the other steps, the time between them, and other pipelines."""
-    found, steps, rows = explanation.recognized, explanation.steps, []
-    if found is None:
-        rows.append("family          no family that ppsim knows has these actions on these devices")
-    else:
-        far = "the same order" if not found.moved else f"{found.moved} of {found.actions} actions are elsewhere"
-        rows.append(f"family          {found.family}, {counted(found.stages_per_device, 'stage')} per device: {far}")
+def _recorded(explanation: Explanation) -> list[tuple[str, str, str]]:
+    """Return rows about the order of the step, all steps, the time between them, and the slowest other pipeline."""
+    found, steps, others = explanation.recognized, explanation.steps, explanation.pipelines
+    rows = [("family", "none", "no family has these actions on these devices")]
+    if found is not None:
+        far = f"{found.moved} of {found.actions} actions are elsewhere" if found.moved else "the same order"
+        rows = [("family", found.family, f"{counted(found.stages_per_device, 'stage')} per device; {far}")]
     if steps is not None and steps.count == 2:
-        rows.append(f"steps           2: {seconds_text(steps.shortest)} and {seconds_text(steps.longest)}")
+        rows.append(("steps", seconds_text(steps.median, DIGITS), f"mean of {_range(steps, 'and')}"))
     elif steps is not None and steps.count > 2:
-        rows.append(
-            f"steps           median {seconds_text(steps.median)} of {steps.count}, {seconds_text(steps.shortest)} to "
-            f"{seconds_text(steps.longest)}"
-        )
+        rows.append(("steps", seconds_text(steps.median, DIGITS), f"median of {steps.count}, {_range(steps, 'to')}"))
     if steps is not None and steps.between is not None:
-        rows.append(f"between steps   {seconds_text(steps.between)} in the median: optimizer, data, exposed reductions")
+        why = "median time between two steps: optimizer, data, exposed reductions"
+        rows.append(("between", seconds_text(steps.between, DIGITS), why))
+    if others:
+        slowest = max(others, key=lambda one: one.step)
+        ranks = first_names(list(map(str, slowest.ranks)), MAX_RANKS)
+        why = f"slowest of {counted(len(others), 'other pipeline')} of the job: ranks {ranks}"
+        rows.append(("others", seconds_text(slowest.step, DIGITS), why))
     return rows
+
+
+def _range(steps: Steps, word: str) -> str:
+    return f"{seconds_text(steps.shortest, DIGITS)} {word} {seconds_text(steps.longest, DIGITS)}"
 
 
 def _pipelines(explanation: Explanation) -> list[str]:

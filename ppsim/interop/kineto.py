@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,7 @@ from ppsim.actions import Kind
 from ppsim.base.documents import check_document, document_error
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import is_number
+from ppsim.interop import nsight, otlp
 from ppsim.interop.events import read_events
 from ppsim.interop.primus_dumps import is_primus, read_primus
 from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of, whole_steps
@@ -81,7 +82,7 @@ PREFIX, PYTORCH = "PP:", "PyTorch"
 NO_PIPELINE = "no pipeline in these traces"
 RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
-SUFFIXES = (".json", ".json.gz")
+SUFFIXES = (".json", ".json.gz", nsight.SUFFIX, *otlp.SUFFIXES)
 GPU = "gpu_user_annotation"
 STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # longer numbers are no actions
 BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # an action of a stage that is not the last
@@ -129,15 +130,19 @@ def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = N
         is_folder = Path(path).is_dir()
     except (TypeError, ValueError, OSError):  # no path, or too long for the system; `read_trace` reports it
         is_folder = False
-    if not is_folder:
+    if not is_folder and not str(path).endswith((nsight.SUFFIX, *otlp.SUFFIXES)):
         return read_trace(path)
-    return read_primus(path) if is_primus(path) else read_kineto(path, ranges)
+    if not is_folder and not Path(path).is_file():
+        raise ConfigError(f"{path}: cannot be read: no such file")
+    return read_primus(path) if is_folder and is_primus(path) else read_kineto(path, ranges)
 
 
 def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:
-    """Read PyTorch profiler traces of a pipeline's ranks.
+    """Read PyTorch profiler traces of a pipeline's ranks, Nsight Systems' SQLite exports, or Megatron-LM's spans.
 
     Each rank has one file, .json or .json.gz, in `folder`. Files are read event by event, as they may have gigabytes.
+    Each process in an .sqlite export is a rank, in the order of file names and processes. Spans (.jsonl, .otlp.json)
+    name their rank.
 
     - Ranges named `PP:<action>`, as `_PipelineScheduleRuntime` records, name their action; the n-th range of a name
       belongs to the n-th step. Without such ranges, names are matched with the patterns of `ppsim.interop.ranges`, or
@@ -150,13 +155,15 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
 
     Raises ConfigError for files that are no such traces, ScheduleError if the ranges are no valid program.
     """
-    files = sorted(path for path in Path(folder).iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
+    whole = Path(folder)
+    candidates = [whole] if whole.is_file() else whole.iterdir()
+    files = sorted(path for path in candidates if path.name.endswith(SUFFIXES) and path.is_file())
     if not files:
         raise ConfigError(
             f"{folder}: {NO_PIPELINE}: it holds no profiler trace; put one {' or '.join(SUFFIXES)} file a rank there"
         )
     patterns = pattern_of(ranges)
-    recorded = sorted((_read_rank(path, patterns) for path in files), key=lambda rank: rank.rank)
+    recorded = sorted((_read_rank(*source, patterns) for source in _sources(files)), key=lambda rank: rank.rank)
     first, *others = _by_pipeline(recorded, str(folder))
     trace = _trace(folder, first, patterns, len(recorded))
     copies = []
@@ -168,7 +175,10 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
 
 def _trace(folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Pattern, ...], recorded: int) -> Trace:
     """Return the trace of one pipeline's ranks; `recorded` is the number of ranks in the folder."""
-    ranks, how = (ranks, PREFIX) if all(rank.ranges for rank in ranks) else _named_by_pattern(folder, ranks, patterns)
+    if all(rank.ranges for rank in ranks):
+        ranks, how = [replace(rank, ranges=_executed(rank.ranges, rank)) for rank in ranks], PREFIX
+    else:
+        ranks, how = _named_by_pattern(folder, ranks, patterns)
     shifts = [(rank.base - ranks[0].base) / 1e9 for rank in ranks]
     whole = whole_steps([rank.ranges for rank in ranks], shifts)
     ranks = [replace(rank, ranges=named) for rank, named in zip(ranks, whole, strict=True)]
@@ -270,7 +280,22 @@ class _Head:
     deviceProperties: list[dict[str, Any]] = field(default_factory=list)  # noqa: N815
 
 
-def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
+def _sources(files: list[Path]) -> Iterator[tuple[str, Callable]]:
+    """Yield the place and the reader of each rank: a file of the profiler, a process in an export, or spans."""
+    exports = [path for path in files if path.name.endswith(nsight.SUFFIX)]
+    exports.sort(key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)])
+    runs = [(path, process) for path in exports for process in nsight.processes(path)]
+    for rank, (path, process) in enumerate(runs):
+        yield str(path), partial(nsight.read_process, path, process, rank)
+    recorded = [path for path in files if path.name.endswith(otlp.SUFFIXES)]
+    for rank, found in otlp.spans_by_rank(recorded).items():
+        yield f"{recorded[0].parent}: rank {rank}", partial(otlp.read_spans, rank, found)
+    for path in files:
+        if not path.name.endswith((nsight.SUFFIX, *otlp.SUFFIXES)):
+            yield str(path), partial(read_events, path)
+
+
+def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Rank:
     @lru_cache(maxsize=2**16)
     def is_wanted(name: str) -> bool:
         known = name.startswith((PREFIX, ENGINE, STEP)) or name in RECEIVED
@@ -289,8 +314,7 @@ def _read_rank(path: Path, patterns: tuple[Pattern, ...]) -> _Rank:
             return None
         return wanted
 
-    document, events = read_events(path, keep)
-    place = str(path)
+    document, events = read(keep)
     if isinstance(document, dict) and "distributedInfo" not in document:
         raise ConfigError(
             f"{place}: {NO_PIPELINE}: 'distributedInfo' is missing, so the file is of one process without ranks; "
