@@ -9,7 +9,6 @@ import pytest
 from command_line import ppsim as command
 
 import ppsim
-from ppsim.interop.kineto import read_any_trace
 
 MILLI = 1_000_000  # nanoseconds
 # Begin and end in ms of each range of a device: 1F1B of two devices and two microbatches, with transfers of 1 ms.
@@ -61,8 +60,7 @@ def export(path, devices, behind=0):
         database.commit()
 
 
-def check(trace, behind=0.0):
-    measured = ppsim.Timeline.of(trace.timeline())
+def check(measured):
     assert measured.schedule == ppsim.build("1f1b", devices=2, microbatches=2)
     expected = np.array([time for device in RANGES for time in device], dtype=object)
     np.testing.assert_allclose(measured.start * 1e3, expected[:, 1].astype(float), atol=1e-6)
@@ -72,15 +70,15 @@ def check(trace, behind=0.0):
 @pytest.mark.parametrize("behind", [0, 0.5])
 def test_an_export_of_all_ranks_gives_ranges_on_the_gpu(tmp_path, behind):
     export(tmp_path / "job.sqlite", (0, 1), behind)
-    trace = read_any_trace(tmp_path / "job.sqlite")
-    check(trace)
-    assert trace.document["environment"]["device"] == "NVIDIA H100"
+    measured = ppsim.Timeline.from_trace(tmp_path / "job.sqlite")
+    check(measured)
+    assert measured.costs.source == "NVIDIA H100"
 
 
 def test_an_export_per_rank_is_read_in_the_order_of_the_numbers_in_the_names(tmp_path):
     export(tmp_path / "rank10.sqlite", (1,))
     export(tmp_path / "rank9.sqlite", (0,))
-    check(read_any_trace(tmp_path))
+    check(ppsim.Timeline.from_trace(tmp_path))
 
 
 def test_explain_takes_an_export_without_another_argument(tmp_path):
@@ -94,7 +92,7 @@ def test_explain_takes_an_export_without_another_argument(tmp_path):
 def test_another_file_is_refused_with_the_two_commands(tmp_path, content):
     (tmp_path / "job.sqlite").write_bytes(content)
     with pytest.raises(ppsim.ConfigError, match=r"not an SQLite export .* `nsys export --type sqlite`"):
-        read_any_trace(tmp_path / "job.sqlite")
+        ppsim.Timeline.from_trace(tmp_path / "job.sqlite")
 
 
 NAMES = {"F": "megatron.microbatch.forward", "B": "megatron.microbatch.backward"}
@@ -121,9 +119,9 @@ def test_megatron_s_spans_name_their_rank(tmp_path, one_file):
     files = {"all.jsonl": "\n".join(lines)} if one_file else {"a.otlp.json": lines[0], "b.otlp.json": lines[1]}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    trace = read_any_trace(tmp_path)
-    check(trace)
-    assert trace.framework == "Megatron-LM"
+    measured = ppsim.Timeline.from_trace(tmp_path)
+    check(measured)
+    assert measured.framework == "Megatron-LM"
 
 
 @pytest.mark.parametrize(

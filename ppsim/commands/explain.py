@@ -43,7 +43,7 @@ def explain(
     recording: Annotated[
         Path,
         typer.Argument(
-            metavar="TRACE", help="A file of the replay harness, or a folder: Primus' dump, or profiler files."
+            metavar="TRACE", help="A file of the replay harness or of Nsight Systems, or a folder of profiler files."
         ),
     ],
     config: options.ConfigFile = None,
