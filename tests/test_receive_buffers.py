@@ -72,7 +72,8 @@ def test_no_slot_holds_two_live_buffers_and_one_pool_needs_no_more_than_the_peak
     assert (found.slots <= found.received).all()
 
 
-def test_an_unknown_pool_names_the_known_ones():
+@pytest.mark.parametrize("pool", ["rank", None, [], np.array([])], ids=range(4))
+def test_an_unknown_pool_names_the_known_ones(pool):
     program = ppsim.lower(ppsim.build("1f1b", devices=2, microbatches=2))
     with pytest.raises(ppsim.ConfigError, match="use one of: stage, direction, device"):
-        program.receive_buffers("rank")
+        program.receive_buffers(pool)

@@ -143,3 +143,11 @@ def test_a_damaged_trace_is_read_or_refused(document):
         trace = trace_of(document, "trace")
         ppsim.Timeline.of(trace.timeline())
         evaluate([trace], calibrate([trace]))
+
+
+def test_a_step_without_an_end_is_followed_by_no_gap():
+    trace = trace_of(DOCUMENT, "trace")
+    start, end = (times + np.array([[0.0], [9.0]]) for times in (trace.start, trace.end))
+    assert len(type(trace).of_clock("trace", trace.program, start, end).between_steps) == 1
+    end[0] = np.nan
+    assert type(trace).of_clock("trace", trace.program, start, end).between_steps == []

@@ -81,7 +81,7 @@ class Trace(EqualColumns):
         `consecutive` says that no step is missing between two recorded ones.
         """
         origin = np.nanmin(start, axis=1, keepdims=True)
-        gaps = origin[1:, 0] - np.nanmax(end, axis=1)[:-1]
+        gaps = origin[1:, 0] - np.fmax.reduce(end, axis=1)[:-1]  # NaN for a step without an end
         if consecutive:
             rest["between_steps"] = gaps[gaps > 0].tolist()
         return cls(path, program, start - origin, start - origin, end - origin, 0.0, rest)

@@ -60,7 +60,7 @@ def find_receive_buffers(program: ScheduleColumns, pool: str = "stage") -> Recei
     of a direction on all stages of a device ("direction"), or all buffers of a device ("device"). ConfigError for
     another pool.
     """
-    if pool not in POOLS:
+    if not isinstance(pool, str) or pool not in POOLS:
         raise ConfigError(f"pool={shown(pool)} is not known; use one of: {', '.join(POOLS)}")
     ends = transfer_ends(program)
     first, consumer = ends.row[~ends.is_send], ends.consumer[~ends.is_send]
