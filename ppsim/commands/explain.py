@@ -43,7 +43,7 @@ def explain(
     recording: Annotated[
         Path,
         typer.Argument(
-            metavar="TRACE", help="A file of the replay harness or of Nsight Systems, or a folder of Primus or a profiler."
+            metavar="TRACE", help="A file of the replay harness or Nsight Systems, or a folder of Primus or a profiler."
         ),
     ],
     config: options.ConfigFile = None,
