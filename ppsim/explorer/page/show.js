@@ -18,7 +18,7 @@ function marksOf(drawn) {
   return drawn.map((index) => {
     const run = runs[index], faulty = !!run.result?.faults, waiting = waited(run) >= LONG;
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
-    return { ...titled, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting ? 0.6 : 0 };
+    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting ? 0.6 : 0 };
   });
 }
 

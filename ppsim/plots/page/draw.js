@@ -94,7 +94,7 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
     }
     if (!gap) continue;
     const alpha = context.globalAlpha;
-    context.globalAlpha = alpha * gapFade(chart); context.fillStyle = theme.paper;
+    context.globalAlpha = gapFade(chart); context.fillStyle = theme.paper;
     context.fillRect(left(), end - gap, innerWidth(), gap);
     context.globalAlpha = alpha;
   }
@@ -189,7 +189,7 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
 
 function columns() {   // right ends of the columns of numbers
   const small = phone(), first = small ? 62 : Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = small ? [76, 70, 62, 86] : [86, 82, 70, charts.some(({ memory }) => memory.unit === "bytes") ? 128 : 104];
+  const wide = small ? [76, 70, 62, 86] : [86, 82, 70, 104];
   return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
 }
 
@@ -199,15 +199,18 @@ function differenceOf(chart) {
   return chart === charts[base] ? "base" : first ? signed(chart.step / first - 1) : "—";
 }
 
-function peakOf({ memory }) {
-  const scale = memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, ""], text = (value) => String(Number((value / scale[0]).toPrecision(scale[1] ? 3 : 4)));
-  return memory.capacity ? `${text(memory.most)} of ${text(memory.capacity)} ${scale[1]}` : `${text(memory.most)} ${scale[1]}`.trim();
+const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);
+
+function peakOf(chart) {   // in the unit that the column's heading names, if all charts have it
+  const { memory } = chart, [size, symbol] = scaleOf(chart), text = (value) => String(Number((value / size).toPrecision(memory.unit === "bytes" ? 3 : 4)));
+  const unit = charts.every((one) => scaleOf(one)[1] === symbol) ? "" : ` ${symbol}`;
+  return `${text(memory.most)}${memory.capacity ? ` of ${text(memory.capacity)}` : ""}${unit}`;
 }
 
 function drawCaptions() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, CAPS - 6);
-  const against = charts.length > 1 ? `vs ${charts[base]?.short.slice(0, 14)}` : "vs bound", unit = charts.every(({ memory }) => memory.unit === "bytes") ? "peak" : phone() ? "peak" : "peak, act.";
+  const against = charts.length > 1 ? `vs ${charts[base]?.short.slice(0, 14)}` : "vs bound", units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
   columns().forEach((x, at) => write(["step", against, "idle", unit][at], x, 13, { align: "right" }));
   if (on.has("ledger") && !phone()) write("idle by device", width - 8, 13, { align: "right" });
 }

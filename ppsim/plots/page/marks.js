@@ -78,7 +78,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     context.beginPath(); context.moveTo(left(), toY(capacity)); context.lineTo(x2, toY(capacity)); context.stroke();
     context.setLineDash([]);
   });
-  const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(3)));
+  const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
   for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) write(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
   if (capacity && chart === charts.find((one) => one.memory.capacity)) write(`limit ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
