@@ -52,17 +52,20 @@ def test_the_command_reference_is_what_the_program_says():
     assert make_command_docs.page() == page, "docs/commands.md is out of date; run `make docs`"
 
 
-def test_the_examples_of_the_reference_run(monkeypatch):
+REFERENCE = sorted((ROOT / "docs").glob("api*.md"))
+
+
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.stem)
+def test_the_examples_of_the_reference_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    examples = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
-    test = doctest.DocTestParser().get_doctest(examples, {}, "docs/api.md", None, None)
-    failed, tried = doctest.DocTestRunner().run(test)
-    assert (failed, tried >= len(library.__all__)) == (0, True)
+    examples = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE))
+    test = doctest.DocTestParser().get_doctest(examples, {}, str(page), None, None)
+    failed, tried = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(test)
+    assert (failed, tried >= 8) == (0, True)
 
 
 def test_every_public_name_is_in_the_reference():
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in REFERENCE)
     named = re.findall(r"^.. auto(?:class|function|exception):: ppsim\.(\w+)$", text, re.MULTILINE)
     assert sorted(named) == sorted(library.__all__)
 
