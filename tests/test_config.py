@@ -5,6 +5,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from command_line import LLAMA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -350,3 +351,35 @@ def test_no_value_anywhere_gets_past_the_check_as_a_traceback(tmp_path_factory, 
     path.write_text(DERIVED)
     with contextlib.suppress(PpsimError):
         load_config(path, overrides=overrides).costs.table(ppsim.build("gpipe", devices=2, microbatches=2))
+
+
+@pytest.mark.parametrize("kind", ["none", "optimizer", "gradients", "weights", "hybrid"])
+def test_sharding_stands_for_its_keys_in_a_file_and_in_a_change(kind):
+    given = ppsim.load_config(LLAMA).changed(
+        {"hardware.gpus": 32, "layout.data": 4, "layout.replicas": 2, "batch": None}
+    )
+    names = ("layout.distributed_optimizer", "layout.sharded_gradients", "layout.sharded")
+    flags = {"optimizer": (True, False, False), "gradients": (True, True, False), "none": (False, False, False)}
+    keys = dict(zip(names, flags.get(kind, (False, False, True)), strict=True))
+    changed = given.changed({"layout.sharded": True}).changed({"layout.sharding": kind})
+    layout = {"sharding": kind, "data": 4, "replicas": 2, "partition": "even"}
+    read = ppsim.load_config(LLAMA).changed({"hardware.gpus": 32, "batch": None, "layout": layout})
+    assert changed.costs == given.changed(keys).costs
+    assert read.simulate().makespan == changed.simulate().makespan == given.changed(keys).simulate().makespan
+    assert "sharding" not in changed.data["layout"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"layout.sharding": "some"}, "layout.sharding: 'some' is not known; use one of: none, opt"),
+        (
+            {"layout.sharding": "weights", "layout.sharded": True},
+            "layout.sharding: stands for .*; leave out it or sharded",
+        ),
+        ({"layout.sharding": "hybrid"}, "layout.sharding: hybrid goes with replicas above 1"),
+    ],
+)
+def test_sharding_that_is_wrong_or_given_twice_is_named(changes, fault):
+    with pytest.raises(ConfigError, match=fault):
+        ppsim.load_config(LLAMA).changed(changes)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsim.base.documents import Path
 from ppsim.base.errors import ConfigError, CostError
-from ppsim.config.schema import MEASURED, Fault
+from ppsim.config.schema import MEASURED, Fault, sharding_fault
 from ppsim.costs import Costs
 from ppsim.costs.calibrated import read_calibration
 from ppsim.costs.derive import DerivedCosts
@@ -50,7 +50,11 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     model = _model(checked.get("model"), place, faults)
     cluster = cluster_of(checked.get("hardware"), place, faults.attempt)
     resident = {key: schedule[key] for key in ("max_active_stages",) if key in schedule}
-    layout = faults.attempt(("layout",), lambda: Layout(**checked.get("layout", {}), **resident))
+    section = dict(checked.get("layout", {}))
+    if fault := sharding_fault(section):
+        faults.append((("layout", "sharding"), fault))
+        section.pop("sharding")
+    layout = faults.attempt(("layout",), lambda: Layout(**section, **resident))
     given = checked.get("costs", {})
     faults += _missing_partners(checked)
     faults += _window_faults(schedule, layout, given)

@@ -17,7 +17,7 @@ from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.short_repr import short_repr
 from ppsim.config.assembly import assembled, missing_keys
-from ppsim.config.schema import Fault, check_sections
+from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
@@ -354,10 +354,12 @@ def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> 
 
 def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return `data` with other values at dotted keys; None removes a key. ConfigError for a wrong key."""
-    data = dict(data)
+    data = with_sharding_keys(dict(data))
     for key, value in changes.items():
+        if key == "layout.sharding" and isinstance(data.get("layout"), dict):
+            data = {**data, "layout": {name: old for name, old in data["layout"].items() if name not in SHARDING_KEYS}}
         data = _overridden(data, key, _value(key, value))
-    return data
+    return with_sharding_keys(data)
 
 
 def with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from ppsim.base.rules import (
 )
 from ppsim.base.units import parse_quantity
 from ppsim.costs.given import Costs
-from ppsim.costs.layout import Layout
+from ppsim.costs.layout import SHARDINGS, Layout
 from ppsim.costs.model import Model
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
@@ -177,7 +177,7 @@ DOCUMENT = _section(
         "name": text,
         "model": _section("Model", {"huggingface": _file, "approximate": flag, **_declared(Model)}),
         "hardware": _section("Hardware", _HARDWARE, required=("device", "link")),
-        "layout": _section("Layout", _declared(Layout)),
+        "layout": _section("Layout", {**_declared(Layout), "sharding": choice(*SHARDINGS)}),
         "schedule": _section("Schedule", _SCHEDULE),
         "costs": _section("Costs", {**_declared(Costs), "profile": _file, "stage_layers": nested(whole_number(1))}),
         "jitter": _section("Jitter", _JITTER),
@@ -213,6 +213,29 @@ def _without_nulls(data: dict[Any, Any]) -> dict[Any, Any]:
         for key, value in data.items()
         if value is not None
     }
+
+
+SHARDING_KEYS = tuple(SHARDINGS["none"])
+
+
+def with_sharding_keys(data: dict[str, Any]) -> dict[str, Any]:
+    """Return `data` with the keys that `layout.sharding` stands for; unchanged if it contradicts others or is wrong."""
+    section = data.get("layout")
+    kind = section.get("sharding") if isinstance(section, dict) else None
+    if not isinstance(section, dict) or not isinstance(kind, str) or kind not in SHARDINGS or sharding_fault(section):
+        return data
+    return {**data, "layout": {key: one for key, one in section.items() if key != "sharding"} | SHARDINGS[kind]}
+
+
+def sharding_fault(section: Mapping[str, Any]) -> str | None:
+    """Return the fault of a section `layout` between `sharding` and the keys that it stands for, or None."""
+    given = [key for key in SHARDING_KEYS if section.get(key) is not None]
+    if section.get("sharding") is not None and given:
+        return f"stands for {', '.join(SHARDING_KEYS)}; leave out it or {', '.join(given)}"
+    copies = section.get("replicas")
+    if section.get("sharding") == "hybrid" and copies in (None, 1):
+        return "hybrid goes with replicas above 1: the groups that hold all weights, such as the nodes of the job"
+    return None
 
 
 def _with_stages(data: dict[str, Any]) -> dict[str, Any]:

@@ -299,7 +299,7 @@ def straggler_seconds(costs: Any, devices: int, microbatches: int) -> float:
     microbatch: the mean device's computation lasts as long as the slowest one's. A tensor group counts as one device,
     as in the source. The members of a data-parallel group wait for each other once a step, in its collectives.
     """
-    if not isinstance(costs, Setup):
+    if not hasattr(costs, "exchange"):
         return 0.0
     layout, layers = costs.layout, Counter(costs.model.layers)
     waiting = devices * max(layout.context, -(-layout.expert * layout.split_experts // layout.tensor))

@@ -337,7 +337,7 @@ def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None)
 
 def _is_given(data: Mapping[str, Any], key: str) -> bool:
     if key == SHARDING:
-        return any(_is_given(data, one) for one in (*SHARDINGS["none"], REPLICAS))
+        return any(value_at(data, one) is not None for one in (SHARDING, *SHARDINGS["none"], REPLICAS))
     if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
         return True  # a named family runs its own number of stages if none is given
     return value_at(data, key) is not None
