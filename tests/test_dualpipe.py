@@ -143,3 +143,23 @@ def test_every_size_is_valid_and_runs_under_queued_transfers():
                 schedule.validate()
                 if m < 2 * p + 3:
                     ppsim.simulate(schedule, costs, transport="directed")
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (3, 7), (4, 8), (4, 11)])
+def test_a_whole_drain_splits_w_off_only_before_the_steady_part(p, m):
+    schedule = ppsim.build("dualpipe-v", devices=p, microbatches=m, drain="whole")
+    split = ppsim.build("dualpipe-v", devices=p, microbatches=m)
+    for device, row in enumerate(schedule.orders()):
+        kinds = [action.strip("(").lstrip("0123456789")[0] for action in row]
+        assert (kinds.count("I"), kinds.count("W")) == (p - 1 - device, p - 1 - device)
+        assert all(kinds[at + 1] == "W" for at, kind in enumerate(kinds) if kind == "I")
+        assert not {"I", "W"} & set(kinds[-2 * p :])
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, overlap=3.0)
+    runs = [ppsim.simulate(one, costs) for one in (schedule, split)]
+    assert runs[0].makespan >= runs[1].makespan
+    assert runs[0].device_busy == pytest.approx(runs[1].device_busy)
+
+
+def test_an_unknown_drain_is_refused():
+    with pytest.raises(ppsim.BuildError, match="drain"):
+        ppsim.build("dualpipe-v", devices=2, microbatches=4, drain="half")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
-from ppsim.families.registry import family, nearest_multiples
+from ppsim.families.registry import family, nearest_multiples, require_choice
 from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
 
 # The side of a device that a microbatch reaches first, and the side that it reaches last. Rows hold the side instead of
@@ -65,7 +65,7 @@ def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
     title="DualPipe-V",
     idea="One half of DualPipe, folded: stage r and stage 2p-1-r on device r, one copy of the model. The two legs of "
     "the V stand for the two directions. PyTorch runs it as ScheduleDualPipeV. The bubble holds where DualPipe's does; "
-    "without a fused kernel it is (p-1)(f+i-w).",
+    'without a fused kernel it is (p-1)(f+i-w). `drain="whole"` keeps each B of the drain whole.',
     constraints="m >= 2p",
     makespan="= (2m-2p-1)f&b + (2p+1)(f+b) + {bubble, bubble |}(p-1)(f&b+b-3w), where f = i, w <= f, b <= f&b",
     peak_activations="= (2p+1)/2",
@@ -73,17 +73,19 @@ def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
     "dualpipe/dualpipev.py",
     stages_per_device=2,
 )
-def dualpipe_v(p: int, m: int, v: int) -> Iterator[Block]:
+def dualpipe_v(p: int, m: int, v: int, *, drain: str = "split") -> Iterator[Block]:
     """Yield the eight steps on q = r; both sides number the same microbatches."""
     require_filled("dualpipe-v", p, m)
+    require_choice("drain", drain, ("split", "whole"))
     for r in range(p):
-        yield numbered(eight_steps(r, p, m), (r, 2 * p - 1 - r), (0, 0))
+        yield numbered(eight_steps(r, p, m, drain == "split"), (r, 2 * p - 1 - r), (0, 0))
 
 
-def eight_steps(q: int, h: int, count: int) -> Block:
+def eight_steps(q: int, h: int, count: int, splits_drain: bool = True) -> Block:
     """Return the list of the device at distance q from its end, out of h; `count` microbatches run on each side.
 
-    Rows hold the side instead of the stage, and no microbatch yet.
+    Rows hold the side instead of the stage, and no microbatch yet. Unless it `splits_drain`, each B of the drain stays
+    whole.
     """
     f0, f1, b0, b1, i0, i1 = (run(kind, side, -1) for kind in (Kind.F, Kind.B, Kind.I) for side in (NEAR, FAR))
     w = run(Kind.W, NEAR, -1)
@@ -94,8 +96,11 @@ def eight_steps(q: int, h: int, count: int) -> Block:
         # The innermost device runs its first F and B one after the other, because no communication overlaps them yet.
         steady = concatenate(steady[:2].unfused(), steady[2:])
     pairs = repeat(concatenate(b1, b0), inner)
-    split_from = 2 * (inner // 2) + (q % 2 == 0)
-    pairs = concatenate(pairs[:split_from], pairs[split_from:].as_kind(Kind.I))
+    drain = [repeat(b0, outer)]
+    if splits_drain:
+        split_from = 2 * (inner // 2) + (q % 2 == 0)
+        pairs = concatenate(pairs[:split_from], pairs[split_from:].as_kind(Kind.I))
+        drain = [repeat(concatenate(w, i0), outer), repeat(w, inner)]
     return concatenate(
         repeat(f0, 2 * outer),
         repeat(concatenate(f0, f1), inner),
@@ -103,8 +108,7 @@ def eight_steps(q: int, h: int, count: int) -> Block:
         steady,
         repeat(concatenate(b1, far_near), outer),
         pairs,
-        repeat(concatenate(w, i0), outer),
-        repeat(w, inner),
+        *drain,
     )
 
 
