@@ -103,6 +103,16 @@ def test_a_config_runs_another_family_than_its_own(client):
     assert found["name"] == "gpipe"
 
 
+def test_the_parts_of_a_backward_take_the_place_of_a_configs_whole_one(tmp_path):
+    path = tmp_path / "whole.yaml"
+    path.write_text("schedule: {name: zb-h1, devices: 4, microbatches: 8}\ncosts: {forward: 1, backward: 2}\n")
+    with TestClient(make_app({"whole": str(path)}), base_url=HOME) as client:
+        assert client.get("/api/families").json()["configs"]["whole"]["costs"] == {"forward": 1, "backward": 2}
+        found = client.post("/api/simulate", json={"config": "whole", "input_grad": 2, "weight_grad": 1}).json()
+    costs = ppsim.Costs(forward=1, input_grad=2, weight_grad=1)
+    assert found["makespan"] == ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=8), costs).makespan
+
+
 def test_the_choices_are_the_registry_and_the_named_configs(client):
     found = client.get("/api/families").json()
     assert [family["name"] for family in found["families"]] == list(ppsim.schedules())

@@ -16,7 +16,8 @@ from ppsim.base.host import need
 from ppsim.commands.reporting import command, say
 
 Configs = Annotated[
-    list[Path] | None, typer.Argument(metavar="[CONFIG.yaml ...]", help="Configs that the page offers.")
+    list[Path] | None,
+    typer.Argument(metavar="[CONFIG.yaml ...]", help="Configs that the page offers; it opens on the first."),
 ]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 Host = Annotated[

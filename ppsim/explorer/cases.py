@@ -62,6 +62,9 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
     given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
     for key, value in given.items():
         _check_value(key, value)
+    if "config" in case and "backward" not in case and {"input_grad", "weight_grad"} <= case.keys():
+        own = config_source(configs[case["config"]]).data.get("costs")
+        given = ({"costs.backward": None} if isinstance(own, dict) and "backward" in own else {}) | given
     if "config" in case and not options and case.get("schedule") not in (None, _own_family(configs[case["config"]])):
         given = {"schedule.options": None, "schedule.stages_per_device": None} | given
     _check_files(case, given, configs)

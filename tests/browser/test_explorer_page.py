@@ -50,6 +50,19 @@ def test_a_config_on_the_command_line_is_open_at_once(page, explorer):
     assert page.find("#costs").is_displayed()
 
 
+def test_a_config_of_a_csv_file_is_open_with_its_costs_in_the_table(page, serve, tmp_path):
+    ppsim.build("zb-v", devices=3, microbatches=5).to_csv(tmp_path / "mine.csv")
+    path = tmp_path / "own.yaml"
+    path.write_text("schedule: {csv: mine.csv}\ncosts: {forward: 1.0, backward: 3.0}\n")
+    with serve(str(path)) as address:
+        page.open(address)
+        costs = {"forward": 1, "input_grad": 1.5, "weight_grad": 1.5}
+        assert settled(page) == [run("zb-v", devices=3, microbatches=5, costs=costs)]
+        assert page.find("input[name=input_grad]").get_attribute("value") == "1.5"
+        assert "mine.csv" in page.text("#cards")
+        page.browser.get("about:blank")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "changed"),
     [

@@ -12,7 +12,7 @@ import ppsim
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("devices", "microbatches", "most_bytes", "most_seconds"), [(4, 8, 150_000, 0.5), (64, 1024, 1_000_000, 1.0)]
+    ("devices", "microbatches", "most_bytes", "most_seconds"), [(4, 8, 60_000, 0.5), (64, 1024, 900_000, 1.0)]
 )
 @pytest.mark.parametrize("jitter", [None, ppsim.Jitter(actions=0.05, transfers=0.05)], ids=["even", "jittered"])
 def test_a_page_is_small_and_opens_at_once(page, tmp_path, devices, microbatches, most_bytes, most_seconds, jitter):

@@ -121,11 +121,13 @@ async function pasteFromClipboard() {
 
 function takeConfig(name) {
   const { common } = state;
-  for (const key of ["changes", "by_device", "memory_limit", "transport", "config", ...COSTS]) delete common[key];
+  for (const key of ["changes", "by_device", "memory_limit", "transport", "config", "backward", ...COSTS]) delete common[key];
   if (name) {
     const { schedule, costs } = offer.configs[name], { devices, microbatches, stages_per_device, options, name: family } = schedule;
     Object.assign(common, { config: name, devices, microbatches }, costs || {});
-    if (family) state.schedules = [{ schedule: family, ...(stages_per_device ? { stages_per_device } : {}), ...(options ? { options } : {}) }, ...state.schedules.slice(1)];
+    halve(common);
+    const own = family ? { schedule: family, ...(stages_per_device ? { stages_per_device } : {}), ...(options ? { options } : {}) } : { name: schedule.csv };
+    state.schedules = [own, ...state.schedules.slice(1)];
   } else Object.assign(common, START.common);
   showAll();
 }
@@ -157,7 +159,8 @@ function keysOf(config) {   // the keys of the config by section, each with its 
 function card(one, index) {
   const again = () => change([state.schedules.indexOf(one)]), box = make("div", { className: "card" }, make("span", { className: "quiet", textContent: index + 1 }));
   const is_base = index === baseOf(), last = state.schedules.length === 1;
-  if (one.csv !== undefined) box.append(make("b", { textContent: one.name || "dropped file" }));
+  const is_file = one.schedule === undefined;
+  if (is_file) box.append(make("b", { textContent: one.name || "dropped file" }));
   else {
     const select = make("select", { label: `Schedule ${index + 1}` }, ...offer.families.map(({ name, title }) => make("option", { value: name, textContent: name, title, selected: name === one.schedule })));
     select.addEventListener("change", () => { state.schedules[index] = { schedule: select.value }; showSetup(); find("cards").children[index].querySelector("select").focus(); change([index]); });
@@ -165,8 +168,8 @@ function card(one, index) {
   }
   box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: is_base ? "base" : `Base: schedule ${index + 1}` })]),
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
-  const family = one.csv === undefined && offer.families.find((known) => known.name === one.schedule);
-  if (one.csv !== undefined) box.append(make("small", { className: "quiet", textContent: "sizes as in the file" }));
+  const family = offer.families.find((known) => known.name === one.schedule);
+  if (is_file) box.append(make("small", { className: "quiet", textContent: "sizes as in the file" }));
   if (family && (!family.fixed_stages || Object.keys(family.options).length)) {
     const options = make("details", {}, make("summary", { textContent: "options" }));
     if (!family.fixed_stages) options.append(row("Stages per device", field(one, "stages_per_device", family.stages_per_device, 1, again)));

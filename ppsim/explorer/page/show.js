@@ -103,7 +103,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
 function showTitle() {
   const { common } = state, one = (key, text) => `${text} ${common[key] ?? "auto"}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
   const own = (common.by_device || []).length, costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
-  const sized = state.schedules.every((schedule) => schedule.csv !== undefined) ? nameOf(0) : `${common.devices} devices, ${common.microbatches} microbatches`;
+  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${common.devices} devices, ${common.microbatches} microbatches`;
   find("title").textContent = sized;
   find("about").textContent = [hasTable() ? `${costs} s` : common.config, ...(own ? ["some devices differ"] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized} · ppsim explorer`;

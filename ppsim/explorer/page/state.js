@@ -41,7 +41,15 @@ function readLink() {
     if (!Array.isArray(found.schedules) || !found.schedules.length || typeof found.common !== "object") throw new Error("no state");
     state = { common: found.common || {}, schedules: found.schedules.slice(0, MOST).map((one) => ({ ...one })), view: String(found.view || "") };
     notice = "";
+    halve(state.common);
   } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
+}
+
+function halve(common) {   // a backward that is a number becomes its two parts, which the table of costs has
+  const { backward, input_grad, weight_grad } = common;
+  if (typeof backward !== "number" || input_grad !== undefined || weight_grad !== undefined) return;
+  delete common.backward;
+  Object.assign(common, { input_grad: backward / 2, weight_grad: backward / 2 });
 }
 
 function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag
