@@ -18,14 +18,16 @@ def everything_on(path: Path, sharded: bool) -> dict:
     """Jitter, a slow device, a slow link, two network cards a node and an optimizer step, in a short step."""
     config = load_config(path)
     schedule = config.schedule
-    changes = {
+    changes: dict = {
         "transport": "directed",
         "schedule.microbatches": min(schedule["microbatches"], 2 * schedule["devices"]),
         "jitter": {
             "actions": 0.05, "transfers": 0.1, "devices": 0.02, "links": 0.1, "seed": 3,
-            "slow_devices": {1: 1.5}, "slow_links": [{"between": [0, 1], "factor": 2}],
+            "slow_devices": {schedule["devices"] - 1: 1.5},
         },
     }  # fmt: skip
+    if schedule["devices"] > 1:
+        changes["jitter"]["slow_links"] = [{"between": [0, 1], "factor": 2}]
     if config.model is None:
         return changes
     data = config.costs.layout.data
