@@ -33,13 +33,18 @@ def children(pid):
 
 
 def kill_some(process, generator, seconds):
-    """Kill workers of a call, busy or idle, at random times."""
+    """Kill workers of a call, busy or idle, at random times once it has some; return how many."""
+    killed = 0
+    while not children(process.pid) and process.poll() is None:
+        time.sleep(0.01)
     for _ in range(KILLS):
         time.sleep(generator.uniform(0, seconds / KILLS))
         if alive := children(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(generator.choice(alive), signal.SIGKILL)
-                COUNTS["workers killed during a call"]["answers"] += 1
+                killed += 1
+    COUNTS["workers killed during a call"]["answers"] += killed
+    return killed
 
 
 @pytest.mark.parametrize("call", [SWEEP, CHOOSE], ids=["sweep", "choose"])
@@ -49,10 +54,11 @@ def test_killed_workers_change_no_result(call, tmp_path):
     for number in range(max(1, EXAMPLES // 50)):
         store = ("--store", tmp_path / f"{number}.sqlite") if number % 2 == 0 else ()
         process = start(*call, "--workers", 2, *store, "--json", "-")
-        kill_some(process, generator, 2.5)
+        killed = kill_some(process, generator, 2.5)
         out, err = process.communicate(timeout=LONGEST)
         assert "Traceback" not in err
         assert (process.returncode, err, json.loads(out)) == (0, "", expected)
+        assert killed
 
 
 FATAL = """
