@@ -13,7 +13,7 @@ PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs
 .PHONY: help demo test lint check unit-test coverage fuzz fuzz-engines bench docs site dist clean
 
 help:
-	@echo "make demo   simulate a real model under two schedules; charts in demo/"
+	@echo "make demo   simulate a real model and the change that helps most; two pictures in demo/"
 	@echo "make test   lint, type check and all tests"
 	@echo "make lint   ruff, pyright and import-linter"
 	@echo "make check  the gate on configs/: no measure is worse than in configs/baseline.json"

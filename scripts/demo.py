@@ -1,30 +1,34 @@
-"""The demo: one config under two schedules; both summaries side by side, and their Gantt charts as PNG and HTML."""
+"""The demo: one step of a config, the single change that helps most, and charts of both as PNG and HTML."""
 
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 from ppsim.commands.advise import page
 from ppsim.config import load_config
-from ppsim.plots.summary import side_by_side
+from ppsim.plots.chart_files import save_comparison
+from ppsim.plots.viewer import save_html
 from ppsim.studies.advise import advise
 
-SCHEDULES = ("1f1b", "interleaved-1f1b")
+PICTURES = ("before-after.png", "step.html")
 
 
 def main(config: str, folder: str) -> None:
-    """Simulate `config` under each of SCHEDULES and leave the charts in `folder`."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    print(f"One step of {config} under {' and '.join(SCHEDULES)}: how long it takes, how much of it devices are idle,")
-    print("and what they hold in memory. Then charts of both, and the single changes that would help most.\n")
-    timelines = [load_config(config, overrides={"schedule.name": name}).simulate() for name in SCHEDULES]
-    print(side_by_side(timelines))
-    for timeline in timelines:
-        chart = Path(folder) / timeline.schedule.name
-        timeline.save(chart.with_suffix(".png"), memory=True)
-        timeline.save(chart.with_suffix(".html"))
-        print(f"wrote {chart}.png, and {chart}.html to open in a browser")
-    print("\n" + "\n".join(page(advise(config))))
-    print(f"\nnext, why each device is idle:\n  .venv/bin/ppsim simulate {config} --ledger")
+    """Simulate `config` without and with the best change, and leave two pictures in `folder`."""
+    picture, viewer = (Path(folder) / name for name in PICTURES)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    case, found = load_config(config), advise(config)
+    best = found.advice[0]
+    runs = [case.simulate(), case.changed(dict(best.changes)).simulate()]
+    print(runs[0].summary())
+    print("the single change that helps most:")
+    print("\n".join(takewhile(bool, page(found))))
+    titles = ["now", best.words]
+    save_comparison(runs, picture, titles=titles)
+    save_html(runs, viewer, titles)
+    print(f"\nwrote {picture}: both steps on one time axis")
+    print(f"wrote {viewer}: open it in a browser to zoom, to follow the critical path and to see memory")
+    print(f"try next: .venv/bin/ppsim advise {config}")
 
 
 if __name__ == "__main__":

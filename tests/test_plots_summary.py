@@ -8,7 +8,6 @@ import pytest
 from command_line import LLAMA
 
 import ppsim
-from ppsim.plots.summary import side_by_side
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -100,23 +99,6 @@ def test_iterations_that_run_on_show_the_steady_pace():
     text = run("pipedream").summary(verbose=True, costs=True)
     assert "iteration_time          24 s" in text
     assert "steady_bubble_fraction  0.0000" in text
-
-
-def test_side_by_side_has_a_column_a_timeline_and_names_the_shorter_step():
-    text = side_by_side([run("1f1b"), run("interleaved-1f1b", stages_per_device=2)])
-    lines = text.splitlines()
-    assert lines[0].split() == ["1f1b", "interleaved-1f1b"]
-    assert lines[2].split() == ["makespan", "33", "s", "28.5", "s"]
-    assert lines[-1] == "shortest step: interleaved-1f1b, 28.5 s; 1f1b takes 1.158 times as long"
-
-
-def test_steps_of_different_sizes_are_not_ranked():
-    assert "shortest" not in side_by_side([run("1f1b", 2), run("1f1b", 4)])
-
-
-def test_side_by_side_of_nothing_is_an_error():
-    with pytest.raises(ppsim.ConfigError, match="at least one timeline"):
-        side_by_side([])
 
 
 def test_the_summary_says_what_derived_costs_assume_as_json_does():

@@ -31,14 +31,12 @@ def test_the_python_code_runs(capsys):
     assert "bubble" in capsys.readouterr().out
 
 
-def test_the_demo_draws_its_charts_and_says_what_to_do_next(tmp_path, capsys):
+def test_the_demo_fits_one_screen_draws_two_pictures_and_says_what_to_do_next(tmp_path, capsys):
     demo.main(str(UNIT_COSTS), str(tmp_path / "demo"))
-    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
-        f"{name}{ending}" for name in demo.SCHEDULES for ending in (".png", ".html")
-    }
-    assert capsys.readouterr().out.endswith(
-        f"next, why each device is idle:\n  .venv/bin/ppsim simulate {UNIT_COSTS} --ledger\n"
-    )
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == set(demo.PICTURES)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert lines[-1] == f"try next: .venv/bin/ppsim advise {UNIT_COSTS}"
 
 
 @pytest.mark.parametrize("page", make_pages.PAGES, ids=lambda page: page.name)

@@ -105,7 +105,7 @@ def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config]) -> str:
     part = step["after"] / step["before"] - 1 if step["before"] else 0.0
     size = f"{percent_text(abs(part), 0)} {'shorter' if part < 0 else 'longer'}"
     verdict = "the step stays within 1 %" if abs(part) < SAME else f"the step is {size}"
-    labelled = {"step": step, "bubble": bubble, "memory": memory}
+    labelled = {"step": step, "bubble": bubble, "memory" if memory["unit"] == "bytes" else "activations": memory}
     table = [
         (label, _digits(row["before"], row["unit"]), "->", _digits(row["after"], row["unit"]), _change(row, short=True))
         for label, row in labelled.items()
@@ -116,7 +116,8 @@ def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config]) -> str:
     texts = [
         f"{row['name'].removeprefix(study.IDLE)} {difference_text(row['difference'], 'seconds')}" for row in causes
     ]
-    below = paragraph(", ".join(texts) + " (sum over devices)", "idle    ") if texts else []
+    label = f"{'idle':<{max(map(len, labelled))}}  "
+    below = paragraph(", ".join(texts) + " (sum over devices)", label) if texts else []
     return "\n".join([verdict + _fit(memory, cases), "", *aligned(table), *below])
 
 

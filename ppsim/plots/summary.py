@@ -15,7 +15,6 @@ from ppsim.analysis.interval import interval_in_words, interval_text
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import HEADROOM, fit_in_words, peak_activations, peak_memory, usable_bytes
-from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines, with_remarks
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.derive import DerivedCosts
@@ -165,28 +164,6 @@ def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
     return " | ".join(f"{count} x {text}" if count > 1 else text for text, count in repeats)
 
 
-def side_by_side(timelines: Sequence[TimelineColumns]) -> str:
-    """Return the overall measures of several timelines, one column each, and the shortest step.
-
-    Raises ConfigError for no timelines.
-    """
-    if not timelines:
-        raise ConfigError("side_by_side needs at least one timeline, got none")
-    rows = [("", *(run.schedule.name for run in timelines))]
-    rows.append(("sizes", *(_short_sizes(run) for run in timelines)))
-    rows += [(measure.name, *(measure.text(run) for run in timelines)) for measure in _measures_of(timelines)]
-    lines = aligned(rows, left=1)
-    best, worst = (choose(timelines, key=lambda run: iteration_time(run)) for choose in (min, max))
-    sizes = {(run.schedule.devices, run.schedule.microbatches_of_a_step) for run in timelines}
-    if len(sizes) == 1 and iteration_time(worst) > iteration_time(best) > 0:
-        lines += [
-            "",
-            f"shortest step: {best.schedule.name}, {seconds_text(iteration_time(best))}; "
-            f"{worst.schedule.name} takes {iteration_time(worst) / iteration_time(best):.3f} times as long",
-        ]
-    return "\n".join(lines) + "\n"
-
-
 def _measures_of(timelines: Sequence[TimelineColumns]) -> list[Measure]:
     """Return the measures that apply to any of the timelines."""
     return [measure for measure in shown_in("summary") if any(map(measure.is_shown_for, timelines))]
@@ -211,11 +188,6 @@ def _noise_text(noise: Mapping[str, Any] | None) -> str:
     slow = [f", device {device} x {factor:g}" for device, factor in noise["slow_devices"].items()]
     slow += [f", link {a}-{b} x {factor:g}" for (a, b), factor in noise["slow_links"].items()]
     return "".join(slow) + (f", jitter (seed {noise['seed']})" if drawn else "")
-
-
-def _short_sizes(timeline: TimelineColumns) -> str:
-    schedule = timeline.schedule
-    return f"p {schedule.devices}, m {schedule.microbatches_of_a_step}, {counted(schedule.num_stages, 'stage')}"
 
 
 def _device_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
