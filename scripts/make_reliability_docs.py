@@ -36,8 +36,8 @@ def fuzz_table(run: dict) -> str:
         f"| {what} | {ends.get('answers', 0):,} | {ends.get('refusals', 0):,} |" for what, ends in run["cases"].items()
     ]
     total = sum(map(_total, run["cases"].values()))
-    commits = " and ".join(f"{count:,} at commit {commit}" for commit, count in run["commits"].items())
-    counted = f"{total:,} cases on {run['date']}, {commits}; none ended otherwise."
+    commits = ", ".join(f"{count:,} at commit {commit}" for commit, count in sorted(run["commits"].items()))
+    counted = f"{total:,} cases on {run['date']} ({commits}); none ended otherwise."
     heading = f"{counted}\n\n| cases | answered | refused |\n|---|---|---|\n"
     return heading + "\n".join(rows) + "\n"
 
