@@ -67,8 +67,9 @@ class Timeline(TimelineColumns):
     ) -> Timeline:
         """Return a measured step of a real run (default: the median step).
 
-        `path` is a trace file that the replay harness wrote, a folder of Primus' `dump_pp_data`, or a folder with one
-        file of PyTorch's profiler per rank. Profiler ranges are recognised by the names that PyTorch, torchtitan and
+        `path` is a trace file that the replay harness wrote, a folder of Primus' `dump_pp_data`, a folder with one file
+        of PyTorch's profiler (or of `validation/record.py`) per rank, Nsight Systems' SQLite export, or a folder of
+        Megatron-LM's OpenTelemetry spans in OTLP JSON. Ranges are recognised by the names that PyTorch, torchtitan and
         Megatron-LM give them, or by `ranges`: regular expressions for the names of forwards and of backwards.
 
         Raises ConfigError if `path` is not a trace, ScheduleError if the trace does not hold a valid schedule.
