@@ -12,6 +12,7 @@ import yaml
 
 import ppsim
 from ppsim import PpsimError
+from ppsim.base.compiling import can_compile
 from ppsim.config import as_config
 from ppsim.config.config import Config
 from ppsim.frameworks import SCHEDULES
@@ -51,6 +52,7 @@ def cases() -> dict[str, Config]:
 
 def advised(name: str, config: Config) -> Advised:
     """Compare the first advice with every single change."""
+    config = config.changed({"engine": "compiled"}) if can_compile() else config
     found = ppsim.advise(config)
     first = found.better[0] if found.better else None
     kept = found.run.iteration_time if found.fits is not False else None

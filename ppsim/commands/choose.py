@@ -136,7 +136,7 @@ def choose(
     if output and found.ranked:
         write_atomically(output, config_yaml(found.best.config))
         say(f"wrote {output}")
-    answer(_document(found), json, lambda: "\n".join(_page(found, verbose, costs)))
+    answer(_document(found), json, lambda: "\n".join(choice_lines(found, verbose, costs)))
     if options.report_left_out(found.left_out) or not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -162,7 +162,8 @@ def _value(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
-def _page(found: Choice, verbose: bool, costs: bool) -> Iterator[str]:
+def choice_lines(found: Choice, verbose: bool = False, costs: bool = False) -> Iterator[str]:
+    """Yield the lines of the page: the answer, the ideas, why, and how to run the first."""
     if not found.ranked:
         answer, nearest = f"nothing fits with {percent_text(found.headroom)} of the memory kept free", found.nearest
         if nearest is None or found.over is None:

@@ -1,0 +1,202 @@
+"""Searches for docs/choosing.md: published layouts and faulty configs against the best, and what each command says.
+
+`python scripts/choices.py` adds what docs/data/choices.yaml lacks; names after it are searched again. Each search runs
+in a process of its own, with at most `MAX_SECONDS` of processor time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from advice_cases import advised, cases
+from published import config_of, read_runs
+
+import ppsim
+from ppsim.analysis.memory import HEADROOM
+from ppsim.base.errors import PpsimError
+from ppsim.base.files import write_atomically
+from ppsim.commands.advise import page
+from ppsim.commands.choose import choice_lines
+from ppsim.config.config import Config, make_config
+from ppsim.studies.best_first import BestFirstSearch
+from ppsim.studies.free_keys import sharding_of
+from ppsim.studies.space import search_space
+from ppsim.studies.worker_pool import InProcess
+
+ROOT = Path(__file__).resolve().parents[1]
+FOUND = ROOT / "docs" / "data" / "choices.yaml"
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+MAX_SECONDS = 180
+EXPERTS = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/dgxc-benchmarking")
+FREE = (
+    "layout.tensor", "layout.context", "layout.expert", "layout.expert_tensor", "layout.microbatch_size",
+    "layout.recompute", "layout.sharding", "layout.partition", "schedule.devices", "schedule.stages_per_device",
+)  # fmt: skip
+# What the software of a paper in configs/ had: no other sharding than its own, and before 2022 no selective recompute.
+OLD = {"layout.recompute": ["none", "full"], "layout.sequence_parallel": False}
+PAPERS: dict[str, dict[str, Any]] = {
+    "bloom-176b-384xa100": OLD, "glm-130b-768xa100": OLD, "gpt-145b-1536xa100": OLD, "gpt-1t-3072xa100": OLD,
+    "gpt-neox-20b-96xa100": OLD, "gpt-1t-512xa100": {}, "gpt-3-175b-64xa100": {}, "mt-nlg-530b-280xa100": {},
+    "megascale-175b-12288xa100": {}, "nemotron-4-340b-6144xh100": {}, "llama-3-405b-16384xh100": {},
+}  # fmt: skip
+
+
+def main(*names: str) -> None:
+    """Search what is missing or named, and write each result as soon as it is known."""
+    found = read()
+    for kind, search, given in (
+        ("published", _published, tuned()), ("configs", _config, catalogue()), ("advice", _advice, cases().items()),
+    ):  # fmt: skip
+        for name, config in given:
+            if name in names or (not names and name not in found.setdefault(kind, {})):
+                found[kind][name] = _limited(search, name, config) | {"title": config.name}
+                print(kind, name, found[kind][name], flush=True)
+                text = yaml.safe_dump(found, sort_keys=True, width=200, allow_unicode=True)
+                write_atomically(FOUND, "# Written by scripts/choices.py; docs/choosing.md shows it.\n" + text)
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """Return the results by kind and name."""
+    return (yaml.safe_load(FOUND.read_text(encoding="utf-8")) if FOUND.exists() else None) or {}
+
+
+def tuned() -> Iterator[tuple[str, Config]]:
+    """Yield name and config of published layouts that experts tuned: the fewest GPUs per model and device, the latest.
+
+    Then come the papers of configs/.
+    """
+    data, seen = read_runs(), set()
+    latest = sorted(data["runs"], key=lambda run: re.findall(r"bridge-([\d.]+)", run["id"]), reverse=True)
+    for run in sorted(latest, key=lambda run: run["gpus"]):
+        key = run["model"], run["device"]
+        if run["group"] in EXPERTS and "proxy" not in run["model"] and key not in seen:
+            seen.add(key)
+            title = f"{run['model'].replace(' / 3.1', '')}, {run['gpus']} {run['device']}" + ", fp8" * (
+                "fp8" in run["layout"]
+            )
+            yield run["id"], make_config(config_of(data, run) | {"name": title}, place=run["id"])
+    for name in PAPERS:
+        yield name, ppsim.load_config(ROOT / "configs" / f"{name}.yaml")
+
+
+def catalogue() -> Iterator[tuple[str, Config]]:
+    """Yield name and config of each config of the catalogue."""
+    for path in CONFIGS:
+        yield path.stem, ppsim.load_config(path)
+
+
+def _limited(search: Callable[[str, Config], dict[str, Any]], name: str, config: Config) -> dict[str, Any]:
+    """Return what a search finds, or that it takes too long."""
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+
+    def run() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS + 5))
+        try:
+            queue.put(search(name, config) | {"cpu_seconds": round(time.process_time(), 1)})
+        except PpsimError as error:
+            queue.put({"refused": str(error)})
+
+    process = context.Process(target=run)
+    process.start()
+    process.join()
+    return queue.get() if process.exitcode == 0 else {"skipped": f"more than {MAX_SECONDS} s of processor time"}
+
+
+def _published(name: str, config: Config) -> dict[str, Any]:
+    """Return the predicted step of a published layout and of the best with the same GPUs, batch and software.
+
+    A device may hold what `choose` lets it hold, or what the published layout needs by this model if that is more.
+    """
+    given = config.simulate()
+    assert given.peak_memory is not None  # noqa: S101 - every config here has a model
+    peak, device = float(given.peak_memory.max()), config.costs.cluster.device  # type: ignore[attr-defined]
+    space = search_space(*_space(name, config), framework="Megatron-LM")
+    search = BestFirstSearch(space, min(HEADROOM, 1 - peak / device.capacity), 3, InProcess(), with_front=False)
+    search.run()
+    best = min(search.ranked, key=lambda one: one.step)
+    better = space.config.changed(best.changes)
+    run = better.simulate()
+    return {
+        "step": given.iteration_time, "peak": peak, "layout": layout_text(config.data), "gpus": space.gpus,
+        "best_step": run.iteration_time, "best_peak": float(best.memory), "best_layout": layout_text(better.data),
+        "points": search.counts["points"], "simulated": search.counts["simulated"],
+        "busy": [float(one.device_busy.mean()) for one in (given, run)],
+        "bubble": [one.bubble_fraction for one in (given, run)],
+    }  # fmt: skip
+
+
+def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the config's data, and the free keys with their values, None for the usual ones."""
+    free: dict[str, Any] = dict.fromkeys(FREE, ())
+    data = dict(config.data)
+    if not config.model or not config.model.experts:
+        free = {key: values for key, values in free.items() if "expert" not in key}
+    if name in PAPERS:
+        del free["layout.sharding"]
+        old = dict(PAPERS[name])
+        if "layout.sequence_parallel" in old:
+            data["layout"] = {**data["layout"], "sequence_parallel": old.pop("layout.sequence_parallel")}
+        free |= old
+    return data, free
+
+
+def _config(_: str, config: Config) -> dict[str, Any]:
+    """Return the first lines of `choose --framework Megatron-LM` for model, hardware and batch alone, and of `advise`.
+
+    `advise` gets the config as it is.
+    """
+    data, schedule = dict(config.data), config.build()
+    layout = data.pop("layout", None) or {}
+    if config.model is not None:
+        copies, size = config.costs.layout.data, config.costs.layout.microbatch_size  # type: ignore[attr-defined]
+        gpus = config.costs.gpus(schedule.devices)  # type: ignore[attr-defined]
+        data |= {
+            "hardware": data["hardware"] | {"gpus": gpus},
+            "batch": schedule.microbatches_of_a_step * copies * size,
+        }
+        if layout.get("fp8"):
+            data["layout"] = {"fp8": layout["fp8"]}
+        del data["schedule"]
+    else:
+        del data["schedule"]["name"]
+    found = ppsim.choose(data, framework="Megatron-LM", executor=InProcess())
+    advice = ppsim.advise(config, executor=InProcess())
+    return {"choose": [*choice_lines(found)][:2], "advise": page(advice)[:1]}
+
+
+def _advice(name: str, config: Config) -> dict[str, Any]:
+    """Return the steps of a faulty config as it is, with the first advice, and with the best single change."""
+    return asdict(advised(name, config))
+
+
+def layout_text(data: Any) -> str:
+    """A layout in a few words."""
+    layout, schedule = data.get("layout") or {}, data["schedule"]
+    sizes = {"TP": "tensor", "CP": "context", "EP": "expert"}
+    groups = [f"{name} {layout[key]}" for name, key in sizes.items() if layout.get(key, 1) > 1]
+    stages = f" x{schedule['stages_per_device']}" if schedule.get("stages_per_device") else ""
+    flags = ("distributed_optimizer", "sharded_gradients", "sharded")
+    replicas = {"layout.replicas": layout.get("replicas", 1)}
+    sharding = sharding_of({**{f"layout.{key}": bool(layout.get(key)) for key in flags}, **replicas})
+    words = [
+        " ".join([*groups, f"PP {schedule['devices']}", f"DP {layout.get('data', 1)}"]),
+        f"{schedule['name']}{stages}" if schedule["devices"] > 1 or schedule["name"] != "1f1b" else "",
+        f"microbatch {layout.get('microbatch_size', 1)}",
+        f"recompute {layout['recompute']}" if layout.get("recompute", "none") != "none" else "",
+        f"{sharding} sharded" if sharding not in ("none", "optimizer") else "",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
