@@ -43,29 +43,32 @@ FREE = (
 )  # fmt: skip
 # What the software of a paper in configs/ had: no other sharding than its own, and before 2022 no selective recompute.
 OLD = {"layout.recompute": ["none", "full"], "layout.sequence_parallel": False}
+DEEPSPEED = OLD | {"schedule.name": ["1f1b"]}
 PAPERS: dict[str, dict[str, Any]] = {
-    "bloom-176b-384xa100": OLD, "glm-130b-768xa100": OLD, "gpt-145b-1536xa100": OLD, "gpt-1t-3072xa100": OLD,
-    "gpt-neox-20b-96xa100": OLD, "gpt-1t-512xa100": {}, "gpt-3-175b-64xa100": {}, "mt-nlg-530b-280xa100": {},
-    "megascale-175b-12288xa100": {}, "nemotron-4-340b-6144xh100": {}, "llama-3-405b-16384xh100": {},
+    "bloom-176b-384xa100": DEEPSPEED, "glm-130b-768xa100": DEEPSPEED, "gpt-145b-1536xa100": OLD,
+    "gpt-1t-3072xa100": OLD, "gpt-neox-20b-96xa100": DEEPSPEED, "gpt-1t-512xa100": {}, "gpt-3-175b-64xa100": {},
+    "mt-nlg-530b-280xa100": {}, "megascale-175b-12288xa100": {}, "nemotron-4-340b-6144xh100": {},
+    "llama-3-405b-16384xh100": {},
 }  # fmt: skip
 
 
 def main(*names: str) -> None:
     """Search what is missing or named, and write each result as soon as it is known."""
-    found = read()
+    found, layouts = read(), dict(tuned())
     for kind, search, given in (
-        ("published", _published, tuned()), ("configs", _config, catalogue()), ("advice", _advice, cases().items()),
+        ("published", _published, layouts), ("configs", _config, dict(catalogue())), ("advice", _advice, cases()),
     ):  # fmt: skip
-        for name, config in given:
+        for name, config in given.items():
             if name in names or (not names and name not in found.setdefault(kind, {})):
                 found[kind][name] = _limited(search, name, config) | {"title": config.name}
                 print(kind, name, found[kind][name], flush=True)
+                found["not_searched"] = [layouts[name].name for name in layouts if name not in found["published"]]
                 text = yaml.safe_dump(found, sort_keys=True, width=200, allow_unicode=True)
                 write_atomically(FOUND, "# Written by scripts/choices.py; docs/choosing.md shows it.\n" + text)
 
 
-def read() -> dict[str, dict[str, Any]]:
-    """Return the results by kind and name."""
+def read() -> dict[str, Any]:
+    """Return the results by kind and name, and the titles of layouts that were not searched."""
     return (yaml.safe_load(FOUND.read_text(encoding="utf-8")) if FOUND.exists() else None) or {}
 
 
