@@ -54,15 +54,18 @@ PAPERS: dict[str, dict[str, Any]] = {
 
 def main(*names: str) -> None:
     """Search what is missing or named, and write each result as soon as it is known."""
-    found, layouts = read(), dict(tuned())
+    found, layouts, configs = {"published": {}, "configs": {}, "advice": {}} | read(), dict(tuned()), dict(catalogue())
     for kind, search, given in (
-        ("published", _published, layouts), ("configs", _config, dict(catalogue())), ("advice", _advice, cases()),
+        ("published", _published, layouts), ("configs", _config, configs), ("advice", _advice, cases()),
     ):  # fmt: skip
         for name, config in given.items():
-            if name in names or (not names and name not in found.setdefault(kind, {})):
+            if name in names or (not names and name not in found[kind]):
                 found[kind][name] = _limited(search, name, config) | {"title": config.name}
                 print(kind, name, found[kind][name], flush=True)
-                found["not_searched"] = [layouts[name].name for name in layouts if name not in found["published"]]
+                found["not_searched"] = {
+                    "published": [layouts[name].name for name in layouts if name not in found["published"]],
+                    "configs": [name for name in configs if name not in found["configs"]],
+                }
                 text = yaml.safe_dump(found, sort_keys=True, width=200, allow_unicode=True)
                 write_atomically(FOUND, "# Written by scripts/choices.py; docs/choosing.md shows it.\n" + text)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from subprocess import run as run_program
 from typing import Any
 
-from choices import CONFIGS, PAPERS, ROOT, read
+from choices import PAPERS, ROOT, read
 
 from ppsim.base.files import write_atomically
 from ppsim.base.units import counted, percent_text, seconds_text
@@ -148,23 +148,18 @@ def regret_lines(found: dict[str, Any]) -> Iterator[str]:
     too_long = [one["title"] for one in found["published"].values() if "step" not in one]
     if too_long:
         yield f"\nNot searched within 3 minutes of processor time: {'; '.join(too_long)}."
-    if found.get("not_searched"):
-        yield f"\nNot searched yet, {len(found['not_searched'])} layouts: {'; '.join(found['not_searched'])}."
+    if missing := found["not_searched"]["published"]:
+        yield f"\nNot searched yet, {len(missing)} layouts: {'; '.join(missing)}."
 
 
 def config_lines(found: dict[str, Any]) -> Iterator[str]:
     """Yield what choose and advise answer for each config, with remarks."""
     yield "| config | `choose` | `advise` | remark |"
     yield "|---|---|---|---|"
-    missing = []
-    for path in CONFIGS:
-        one = found["configs"].get(path.stem, {})
+    for name, one in found["configs"].items():
         if "choose" in one:
-            said = " ".join(one["choose"])
-            yield f"| `{path.stem}` | {said} | {' '.join(one['advise'])} | {SAID.get(path.stem, '')} |"
-        else:
-            missing.append(path.stem)
-    if missing:
+            yield f"| `{name}` | {' '.join(one['choose'])} | {' '.join(one['advise'])} | {SAID.get(name, '')} |"
+    if missing := found["not_searched"]["configs"]:
         yield f"\nNot searched yet: {', '.join(missing)}."
 
 
