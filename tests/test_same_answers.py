@@ -40,7 +40,8 @@ def answers(config, *settings):
     compared = asked("compare", config, *sets, "--schedules", section["name"] + stages)
     [row] = [one for one in compared["schedules"] if one["schedule"].startswith(section["name"])]
     swept = asked("sweep", config, *sets, "--over", f"schedule.microbatches={section['microbatches']}")["points"][0]
-    changed = asked("what-if", config, *sets, "--set", f"schedule.microbatches={section['microbatches']}")
+    same = f"schedule.microbatches={section['microbatches']}"
+    changed = asked("what-if", config, *sets, *(() if same in settings else ("--set", same)))
     yield "python", own | maxima, run.memory().fits() if maxima["peak_memory"] else None
     if maxima["peak_memory"]:
         limits, overrides = Limits.parse(max_memory="1 PB"), dict(one.split("=", 1) for one in settings)
