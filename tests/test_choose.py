@@ -429,3 +429,14 @@ def test_a_balanced_partition_can_be_set_in_a_config():
     assert run.layout_string == config.changed({"layout.partition": run.layout_string}).simulate().layout_string
     chosen = ppsim.choose(config, {"layout.partition": ["balanced"]})
     assert chosen.ranked[0].layout_string == run.layout_string
+
+
+@pytest.mark.parametrize("framework", ["Megatron-LM", "PyTorch"])
+def test_the_written_config_runs_as_the_table_says(framework, tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps({**SMALL, "layout": None}))
+    outcome = run_ppsim("choose", path, "--framework", framework, "-o", tmp_path / "best.yaml", "--json", "-")
+    first = json.loads(outcome.out)["ranked"][0]
+    run = json.loads(run_ppsim("simulate", tmp_path / "best.yaml", "--json", "-").out)
+    assert run["iteration_time"] == first["iteration_time"]
+    assert max(run["peak_memory"]) == first["peak_memory"]

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from command_line import CONFIGS
 
 import ppsim
 from ppsim.frameworks import FACTS, SCHEDULES, Facts, Host, framework
@@ -61,5 +62,13 @@ def test_megatron_scatters_transfers_up_to_version_2_only():
     def scatters(name):
         return ppsim.Layout(tensor=2, framework=name).chosen("scatter_transfers")
 
-    names = ("megatron-lm", "megatron-lm 2.5", "megatron-lm core 0.4.0", "megatron-lm core 0.20.0")
+    names = ("megatron-lm 2.6", "megatron-lm 2.5", "megatron-lm core 0.4.0", "megatron-lm core 0.20.0")
     assert [scatters(name) for name in names] == [True, True, False, False]
+
+
+def test_a_framework_without_a_version_is_the_newest_and_the_assumptions_name_it():
+    config = ppsim.load_config(CONFIGS / "llama-3-8b-8xh100.yaml")
+    named = config.changed({"layout.framework": "megatron-lm"}).costs
+    assert not named.layout.chosen("scatter_transfers")
+    assert "facts about Megatron-LM are of version core 0.4.0, the newest known one" in named.assumptions
+    assert not any("facts about" in sentence for sentence in config.costs.assumptions)

@@ -224,7 +224,8 @@ def with_sharding_keys(data: dict[str, Any]) -> dict[str, Any]:
     kind = section.get("sharding") if isinstance(section, dict) else None
     if not isinstance(section, dict) or not isinstance(kind, str) or kind not in SHARDINGS or sharding_fault(section):
         return data
-    return {**data, "layout": {key: one for key, one in section.items() if key != "sharding"} | SHARDINGS[kind]}
+    others = {key: one for key, one in section.items() if key != "sharding"}
+    return {**data, "layout": {**others, **SHARDINGS[kind]}}
 
 
 def sharding_fault(section: Mapping[str, Any]) -> str | None:

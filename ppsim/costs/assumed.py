@@ -6,6 +6,7 @@ from ppsim.base.units import counted, format_quantity, percent_text
 from ppsim.costs.host_time import start_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.sheets import LinkSheet
+from ppsim.frameworks import DEFAULT
 
 # Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight.
 STEP_BYTES = 4 * 4 + 3 * 4 + 2
@@ -53,8 +54,10 @@ def attention(setup: Setup) -> str:
 def framework_version(setup: Setup) -> str | None:
     """Return the sentence about the version whose facts are used; None if the config names no version."""
     named = setup.layout.run_by
-    if not named.asked:
+    if setup.layout.framework == DEFAULT or not (named.asked or named.used):
         return None
+    if not named.asked:
+        return f"facts about {named.facts.name} are of version {named.used}, the newest known one"
     used = f"version {named.used}, the nearest known one" if named.used else "no version, because no source gives one"
     used = "this version" if named.used == named.asked else used
     return f"facts about {named.facts.name} {named.asked} are of {used}"

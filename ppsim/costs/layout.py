@@ -143,7 +143,7 @@ class Layout:
     framework: str = declared(
         ", ".join(f"`{name}`" for name in FACTS)
         + " (any other that runs PyTorch): whose defaults hold below and whose host starts the kernels; with a version "
-        "after a blank the facts of that version or of the nearest known one",
+        "after a blank the facts of that version or of the nearest known one, without one of the newest",
         _framework, DEFAULT, example=EXAMPLE,
     )  # fmt: skip
     overlap_tensor: bool | None = _by_framework("tensor-parallel collectives run under the products beside them")

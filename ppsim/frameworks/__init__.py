@@ -41,7 +41,7 @@ FACTS: Mapping[str, Facts] = {
         deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, eager.FACTS,
     )
 }  # fmt: skip
-DEFAULT, EXAMPLE = "megatron-lm", "torchtitan"
+DEFAULT, EXAMPLE = "megatron-lm 2.6", "torchtitan"  # of a layout that names none: that of the papers
 
 # The name in SCHEDULES of what runs a launch file.
 SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch"}
@@ -68,7 +68,7 @@ class SearchedLayouts(NamedTuple):
     overlap_flags: bool
 
 
-_MEGATRON = SearchedLayouts(DEFAULT, megatron.SHARDINGS, megatron.RECOMPUTE, True)
+_MEGATRON = SearchedLayouts("megatron-lm", megatron.SHARDINGS, megatron.RECOMPUTE, True)
 SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework is named
     None: _MEGATRON,
     "Megatron-LM": _MEGATRON,
@@ -122,7 +122,7 @@ class Named(NamedTuple):
     ----------
     facts : Facts
     asked, used : str
-        The version that was asked for, and the known one that is nearest; "" if there is none.
+        The version that was asked for, and the known one that is nearest, by default the newest; "" if there is none.
     policies : mapping
         Policies of that version.
     """
@@ -140,7 +140,10 @@ class Named(NamedTuple):
 
 @cache
 def framework(text: str) -> Named:
-    """Return the framework that `NAME` or `NAME VERSION` names; raise ConfigError with the known names otherwise."""
+    """Return the framework that `NAME`, which means its newest known version, or `NAME VERSION` names.
+
+    Raises ConfigError with the known names for any other.
+    """
     name, _, version = text.strip().partition(" ")
     facts = FACTS.get(name.lower())
     if facts is None:
@@ -149,5 +152,5 @@ def framework(text: str) -> Named:
         raise ConfigError(f"{shown(text)} is not known; {hint}use one of: {', '.join(FACTS)}; eager for any other")
     if version and not any(letter.isdigit() for letter in version):
         raise ConfigError(f"{shown(text)} names no version after {facts.name}; write it as {name} 1.0")
-    used = facts.nearest(version) if version else ""
+    used = facts.nearest(version)
     return Named(facts, version.strip(), used, {**facts.policies, **facts.versions.get(used, {})})

@@ -48,7 +48,7 @@ class Facts:
     host : Host
     host_source : str
     versions : mapping of version -> policies
-        What differs from `policies` in a version, each from a source.
+        What differs from `policies` in a version, each from a source; the newest is last.
     """
 
     name: str
@@ -58,7 +58,9 @@ class Facts:
     versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def nearest(self, version: str) -> str:
-        """Return the known version that is nearest; "" if none is known."""
+        """Return the known version that is nearest, for "" the newest; "" if none is known."""
+        if not version:
+            return [*self.versions][-1] if self.versions else ""
         wanted = _numbers(version)
         return min(self.versions, key=lambda known: _distance(_numbers(known), wanted), default="")
 

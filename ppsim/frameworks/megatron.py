@@ -27,13 +27,13 @@ OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.
 HOST = Host(110, 145, 50)
 HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,
-# but nothing reads it. Without a version: that of the papers of 2021 to 2023.
+# but nothing reads it.
 FACTS = Facts(
     "Megatron-LM",
-    {"scatter_transfers": True, "context_exchange": "ring"},
+    {"context_exchange": "ring"},
     HOST,
     HOST_SOURCE,
-    versions={"2.6": {}, "core 0.4.0": {"scatter_transfers": False}},
+    versions={"2.6": {"scatter_transfers": True}, "core 0.4.0": {}},
 )
 CORE_FACTS = Facts(
     "Megatron-Core",
