@@ -200,7 +200,7 @@ def test_the_bound_of_1f1b_with_equal_stages_is_its_step():
 
 
 def test_the_winner_is_a_config_that_gives_the_same_step():
-    found = ppsim.choose(LLAMA, ["schedule.name", "layout.partition"])
+    found = ppsim.choose(LLAMA, {"schedule.name": ["1f1b", "interleaved-1f1b", "zb-h1"], "layout.partition": []})
     best = found.best
     assert best.run.iteration_time == found.ranked[0].step
     assert best.layout_string == best.config.data["layout"]["partition"]
@@ -215,7 +215,7 @@ def test_given_costs_are_chosen_by_the_step():
 
 
 def test_the_page_answers_first_and_fits_a_terminal(tmp_path):
-    free = ["--free", "schedule.name=1f1b,interleaved-1f1b", "--free", "layout.partition"]
+    free = ["--free", "schedule.name=1f1b,interleaved-1f1b", "--free", "layout.partition", "--store", tmp_path / "runs"]
     outcome = run_ppsim("choose", LLAMA, *free, "-o", tmp_path / "best.yaml")
     assert outcome.status == 0
     lines = outcome.out.splitlines()

@@ -130,7 +130,7 @@ def test_with_headroom_only_what_fits_is_left():
 
 @pytest.mark.parametrize("config", [LLAMA, UNIT_COSTS])
 def test_no_line_is_wider_than_a_page(config):
-    outcome = ppsim("compare", config, "--stages-per-device", 3, "-v")
+    outcome = ppsim("compare", config, "--stages-per-device", 3, "--microbatches", 16, "-v")
     assert max(map(len, outcome.out.splitlines())) <= 100
     assert outcome.out.count("it searches; name it to run it") == 1
 
