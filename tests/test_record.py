@@ -63,7 +63,7 @@ def test_a_loop_of_ones_own_names_its_actions(tmp_path):
                 pass
         with pytest.raises(ValueError, match="use one of: F, B, I, W"), step.action(0, "X", 0):
             pass
-    outcome = command("explain", tmp_path / "trace")
+    outcome = command("explain", tmp_path / "trace", "-v")
     assert outcome.status == 0
     assert "1 device" in outcome.out
 
