@@ -26,8 +26,11 @@ from ppsim.studies import step_calibration as study
 from ppsim.studies.evaluation import kendall_tau
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "howto" / "calibrate.md"
-SHAPES = {"1B": (16, 2048, 8192, True), "8B": (32, 4096, 14336, False)}  # layers, hidden size, ffn, tied embeddings
-VOCABULARY, SEQUENCE, HEADS, GIB = 131072, 4096, 32, 2**30
+SHAPES = {  # layers, hidden size, heads, ffn, tied embeddings
+    "1B": (16, 2048, 32, 8192, True), "3B": (28, 3072, 32, 8192, True), "8B": (32, 4096, 32, 14336, False),
+    "80B": (80, 8192, 64, 28672, False),
+}  # fmt: skip
+VOCABULARY, SEQUENCE, GIB = 131072, 4096, 2**30
 CASES, OTHERS = ((10, 3), (3, 3)), 60  # (runs in a fit, fits), and runs that each fit predicts
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 8}
 PLACE = re.compile(r"(<!-- made by judge_calibration.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -37,7 +40,7 @@ HEADER = ("runs fitted", "nodes of the others", "median error without", "with", 
 
 def stages_of(model: str, devices: int) -> str:
     """Return nanotron's stages as a layout string: a layer joins a stage until its share of all FLOPs is exceeded."""
-    layers, hidden, ffn, _ = SHAPES[model]
+    layers, hidden, _, ffn, _ = SHAPES[model]
     costs = [0, *[4 * hidden * hidden + 3 * hidden * ffn] * layers, VOCABULARY * hidden]
     stages, stage, whole = [""] * devices, 0, 0
     for name, cost in zip("E" + "t" * layers + "L", costs, strict=True):
@@ -49,8 +52,8 @@ def stages_of(model: str, devices: int) -> str:
 
 def config_of(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a run."""
-    layers, hidden, ffn, tied = SHAPES[run["model"]]
-    model = {"num_layers": layers, "hidden": hidden, "heads": HEADS, "ffn": ffn, "gated": True, "norm": "rmsnorm"}
+    layers, hidden, heads, ffn, tied = SHAPES[run["model"]]
+    model = {"num_layers": layers, "hidden": hidden, "heads": heads, "ffn": ffn, "gated": True, "norm": "rmsnorm"}
     model |= {"vocabulary": VOCABULARY, "sequence": SEQUENCE, "tied_embeddings": tied, "attention": "flash-2"}
     layout = {"tensor": run["tp"], "data": run["dp"], "microbatch_size": run["mbs"], "framework": "nanotron"}
     layout |= {"sequence_parallel": run["tp"] > 1, "distributed_optimizer": bool(run["zero"])}

@@ -9,7 +9,7 @@ from korthikanti import model as megatron_model
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model
 from ppsim.costs import DEVICES, LINKS, DeviceSheet, LinkSheet, find_device, find_link
-from ppsim.costs.collectives import all_gather, all_reduce, ring_all_reduce, tree_all_reduce
+from ppsim.costs.networks import Group, all_reduce, group_of, ring_all_reduce, ring_pass, tree_all_reduce
 
 FAST, SLOW = LinkSheet("fast", 100.0, 1.0), LinkSheet("slow", 10.0, 5.0)
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
@@ -33,7 +33,7 @@ def test_seconds_are_flops_over_the_achieved_rate():
 def test_tensor_parallel_divides_the_work_and_adds_two_all_reduces_a_block():
     alone, split = derived().for_stages(8), derived(Layout(tensor=2)).for_stages(8)
     border = 2 * 16 * 4
-    exchange = 2 * 2 * (1.0 + border / 2 / 100)
+    exchange = 2 * 2 * (2.5 + 1.0 + border / 2 / 100)  # each pass of a ring starts in the time of 2.5 hops
     assert split.forward[1] == pytest.approx(alone.forward[1] / 2 + exchange)
     assert split.input_grad[1] == pytest.approx(alone.input_grad[1] / 2 + exchange)
     assert split.weight_grad[1] == pytest.approx(alone.weight_grad[1] / 2)
@@ -47,29 +47,49 @@ def test_a_group_that_leaves_the_node_pays_the_network():
 
 
 def test_collectives_follow_the_ring_and_cost_nothing_alone():
-    assert all_gather(4, 800.0, FAST) == 3 * (1.0 + 200 / 100)
-    assert all_reduce(4, 800.0, FAST) == 2 * all_gather(4, 800.0, FAST)
-    assert all_reduce(1, 800.0, FAST) == 0
+    four = Group(4, 1, FAST, FAST.latency)
+    assert ring_pass(four, 800.0) == 2.5 + 3 * (1.0 + 200 / 100)
+    assert all_reduce(four, 800.0) == 2 * ring_pass(four, 800.0)
+    assert all_reduce(Group(1, 1, FAST, 1.0), 800.0) == ring_pass(Group(1, 1, FAST, 1.0), 800.0) == 0
+
+
+def test_a_ring_has_one_hop_of_the_network_for_each_node_and_pays_hops_for_each_message():
+    eight = Group(8, 2, SLOW, FAST.latency)
+    hops = 2.5 + 6 * 1.0 + SLOW.latency
+    assert ring_pass(eight, 800.0) == pytest.approx(hops + 700 / SLOW.bandwidth)
+    assert ring_pass(eight, 800.0, 5) == pytest.approx(5 * hops + 700 / SLOW.bandwidth)
 
 
 def test_a_tree_has_fewer_hops_and_a_ring_fewer_bytes():
-    assert tree_all_reduce(8, 800.0, FAST) == 2 * (3 * 1.0 + 800 / 100)
-    assert ring_all_reduce(8, 800.0, FAST) == 14 * (1.0 + 100 / 100)
-    for size, sent in ((8, 1.0), (8, 1e6), (2, 1e3)):
-        both = ring_all_reduce(size, sent, FAST), tree_all_reduce(size, sent, FAST)
-        assert all_reduce(size, sent, FAST, "fastest") == min(both)
-        assert (all_reduce(size, sent, FAST), all_reduce(size, sent, FAST, "tree")) == both
+    many = Group(64, 16, SLOW, FAST.latency)
+    assert tree_all_reduce(many, 800.0) == pytest.approx(
+        2 * (2.5 + 3 * 1.0 + 4 * SLOW.latency + 800 / (0.92 * SLOW.bandwidth))
+    )
+    for sent, fewest in ((1.0, tree_all_reduce), (1e6, ring_all_reduce)):
+        both = ring_all_reduce(many, sent), tree_all_reduce(many, sent)
+        assert all_reduce(many, sent) == min(both) == fewest(many, sent)
+        assert (all_reduce(many, sent, algorithm="ring"), all_reduce(many, sent, algorithm="tree")) == both
     small = replace(CLUSTER, all_reduce="tree")
     ring, tree = (derived(Layout(tensor=2), cluster=one).for_stages(8).forward[1] for one in (CLUSTER, small))
-    assert tree - ring == pytest.approx(2 * (2 * 16 * 4) / 100)  # as many hops, half of the bytes twice
+    assert tree - ring == pytest.approx(2 * 2 * (2 * 16 * 4) * (1 / 92 - 1 / 200))  # as many hops, all bytes twice
     with pytest.raises(ConfigError, match="all_reduce='star' is not known; use one of: ring, tree, fastest"):
         replace(CLUSTER, all_reduce="star")
+
+
+def test_members_of_several_nodes_wait_for_the_last_one():
+    assert [group_of(CLUSTER, size).nodes for size in (CLUSTER.gpus_per_node, 4 * CLUSTER.gpus_per_node)] == [1, 4]
+    assert group_of(CLUSTER, CLUSTER.gpus_per_node).wait == 0
+    assert group_of(replace(CLUSTER, node_wait=3.0), 4 * CLUSTER.gpus_per_node).wait == 12.0
+    model, layout = Model(num_layers=2, hidden=16, heads=16, vocabulary=16, sequence=16), Layout(tensor=16)
+    quick, slow = (derived(layout, model, replace(CLUSTER, node_wait=one)).for_stages(2).forward for one in (0.0, 3.0))
+    waits = 2 * 3.0 * (16 // CLUSTER.gpus_per_node)  # two all-reduces a block, and that of the embedding
+    assert slow[0] - quick[0] == pytest.approx(1.5 * waits)
 
 
 def test_context_parallel_gathers_keys_and_values():
     costs = derived(Layout(context=2, context_exchange="gather")).for_stages(8)
     gathered = 2 * 16 * 2 * 4
-    assert costs.forward[1] == pytest.approx(derived().for_stages(8).forward[1] / 2 + 1.0 + gathered / 2 / 100)
+    assert costs.forward[1] == pytest.approx(derived().for_stages(8).forward[1] / 2 + 3.5 + gathered / 2 / 100)
     assert costs.transfer_bytes == 2 * 16 * 4 / 2
 
 

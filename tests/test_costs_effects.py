@@ -79,7 +79,7 @@ def test_a_new_effect_is_an_entry_that_costs_and_assumptions_read(monkeypatch):
 
 
 def test_what_is_done_once_a_step_is_an_entry_too(monkeypatch):
-    new = Effect("unshard", "seconds", "three seconds", "assumed", step=lambda setup, held, copies: 3.0 * copies)
+    new = Effect("unshard", "seconds", "three seconds", "assumed", step=lambda setup, stage: 3.0 * stage.copies)
     monkeypatch.setattr(effects, "EFFECTS", (*(effect for effect in EFFECTS if effect.key != "unshard"), new))
     costs = ppsim.DerivedCosts(MODEL, CLUSTER).for_stages(2, copies=[1, 2])
     assert costs.unshard == [3.0, 6.0]

@@ -1,5 +1,6 @@
 """A GPU with little work waits for the host that starts its kernels."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,7 +79,22 @@ def test_hosts_of_a_pipeline_that_drift_apart_wait_in_each_tensor_parallel_block
         costs(devices=devices, framework="nanotron", tensor=4).for_stages(4, devices=devices) for devices in (1, 4)
     ]
     whole, cut = (one.forward[1] for one in stages)
-    assert cut - whole == pytest.approx(3 * 105 * START, rel=0.01)
+    assert cut - whole == pytest.approx(3 * 130 * START, rel=0.01)
+
+
+def test_hosts_that_drift_do_not_delay_a_block_that_keeps_its_gpu_busy_longer():
+    for size, delayed in ((1, 3 * 130 * START), (256, 0.0)):
+        drifting = costs(devices=4, framework="nanotron", tensor=4, microbatch_size=size)
+        steady = replace(drifting, factors={"drift": 1e-9})
+        late, prompt = (one.for_stages(4, devices=4).forward[1] for one in (drifting, steady))
+        assert late - prompt == pytest.approx(delayed, rel=0.01)
+
+
+def test_a_tensor_group_of_several_nodes_waits_for_each_further_node():
+    setup = costs(framework="nanotron", tensor=8, microbatch_size=256)
+    two = replace(setup, cluster=replace(setup.cluster, gpus_per_node=4, network=setup.cluster.link, node_wait=0.0))
+    inside, across = (one.for_stages(1).forward[0] for one in (setup, two))
+    assert across - inside == pytest.approx(4 * 195 * START, rel=0.05)
 
 
 def test_a_slot_that_overlaps_an_f_and_a_b_waits_for_both_hosts():

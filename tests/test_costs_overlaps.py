@@ -32,7 +32,7 @@ def test_a_tensor_group_larger_than_a_node_uses_all_cards_of_the_node():
     narrow, wide = (derived(replace(MODEL, heads=8), tensor=size).exchange(MODEL.layers[1]).forward for size in (4, 8))
     border = 2 * 16 * 8
     assert narrow == pytest.approx(2 * 2 * 3 * border / 4 / 100)
-    assert wide == pytest.approx(2 * 2 * 7 * border / 8 / (4 * 10))
+    assert wide == pytest.approx(2 * 2 * 7 * border / 8 / (4 * 10) + 2 * 2 * 2e-4)  # waits of two nodes
 
 
 def test_weights_sharded_by_block_are_gathered_beside_the_block_and_held_for_two():
@@ -82,9 +82,10 @@ def test_a_token_crosses_to_a_node_once_where_the_exchange_is_hierarchical():
         for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_nodes": 1})
     )
     border = 2 * 16 * 8
-    assert plain == pytest.approx(2 * border * (4 / 8) / 10)
-    assert once == pytest.approx(2 * (1 - (1 / 2) ** 2) * border * (1 / 2) / 10)
-    assert limited == pytest.approx(border * (1 / 2) / 10)
+    wait = 2 * 2e-4 / 2  # of two nodes, once for dispatch and combine
+    assert plain == pytest.approx(2 * border * (4 / 8) / 10 + wait)
+    assert once == pytest.approx(2 * (1 - (1 / 2) ** 2) * border * (1 / 2) / 10 + wait)
+    assert limited == pytest.approx(border * (1 / 2) / 10 + wait)
 
 
 def test_megatron_lm_scatters_a_border_over_the_tensor_group():

@@ -60,6 +60,7 @@ NEEDS = {
     "hardware.gpus_per_node": f"{NODES}, or groups that do not fit in one",
     "hardware.node_of_device": "nodes other than those of Megatron-LM's order of GPUs",
     "hardware.cards_per_node": f"{NODES}, and fewer cards than GPUs",
+    "hardware.node_wait": "collectives between nodes",
     "hardware.contention": "collectives or transfers that run beside computation, on a device without `achieved`",
     "hardware.all_reduce": "all-reduces, of which a tree or a ring may be shorter",
     **dict.fromkeys(("hardware.host_bandwidth", "hardware.host_latency"), COPIES),

@@ -253,7 +253,7 @@ def cluster_of(section: dict[str, Any] | None, place: str, attempt: Attempt) -> 
     ]
     if device is None or None in links:
         return None
-    nodes = ("gpus_per_node", "node_of_device", "cards_per_node", "all_reduce", "contention")
+    nodes = ("gpus_per_node", "node_of_device", "cards_per_node", "all_reduce", "contention", "node_wait")
     keys = (*nodes, "host_bandwidth", "host_latency")
     others = {key: section[key] for key in keys if key in section}
     return Cluster(device, links[0], links[-1], **others)

@@ -34,6 +34,17 @@ def link_text(link: LinkSheet) -> str:
     )
 
 
+def collectives(setup: Setup) -> str | None:
+    """Return the sentence about collectives between nodes, and how long their GPUs wait for the last one."""
+    cluster, layout = setup.cluster, setup.layout
+    if layout.gpus_per_device <= cluster.gpus_per_node:
+        return None
+    return (
+        f"collectives are rings or trees as in NCCL; between nodes their GPUs wait "
+        f"{format_quantity(cluster.node_wait, 'seconds')} a node for the last one"
+    )
+
+
 def border(setup: Setup) -> str:
     """Return the sentence about the tokens of a microbatch and the bytes of a transfer between stages."""
     return (

@@ -69,6 +69,7 @@ CONSTANTS: Mapping[str, Constant] = {
     "link": Constant("bandwidth inside a node", "bytes per second", 0.15, ("link.bandwidth",)),
     "network": Constant("bandwidth between nodes", "bytes per second", 0.25, ("network.bandwidth",)),
     "latency": Constant("latency between nodes", "seconds", 0.3, ("network.latency",)),
+    "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.5, ("node_wait",)),
     "exposed": Constant("part of hidden communication that costs time", "", 0.4, ("contention",)),
     "activations": Constant("bytes of activations over those predicted", "", 0.25, of_memory=True),
     "state": Constant("bytes of weights and optimizer over those predicted", "", 0.1, of_memory=True),

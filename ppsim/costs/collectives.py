@@ -1,50 +1,22 @@
-"""Seconds of collectives: rings, trees and all-to-all over one link, and what each kind of parallelism exchanges.
+"""Seconds of what each kind of parallelism exchanges.
 
-Sources: rings, Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH; trees,
-Sanders, Speck, Traeff 2009, Two-tree algorithms for full bandwidth broadcast, reduction and scan, which NCCL uses.
 Functions of a layer return two numbers: seconds inside its F, and inside its I (and so B). `EFFECTS` has the formulas
 and their sources.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from operator import mul
 
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES
+from ppsim.costs.networks import Group, all_reduce, all_to_all, exchange_of_tokens, group_of, ring_pass
 from ppsim.costs.operators import FP8_BYTES, GRADIENT_BYTES, SCORES_AGAIN
 from ppsim.costs.setup import Setup
-from ppsim.costs.sheets import LinkSheet
 
 IN_A_BLOCK = ("block", "prediction")
-
-
-def all_gather(size: int, total_bytes: float, link: LinkSheet) -> float:
-    """Return the seconds of a ring: size - 1 hops, each of total_bytes / size. A reduce-scatter takes as long."""
-    return (size - 1) * (link.latency + total_bytes / size / link.bandwidth)
-
-
-def all_reduce(size: int, total_bytes: float, link: LinkSheet, algorithm: str = "ring") -> float:
-    """Return the seconds of a "ring" or "tree" all-reduce; "fastest" means the shorter one."""
-    if size == 1:
-        return 0.0
-    if algorithm == "ring":
-        return ring_all_reduce(size, total_bytes, link)
-    tree = tree_all_reduce(size, total_bytes, link)
-    return tree if algorithm == "tree" else min(ring_all_reduce(size, total_bytes, link), tree)
-
-
-def ring_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
-    """Return the seconds of a reduce-scatter and an all-gather: fewest bytes, one hop per member."""
-    return 2 * all_gather(size, total_bytes, link)
-
-
-def tree_all_reduce(size: int, total_bytes: float, link: LinkSheet) -> float:
-    """Return the seconds up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
-    return 2 * (math.ceil(math.log2(size)) * link.latency + total_bytes / link.bandwidth)
 
 
 def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
@@ -55,44 +27,47 @@ def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
 # Data parallelism. `parameters` are a stage's dense parameters and those of routed experts, by `Setup.gpu_parameters`.
 
 
-def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 1) -> float:
+def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 1, messages: int = 1) -> float:
     """Return the seconds of reducing a stage's fp32 gradients over its data-parallel copies, once a step.
 
     An all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
-    arXiv 1910.02054, section 7. `copies` devices of a pipeline hold the stage, 2 in a bidirectional one.
+    arXiv 1910.02054, section 7. `copies` devices of a pipeline hold the stage, 2 in a bidirectional one;
+    the gradients go in so many `messages`.
     """
     layout, all_reducing = setup.layout, partial(all_reduce, algorithm=setup.cluster.all_reduce)
     if not (layout.distributed_optimizer or layout.sharded):
-        return _over_groups(setup, all_reducing, GRADIENT_BYTES, parameters, copies)
+        return _over_groups(setup, all_reducing, GRADIENT_BYTES, parameters, copies, messages)
     if layout.replicas == 1:
-        return _over_groups(setup, all_gather, GRADIENT_BYTES, parameters, copies)
-    scattering = _over_groups(setup, all_gather, GRADIENT_BYTES, parameters, 1, layout.optimizer_groups)
+        return _over_groups(setup, ring_pass, GRADIENT_BYTES, parameters, copies, messages)
+    scattering = _over_groups(setup, ring_pass, GRADIENT_BYTES, parameters, 1, messages, layout.optimizer_groups)
     own = tuple(part / size for part, size in zip(parameters, layout.optimizer_groups, strict=True))
     groups = tuple(every // size for every, size in zip(layout.data_groups, layout.optimizer_groups, strict=True))
-    return scattering + _over_groups(setup, all_reducing, GRADIENT_BYTES, own, copies, groups, layout.optimizer_groups)
+    apart = layout.optimizer_groups
+    return scattering + _over_groups(setup, all_reducing, GRADIENT_BYTES, own, copies, messages, groups, apart)
 
 
-def gather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
+def gather_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
     """Return the seconds of a ring all-gather of bf16 weights over their data-parallel copies."""
-    return _over_groups(setup, all_gather, WEIGHT_BYTES, parameters, 1, setup.layout.optimizer_groups)
+    return _over_groups(setup, ring_pass, WEIGHT_BYTES, parameters, 1, messages, setup.layout.optimizer_groups)
 
 
-def regather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
+def regather_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
     """Return the seconds of gathering new weights, which a distributed optimizer leaves in parts; 0 with any other.
 
     Sharded weights leave this gather to the next UNSHARD, or to the next block, unless they are gathered once a step.
     """
     layout = setup.layout
     leaves_parts = layout.holds_gathered or (layout.distributed_optimizer and not layout.sharded)
-    return gather_seconds(setup, parameters) if leaves_parts else 0.0
+    return gather_seconds(setup, parameters, messages) if leaves_parts else 0.0
 
 
 def _over_groups(
     setup: Setup,
-    collective: Callable[[int, float, LinkSheet], float],
+    collective: Callable[[Group, float, int], float],
     value_bytes: int,
     parameters: tuple[float, ...],
     copies: int,
+    messages: int = 1,
     groups: tuple[int, ...] | None = None,
     apart: tuple[int, ...] = (1, 1),
 ) -> float:
@@ -104,10 +79,11 @@ def _over_groups(
     layout = setup.layout
     distances = (layout.tensor, layout.split_experts * layout.expert)
     total = 0.0
-    for part, group, distance, far in zip(parameters, groups or layout.data_groups, distances, apart, strict=True):
-        size = group * copies
+    for part, copies_of, distance, far in zip(parameters, groups or layout.data_groups, distances, apart, strict=True):
+        size = copies_of * copies
         if size > 1 and part:
-            total += collective(size, value_bytes * part, setup.cluster.link_of_ring(size, distance * far))
+            group = group_of(setup.cluster, size, distance * far)
+            total += collective(group, value_bytes * part, messages)
     return total
 
 
@@ -118,10 +94,21 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     gathering = gather_seconds(setup, _gathered(setup, layer)) if setup.layout.sharded else 0.0
     reducing = reduce_seconds(setup, setup.layout.gpu_parameters(layer))
     work = setup.work(layer)
-    return (
-        exposed_seconds(setup, gathering, work.forward),
-        exposed_seconds(setup, gathering + reducing, work.input_grad + work.weight_grad),
+    backward = work.input_grad + work.weight_grad
+    forward_wait, backward_wait = (
+        min(data_wait(setup), max(computing - exchanging, 0.0)) * bool(exchanging)
+        for exchanging, computing in ((gathering, work.forward), (gathering + reducing, backward))
     )
+    return (
+        exposed_seconds(setup, gathering + forward_wait, work.forward),
+        exposed_seconds(setup, gathering + reducing + backward_wait, backward),
+    )
+
+
+def data_wait(setup: Setup) -> float:
+    """Return the seconds that data-parallel GPUs wait for the last one."""
+    layout = setup.layout
+    return group_of(setup.cluster, layout.data_groups[0], layout.tensor).wait
 
 
 def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -153,10 +140,11 @@ def _border_all_reduce(setup: Setup, fp8: bool = False) -> float:
 
     With sequence parallelism a reduce-scatter and an all-gather take its place; `fp8`: the gather moves fp8.
     """
-    size, moved, link = setup.layout.tensor, setup.border_bytes, setup.cluster.link_of_ring(setup.layout.tensor, 1)
+    group, moved = group_of(setup.cluster, setup.layout.tensor), setup.border_bytes
     if not setup.layout.sequence_parallel:
-        return all_reduce(size, moved, link, setup.cluster.all_reduce)
-    return all_gather(size, moved, link) + all_gather(size, moved * FP8_BYTES / VALUE_BYTES if fp8 else moved, link)
+        return all_reduce(group, moved, algorithm=setup.cluster.all_reduce) + group.wait
+    gathered = moved * FP8_BYTES / VALUE_BYTES if fp8 else moved
+    return ring_pass(group, moved) + ring_pass(group, gathered) + 2 * group.wait
 
 
 def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -192,14 +180,14 @@ def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     else:
         width = 2 * model.key_value_heads * model.head_size
     tokens = VALUE_BYTES * model.sequence * layout.microbatch_size / layout.tensor
-    link = setup.cluster.link_of_ring(layout.context, layout.tensor)
+    group = group_of(setup.cluster, layout.context, layout.tensor)
     if layout.exchanges_heads:  # queries, keys and values to the GPU of their heads; the attention's output back
         width += model.heads * (core.query + core.value)
         moved = tokens / layout.context * width * (layout.context - 1) / layout.context
-        forward = 2 * (layout.context - 1) * link.latency + moved / link.bandwidth
+        forward = 2 * all_to_all(group, moved / 2)
         backward = forward
     else:
-        forward = all_gather(layout.context, tokens * width, link)
+        forward = ring_pass(group, tokens * width)
         backward = 2 * forward
     if not layout.hides_context:
         return forward, backward
@@ -232,4 +220,5 @@ def _all_to_all(setup: Setup, moved: float) -> float:
     ways = [(inside, cluster.link_of_group(1))]
     if nodes > 1:
         ways.append((between, cluster.link_of_group(layout.split_experts * layout.expert)))
-    return max(link.latency + copies * moved / link.bandwidth for copies, link in ways) if layout.expert > 1 else 0.0
+    group = group_of(cluster, layout.expert, layout.split_experts)
+    return exchange_of_tokens(group, [(copies * moved, link) for copies, link in ways]) if layout.expert > 1 else 0.0

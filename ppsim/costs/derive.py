@@ -17,7 +17,6 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
 from ppsim.costs.calibrated import Calibration
-from ppsim.costs.collectives import all_reduce
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
@@ -26,6 +25,7 @@ from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES, Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
+from ppsim.costs.networks import all_reduce, group_of_pipeline
 from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
 from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.setup import Setup
@@ -154,8 +154,8 @@ class DerivedCosts(Setup):
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
-        fp8 = layout.casts is not None and layout.casts.holds_inputs
-        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, fp8, layout.chosen("fused"))
+        ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.run_by.facts.fused_norms
+        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
         return self.factor("activations") * held * layout.microbatch_size / layout.context
 
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
@@ -243,12 +243,13 @@ class DerivedCosts(Setup):
 
     def _waits(self, stage: Stage, devices: int) -> tuple[float, float]:
         """Return the seconds that a stage's F and B wait for hosts, on a pipeline of `devices` devices."""
-        works = list[tuple[LayerTimes, LayerTimes]]()
+        works, drift = list[tuple[LayerTimes, LayerTimes]](), 0.0
         for one in self._by_layer(stage):
             seconds, host = self._once(DerivedCosts._stage_times, one), self._hosts(one)
             forward = seconds["forward"] + seconds["forward_collectives"]
-            works.append((LayerTimes(forward, host[0]), LayerTimes(sum(seconds.values()) - forward, host[1])))
-        drift = sum(drift_seconds(self, layer) for layer in stage.layers) if devices > 1 else 0.0
+            of_host, late = drift_seconds(self, one.layers[0], devices)
+            backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
+            works, drift = [*works, (LayerTimes(forward + late, host[0] + of_host), backward)], drift + late
         both = waiting([one for one, _ in works], [one for _, one in reversed(works)], runs_ahead=devices == 1)
         return both[0] + drift, both[1] + drift
 
@@ -431,11 +432,10 @@ class DerivedCosts(Setup):
         """
         if "vocabulary_reduce" in self.given:
             return {}
-        cluster, group, devices = self.cluster, self.layout.gpus_per_device, schedule.devices
-        link = cluster.link if len(set(cluster.nodes(devices, group))) == 1 else cluster.network_of_group(group)
+        members = group_of_pipeline(self.cluster, schedule.devices, self.layout.gpus_per_device)
         gradient = self.own_border_bytes
-        statistics = 3 * all_reduce(devices, gradient * 4 / (VALUE_BYTES * self.model.hidden), link)
-        seconds = all_reduce(devices, gradient, link)
+        statistics = 3 * all_reduce(members, gradient * 4 / (VALUE_BYTES * self.model.hidden))
+        seconds = all_reduce(members, gradient)
         if not (schedule.kind == Kind.T).any():
             return {"vocabulary_reduce_seconds": seconds + statistics}
         if "vocabulary_statistics" in self.given:

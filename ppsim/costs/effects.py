@@ -14,6 +14,7 @@ from ppsim.costs import assumed
 from ppsim.costs.assumed import STEP_BYTES
 from ppsim.costs.collectives import (
     context_parallel,
+    data_wait,
     expert_parallel,
     exposed_seconds,
     gather_seconds,
@@ -45,7 +46,7 @@ class Effect:
         The assumption, with units and sources; None if it does not apply.
     action : function of a Setup and a Layer, optional
         Seconds inside F and inside I (and so B) of that layer, in addition to the computation.
-    step : function of a Setup, the parameters that a stage holds and its copies in a pipeline, optional
+    step : function of a Setup and a StageOfStep, optional
         Seconds of a stage once per step; `key` is the parameter of `Costs`. None if it does not apply.
     repeated : bool
         If full recomputation repeats the seconds that `action` adds to F.
@@ -59,7 +60,7 @@ class Effect:
     source: str
     sentence: Callable[[Setup], str | None] | None = None
     action: Callable[[Setup, Layer], tuple[float, float]] | None = None
-    step: Callable[[Setup, tuple[float, float], int], float | None] | None = None
+    step: Callable[[Setup, StageOfStep], float | None] | None = None
     repeated: bool = True
     hidden_under: str = ""
 
@@ -87,30 +88,41 @@ def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | Non
     return STEP_BYTES * sum(part / size for part, size in zip(parameters, groups, strict=True)) / bandwidth
 
 
-def _step_reduce(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
-    needed = copies * max(setup.layout.data_groups) > 1 and not setup.layout.reduces_blocks
-    return reduce_seconds(setup, parameters, copies) if needed else None
+def _step_reduce(setup: Setup, stage: StageOfStep) -> float | None:
+    needed = stage.copies * max(setup.layout.data_groups) > 1 and not setup.layout.reduces_blocks
+    return reduce_seconds(setup, stage.parameters, stage.copies, _messages(setup, stage)) if needed else None
 
 
-def _step_gather(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
-    return gather_seconds(setup, parameters) if setup.layout.shards_stages else None
+def _messages(setup: Setup, stage: StageOfStep) -> int:
+    """Return the messages in which data-parallel GPUs exchange the parameters of a stage, or their gradients."""
+    layout = setup.layout
+    if not layout.chosen("overlap_data"):
+        return 1
+    messages, members = layout.run_by.facts.messages, max(layout.data_groups)
+    return messages.number(sum(stage.parameters), stage.layers, members, layout.distributed_optimizer)
 
 
-def _step_update(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
-    return update_seconds(setup, parameters)
+def _step_gather(setup: Setup, stage: StageOfStep) -> float | None:
+    return gather_seconds(setup, stage.parameters) if setup.layout.shards_stages else None
 
 
-def _step_weights_to_fp8(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
+def _step_update(setup: Setup, stage: StageOfStep) -> float | None:
+    return update_seconds(setup, stage.parameters)
+
+
+def _step_weights_to_fp8(setup: Setup, stage: StageOfStep) -> float | None:
     casts, device = setup.layout.casts, setup.cluster.device
     if casts is None or casts.weights or device.memory_bandwidth is None:
         return None
     shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU casts its part
-    values = sum(part / size for part, size in zip(parameters, shared, strict=True)) * setup.fp8_part
+    values = sum(part / size for part, size in zip(stage.parameters, shared, strict=True)) * setup.fp8_part
     return CAST_BYTES * values / device.memory_bandwidth
 
 
-def _step_regather(setup: Setup, parameters: tuple[float, float], copies: int) -> float | None:
-    return regather_seconds(setup, parameters) if setup.cluster.device.memory_bandwidth is not None else None
+def _step_regather(setup: Setup, stage: StageOfStep) -> float | None:
+    if setup.cluster.device.memory_bandwidth is None:
+        return None
+    return regather_seconds(setup, stage.parameters, _messages(setup, stage))
 
 
 KORTHIKANTI, ZERO = "Korthikanti et al. 2022, arXiv 2205.05198", "Rajbhandari et al. 2020 (ZeRO), arXiv 1910.02054"
@@ -139,6 +151,15 @@ EFFECTS = (
         "the link's sheet", lambda setup: f"between nodes: {assumed.link_text(setup.cluster.network)}",
     ),
     Effect(
+        "hardware.all_reduce, hardware.node_wait", "seconds",
+        "a pass of a ring of n GPUs in k nodes: (2.5 + n - k) latency inside + (k-1) latency between + (n-1)/n x "
+        "/ bandwidth, an all-reduce two; a tree up and down: (1.5 + n/k) latency inside + log2 k latency between + x "
+        "/ (0.92 bandwidth) each way; between nodes all members wait k `node_wait` for the last one, once in each pass "
+        "of a block and in each reduction and gather of a step. Gradients and weights go in messages by framework",
+        "NCCL's tuning model, github.com/NVIDIA/nccl, src/graph/tuning.cc (2.2x); The Ultra-Scale Playbook, "
+        "pp_comm_bandwidth.html; deepseek-ai/profile-data, train.json", assumed.collectives,
+    ),
+    Effect(
         "transfer_bytes", "bytes", "2 s b h / c, with sequence parallelism or `layout.scatter_transfers` / t",
         "bf16 activations and gradients; Narayanan et al. 2021, arXiv 2104.04473, section 4.1",
         assumed.border,
@@ -149,15 +170,15 @@ EFFECTS = (
     ),
     Effect(
         "layout.tensor", "seconds",
-        "two all-reduces a block in F, two in I, of x = 2 s b h / c bytes: such as 2 (t-1) (latency + x/t / bandwidth)"
-        "; with `layout.sequence_parallel` reduce-scatter and all-gather of a ring in their place; one with "
+        "two all-reduces a block in F, two in I, of x = 2 s b h / c bytes, such as two passes of a ring; with "
+        "`layout.sequence_parallel` reduce-scatter and all-gather of a ring in their place; one with "
         "`model.parallel_block`, and in a block whose experts are whole",
         f"{KORTHIKANTI}, section 4.2", action=tensor_parallel,
     ),
     Effect(
         "layout.context", "seconds",
-        "keys and values gathered or passed on in F, again with their gradients in I, of x bytes: (c-1) (latency + x/c "
-        "/ bandwidth) each; `all-to-all`: queries, keys, values and outputs in F and in I, (c-1)/c of a GPU's; a ring "
+        "keys and values gathered or passed on in F, again with their gradients in I, of x bytes: a pass of a ring "
+        "each; `all-to-all`: queries, keys, values and outputs in F and in I, (c-1)/c of a GPU's; a ring "
         "runs beside (c-1)/c of the attention",
         "Llama 3, arXiv 2407.21783, section 3.3.2; Liu et al. 2023 (ring attention), arXiv 2310.01889; Jacobs et al. "
         "2023 (Ulysses), arXiv 2309.14509; Transformer Engine, cp_comm_type", action=context_parallel,
@@ -365,8 +386,9 @@ def step_seconds(setup: Setup, stages: Sequence[StageOfStep]) -> dict[str, list[
 def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     found: dict[str, float] = {}
     for effect in EFFECTS:
-        seconds = effect.step(setup, stage.parameters, stage.copies) if effect.step else None
+        seconds = effect.step(setup, stage) if effect.step else None
         exposed = effect.hidden_under == "backward" and setup.layout.holds_gathered  # reduced after the last backward
+        seconds = seconds + data_wait(setup) if seconds and effect.hidden_under else seconds
         if seconds and effect.hidden_under and setup.layout.chosen("overlap_data") and not exposed:
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))

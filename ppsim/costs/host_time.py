@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ppsim.costs.layers import Layer
+from ppsim.costs.networks import group_of
 from ppsim.costs.setup import Setup
 
 PAIRS = 2  # rounds of F and B until the queue is as full as it stays
@@ -43,11 +44,15 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     return forward * start, (backward + recomputed * forward) * start
 
 
-def drift_seconds(setup: Setup, layer: Layer) -> float:
-    """Return the seconds that a block's tensor-parallel collectives wait, each way, for hosts that drift apart."""
-    host = setup.layout.run_by.host
-    starts = host.member * (setup.layout.tensor - 1) if layer.recomputable else 0.0
-    return starts * setup.factor("drift") * start_seconds(setup)
+def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, float]:
+    """Return the seconds by which drifting hosts delay a block of a tensor-parallel group each way: hosts, and GPUs.
+
+    On a pipeline of more than one node the hosts wait for each other; in a group of several nodes the GPUs do.
+    """
+    host, group = setup.layout.run_by.host, group_of(setup.cluster, setup.layout.tensor)
+    apart = len(set(setup.cluster.nodes(devices, setup.layout.gpus_per_device))) > 1
+    each = setup.factor("drift") * start_seconds(setup) * layer.recomputable
+    return each * host.member * (group.size - 1) * apart, each * host.node * (group.nodes - 1)
 
 
 def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:

@@ -204,6 +204,7 @@ class Layer:
         recompute: str = "none",
         fp8: bool = False,
         fused: bool = True,
+        fused_norms: bool = False,
     ) -> float:
         """Return the bytes held for one sequence on each of `tensor` devices between forward and backward.
 
@@ -226,6 +227,6 @@ class Layer:
             copied -= (self.fp8_copied_bytes - (self.fp8_norm_bytes if no_norms else 0.0)) / 2
             split -= (self.fp8_split_bytes - (self.fp8_activated_bytes if no_activated else 0.0)) / 2
         if not fused:
-            copied += 0.0 if no_norms else self.unfused_copied_bytes
+            copied += 0.0 if no_norms or fused_norms else self.unfused_copied_bytes
             split += 0.0 if no_activated else self.unfused_split_bytes
         return copied / whole + (split - ups * self.up_bytes + scores) / tensor

@@ -22,11 +22,13 @@ from ppsim.base.short_repr import short_repr
 from ppsim.base.units import percent_text
 from ppsim.costs.collectives import gather_seconds, reduce_seconds
 from ppsim.costs.setup import Setup
+from ppsim.frameworks import FACTS
 
 TABLE = Path(__file__).with_name("spread.json")
 DIMENSIONS = ("hidden", "block_flops", "gpus", "peak")
 PER_DOUBLING = 1.1  # assumed: each doubling beyond the measured range moves both bounds outwards by a tenth
 SMALL = 2048  # largest hidden size of a small model
+EAGER = "eager kernels"
 FP8 = ("fp8, dense", "fp8, mixture of experts", f"fp8, small (hidden up to {SMALL})")
 DENSE = {"dense on A100": 312e12, "dense on H100": 989e12, "dense on B200 and GB200": 2250e12}
 
@@ -45,6 +47,8 @@ class Spread:
         Published runs of that class, and sources that published them.
     doublings : float
         Distance of the run from the measured range; 0 inside.
+    known : bool
+        If the published runs ran in this framework, or in one with an equal host.
     """
 
     low: float
@@ -54,12 +58,14 @@ class Spread:
     runs: int
     sources: int
     doublings: float
+    known: bool = True
 
     @property
     def sentence(self) -> str:
         """Source of the interval."""
         far = f", {self.doublings:.1f} doublings beyond them" if self.doublings >= 0.05 else ""
-        return f"derived costs: spread of {self.runs} published runs of its class, {self.group}{far}"
+        other = "" if self.known else ", none in this framework"
+        return f"derived costs: spread of {self.runs} published runs of its class, {self.group}{other}{far}"
 
 
 def spread_of(setup: Setup, devices: int) -> Spread:
@@ -67,8 +73,11 @@ def spread_of(setup: Setup, devices: int) -> Spread:
     group = class_of(setup, devices)
     row, own = _table()["classes"][group], scales(setup, devices)
     doublings = beyond(own, row["measured"])
-    wider = PER_DOUBLING**doublings
-    return Spread(row["low"] / wider, row["middle"], row["high"] * wider, group, row["runs"], row["sources"], doublings)
+    host = setup.layout.run_by.host
+    known = any(FACTS[name].host == host for name in row["frameworks"])
+    wider = PER_DOUBLING**doublings * (1.0 if known else _table()["other_framework"])
+    ends = row["low"] / wider, row["middle"], row["high"] * wider
+    return Spread(*ends, group, row["runs"], row["sources"], doublings, known)
 
 
 class OrderError(NamedTuple):
@@ -93,9 +102,11 @@ def order_error(kind: str) -> OrderError:
 def class_of(setup: Setup, devices: int) -> str:
     """Return the class of a run: the first of the following that fits.
 
-    fp8 (small model, experts, neither), experts, small model, sharded weights without pipeline, device. A dense model
-    belongs to the device of `DENSE` with the nearest peak.
+    A framework whose kernels are not fused, fp8 (small model, experts, neither), experts, small model, sharded weights
+    without pipeline, device. A dense model belongs to the device of `DENSE` with the nearest peak.
     """
+    if not setup.layout.run_by.policies.get("fused", True):
+        return EAGER
     if setup.layout.casts:
         return FP8[2 if setup.model.hidden <= SMALL else bool(setup.model.experts)]
     if setup.model.experts:

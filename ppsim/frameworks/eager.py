@@ -4,11 +4,12 @@ A Llama block of PyTorch starts about 30 kernels in F and 60 in B (transformers,
 Python, autograd and hooks are taken to last as long as two starts for each kernel in F and one and a half in B.
 """
 
-from ppsim.frameworks.facts import Facts, Host
+from ppsim.frameworks.facts import Facts, Host, Messages
 
 FACTS = Facts(
     "eager",
     {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fused": False, "gradient_buffers": True},
     Host(100, 150, 50, compiled=True),
     "a Llama block of transformers, modeling_llama.py, with Python and autograd",
+    messages=Messages(bucket=12.5 * 2**20),  # torch.nn.parallel.DistributedDataParallel, bucket_cap_mb: 25 MiB
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,9 @@ class Host(NamedTuple):
         If `layout.fused` means a compiler whose code needs almost no host.
     member : float
         Starts for each other member of the tensor-parallel group of one block, in F and in B each, in a pipeline of
-        more than one device: hosts that drift apart wait for each other in every collective.
+        more than one node: hosts that drift apart wait for each other in every collective.
+    node : float
+        Starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait.
     """
 
     forward: float
@@ -33,6 +36,29 @@ class Host(NamedTuple):
     head: float = 0.0
     compiled: bool = False
     member: float = 0.0
+    node: float = 0.0
+
+
+class Messages(NamedTuple):
+    """Messages in which data-parallel GPUs exchange gradients and weights, while they overlap computation.
+
+    Attributes
+    ----------
+    bucket, per_member : float
+        Parameters of one message: at least `bucket`, and `per_member` for each GPU of the group.
+    tensors : int
+        Tensors of a layer that are a message each with a distributed optimizer; 0 if they go in buckets, too.
+    """
+
+    bucket: float = math.inf
+    per_member: float = 0.0
+    tensors: int = 0
+
+    def number(self, parameters: float, layers: int, members: int, split: bool) -> int:
+        """Return the number of messages of so many parameters, in so many layers, over a group of `members` GPUs."""
+        if split and self.tensors:
+            return self.tensors * layers
+        return max(math.ceil(parameters / max(self.bucket, self.per_member * members)), 1)
 
 
 @checked_methods
@@ -49,6 +75,9 @@ class Facts:
     host_source : str
     versions : mapping of version -> policies
         What differs from `policies` in a version, each from a source; the newest is last.
+    messages : Messages
+    fused_norms : bool
+        If norms are kernels of their own that hold nothing in fp32, whatever `fused` says.
     """
 
     name: str
@@ -56,6 +85,8 @@ class Facts:
     host: Host
     host_source: str
     versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    messages: Messages = Messages()
+    fused_norms: bool = False
 
     def nearest(self, version: str) -> str:
         """Return the known version that is nearest, for "" the newest; "" if none is known."""

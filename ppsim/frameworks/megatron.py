@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ppsim.frameworks.facts import Facts, Host
+from ppsim.frameworks.facts import Facts, Host, Messages
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
 EXPERT_SCHEDULES = ("combined-1f1b",)  # --overlap-moe-expert-parallel-comm, only with expert parallelism
@@ -25,6 +25,7 @@ LARGE_VOCABULARY = 128256
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
 HOST = Host(110, 145, 50)
+BUCKETS = Messages(40e6, 1e6)  # core/distributed/distributed_data_parallel.py, bucket_size
 HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,
 # but nothing reads it.
@@ -33,6 +34,7 @@ FACTS = Facts(
     {"context_exchange": "ring"},
     HOST,
     HOST_SOURCE,
+    messages=BUCKETS,
     versions={"2.6": {"scatter_transfers": True}, "core 0.4.0": {}},
 )
 CORE_FACTS = Facts(
@@ -40,6 +42,7 @@ CORE_FACTS = Facts(
     {"overlap_tensor": True, "overlap_data": True, "context_exchange": "ring", "gradient_buffers": True},
     HOST,
     HOST_SOURCE,
+    messages=BUCKETS,
 )
 
 # Options that change no step time or memory that ppsim models, by the groups of Megatron-LM's own parser, and by name.

@@ -3,4 +3,6 @@
 from ppsim.frameworks import megatron
 from ppsim.frameworks.facts import Facts
 
-FACTS = Facts("Megatron-Bridge", megatron.CORE_FACTS.policies, megatron.HOST, megatron.HOST_SOURCE)
+FACTS = Facts(
+    "Megatron-Bridge", megatron.CORE_FACTS.policies, megatron.HOST, megatron.HOST_SOURCE, messages=megatron.BUCKETS
+)

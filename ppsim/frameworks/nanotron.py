@@ -1,10 +1,13 @@
 """Facts about nanotron. Sources: huggingface/nanotron@0e0a27ea, src/nanotron; The Ultra-Scale Playbook, table of 1B."""
 
-from ppsim.frameworks.facts import Facts, Host
+from ppsim.frameworks.facts import Facts, Host, Messages
 
 FACTS = Facts(
     "nanotron",
-    {"overlap_data": True, "loss_bytes": 6, "fused": False, "gradient_buffers": True},
-    Host(220, 280, 100, member=105),
+    {"overlap_data": True, "loss_bytes": 10, "fused": False, "gradient_buffers": True},
+    Host(220, 280, 100, member=130, node=195),
     "a 1B model of the Ultra-Scale Playbook takes 4.5 ms a block at tensor 4 and 8",
+    # 25 MiB of bf16 (config: ddp_bucket_cap_mb); with ZeRO-1 each tensor (optim/gradient_accumulator.py, optim/zero.py)
+    fused_norms=True,  # nn/layer_norm.py: Triton's RMS norm of flash-attn
+    messages=Messages(bucket=12.5 * 2**20, tensors=6),
 )

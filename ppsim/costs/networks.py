@@ -1,0 +1,102 @@
+"""Seconds of collectives over links and networks: rings, trees and all-to-all, and the waits for slow members.
+
+Sources: hops, trees and their bandwidth, NCCL's tuning model, github.com/NVIDIA/nccl, src/graph/tuning.cc (2.2x);
+rings, Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ppsim.costs.sheets import Cluster, LinkSheet
+
+START_HOPS = 2.5  # the start of a collective, in hops inside a node: 8.4 over 3.4 µs in NCCL's tuning model
+TREE_BANDWIDTH = 0.92  # of a ring's: NCCL's tuning model
+
+
+class Group(NamedTuple):
+    """GPUs of a collective.
+
+    Attributes
+    ----------
+    size, nodes : int
+        Members, and nodes that they lie in.
+    link : LinkSheet
+        Slowest link between two neighbours, with the bandwidth that the group has of it.
+    inside : float
+        Latency in seconds between two members of one node.
+    wait : float
+        Seconds that the members wait for the last one.
+    """
+
+    size: int
+    nodes: int
+    link: LinkSheet
+    inside: float
+    wait: float = 0.0
+
+    @property
+    def ring_latency(self) -> float:
+        """Seconds of the start and of the hops of one pass through a ring."""
+        between = self.nodes - 1
+        return (START_HOPS + self.size - 1 - between) * self.inside + between * self.link.latency
+
+    @property
+    def tree_latency(self) -> float:
+        """Seconds of the start and of the hops up a tree: a chain inside each node, a binary tree of the nodes."""
+        chain = -(-self.size // self.nodes) - 1
+        return (START_HOPS + chain) * self.inside + math.ceil(math.log2(self.nodes)) * self.link.latency
+
+
+def group_of(cluster: Cluster, size: int, distance: int = 1) -> Group:
+    """Return the group of `size` GPUs at a `distance` of GPUs from each other, while all such groups are busy."""
+    nodes = min(size, -(-size * distance // cluster.gpus_per_node))
+    wait = cluster.node_wait * nodes if nodes > 1 else 0.0
+    return Group(size, nodes, cluster.link_of_ring(size, distance), cluster.link.latency, wait)
+
+
+def group_of_pipeline(cluster: Cluster, devices: int, gpus_per_device: int) -> Group:
+    """Return the group of one GPU of each device of a pipeline, while those of all GPUs of a device are busy."""
+    nodes = len(set(cluster.nodes(devices, gpus_per_device)))
+    link = cluster.link if nodes == 1 else cluster.network_of_group(gpus_per_device)
+    return Group(devices, nodes, link, cluster.link.latency)
+
+
+def ring_pass(group: Group, moved: float, messages: int = 1) -> float:
+    """Return the seconds of an all-gather or a reduce-scatter of `moved` bytes: each member sends all but its part."""
+    if group.size == 1:
+        return 0.0
+    return messages * group.ring_latency + (group.size - 1) / group.size * moved / group.link.bandwidth
+
+
+def ring_all_reduce(group: Group, moved: float, messages: int = 1) -> float:
+    """Return the seconds of a reduce-scatter and an all-gather: fewest bytes, a hop for each member."""
+    return 2 * ring_pass(group, moved, messages)
+
+
+def tree_all_reduce(group: Group, moved: float, messages: int = 1) -> float:
+    """Return the seconds up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
+    return 2 * (messages * group.tree_latency + moved / (TREE_BANDWIDTH * group.link.bandwidth))
+
+
+def all_reduce(group: Group, moved: float, messages: int = 1, *, algorithm: str = "fastest") -> float:
+    """Return the seconds of an all-reduce of `moved` bytes in so many messages; "fastest": ring or tree, as NCCL."""
+    if group.size == 1:
+        return 0.0
+    ring, tree = ring_all_reduce(group, moved, messages), tree_all_reduce(group, moved, messages)
+    return {"ring": ring, "tree": tree}.get(algorithm, min(ring, tree))
+
+
+def all_to_all(group: Group, moved: float) -> float:
+    """Return the seconds in which each member sends `moved` bytes to the others, one after the other."""
+    return group.ring_latency + moved / group.link.bandwidth
+
+
+def exchange_of_tokens(group: Group, ways: Iterable[tuple[float, LinkSheet]]) -> float:
+    """Return the seconds of dispatch or combine: (bytes, link) of each way at once, and half of the wait.
+
+    A pass has one wait, because a combine finds the members together.
+    """
+    return max(link.latency + moved / link.bandwidth for moved, link in ways) + group.wait / 2

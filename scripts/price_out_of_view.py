@@ -1,0 +1,348 @@
+"""Prices the runs of docs/data/out_of_view.yaml once; writes docs/data/out_of_view.json, which docs/accuracy.md shows.
+
+`python scripts/price_out_of_view.py FOLDER` takes some minutes. FOLDER holds the sources' own files: hagemann/*.xlsx,
+nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playbook.html. The results stay as they are: a later version
+of the laws was chosen with these runs in view.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import judge_calibration
+import numpy as np
+from published import DATA, read_runs
+
+from ppsim import PpsimError
+from ppsim.base.files import write_atomically
+from ppsim.config import make_config
+from ppsim.costs.spread import class_of, scales
+
+OUT = DATA / "out_of_view.json"
+COLUMNS = ("name", "source", "group", "framework", "sweep", "measured", "predicted", "tokens", "scales", "peak")
+COUNTS = ("ran", "ran_but_predicted_not_to_fit", "crashed", "crashed_and_predicted_not_to_fit")
+ABOUT = (
+    "Runs of docs/data/out_of_view.yaml, priced once on 2026-11-23 by scripts/price_out_of_view.py. Seconds of a step, "
+    "measured and predicted; scales: hidden size, FLOPs of F of a block on one GPU, GPUs, peak; peak: bytes of the "
+    "first GPU, measured and predicted."
+)
+SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+A100, H100 = "A100 SXM", "H100 SXM"
+LLAMA = {"gated": True, "norm": "rmsnorm"}
+# LLaMA of Touvron et al. 2023 with a vocabulary of 128,000 (arXiv 2311.05610, section 3)
+HAGEMANN = {
+    "13B": {"num_layers": 40, "hidden": 5120, "heads": 40, "ffn": 13824},
+    "30B": {"num_layers": 60, "hidden": 6656, "heads": 52, "ffn": 17920},
+    "65B": {"num_layers": 80, "hidden": 8192, "heads": 64, "ffn": 22016},
+}
+BATCHES = {2048: 2048, 8192: 512}  # sequences of a step by their length
+KERNELS = {"flash_attention2": "flash-2", "flash_attentionv1.0.8": "flash-1"}
+NEMO = {
+    "GPT3-175B": {"num_layers": 96, "hidden": 12288, "heads": 96, "ffn": 49152, "vocabulary": 51200},
+    "LLAMA2-7B": "Llama 2 7b", "LLAMA2-13B": "Llama 2 13b", "LLAMA2-70B": "Llama 2 70b",
+    "Nemotron-340B": "Nemotron-4 340B", "LLAMA3-8B": "Llama 3 / 3.1 8B", "LLAMA3-70B": "Llama 3 / 3.1 70B",
+}  # fmt: skip
+BRIDGE = {
+    "LLAMA3_70B": "Llama 3 / 3.1 70B", "LLAMA3.1_405B": "Llama 3.1 405B",
+    "DeepSeekV3": "DeepSeek-V3 671B with its prediction module", "GPT OSS 120B": "GPT OSS 120B",
+    "Qwen3_30B_a3B": "Qwen3 30B-A3B", "Qwen3_235B_a22B": "Qwen3 235B-A22B", "Kimi_K2": "Kimi K2 1T",
+}  # fmt: skip
+SYSTEMS = {"DGX-GB300": "GB300", "DGX-GB200": "GB200", "DGX-B200": "B200 SXM", "DGX-H100": H100}
+RECIPES = {"BF16": "none", "FP8-CS": "tensor", "FP8": "tensor", "MXFP8": "block", "FP8-MX": "block", "FP8-SC": "block"}
+# What a release says in its recipes and not in its table: taken from the same model, and if possible device, in view.
+POLICIES = ("recompute", "expert_exchange", "expert_tensor")
+FOUNDRY = {"a100_80gb": A100, "a100_40gb": "A100 40GB", "h100_80gb": H100}
+FOUNDRY_NAMES = {"a100_80gb": "a100-80gb", "a100_40gb": "a100-40gb", "h100_80gb": "h100-80gb"}
+PLAYBOOK_AXES = {"x2": "3B", "x4": "80B"}
+
+
+class Found(NamedTuple):
+    """A run as its source describes it; `seconds` is None if it crashed, `peak` bytes of the first GPU if printed."""
+
+    name: str
+    source: str
+    config: dict[str, Any]
+    seconds: float | None
+    sweep: str
+    peak: float | None = None
+
+
+def main(folder: Path) -> None:
+    """Price every run and write the results."""
+    data = read_runs()
+    rows, refused, fits = [], 0, dict[str, dict[str, int]]()
+    for source in (hagemann, nemo, bridge, llm_foundry, playbook):
+        for run in source(folder, data):
+            try:
+                row = priced(run)
+            except PpsimError as error:
+                refused += 1
+                print(run.name, error, file=sys.stderr)
+                continue
+            counts = fits.setdefault(run.source, dict.fromkeys(COUNTS, 0))
+            counts[COUNTS[0] if run.seconds else COUNTS[2]] += 1
+            if not row.pop("fits"):
+                counts[COUNTS[1] if run.seconds else COUNTS[3]] += 1
+            if run.seconds:
+                rows.append([row.get(name) for name in COLUMNS])
+        print(source.__name__, len(rows), refused, flush=True)
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    heads = {"about": ABOUT, "refused": refused, "fits": fits, "columns": COLUMNS}
+    top = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in heads.items())
+    write_atomically(OUT, f'{{{top},\n"runs": [\n{lines}\n]}}\n')
+
+
+def priced(run: Found) -> dict[str, Any]:
+    """Return a run with its prediction; `fits` says if every GPU has room for its peak."""
+    config = make_config(
+        {**run.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}, place=run.name
+    )
+    costs: Any = config.costs
+    timeline = config.simulate()
+    devices, peaks = timeline.schedule.devices, np.asarray(timeline.peak_memory)
+    row: dict[str, Any] = {"name": run.name, "source": run.source, "group": class_of(costs, devices)}
+    row |= {
+        "framework": costs.layout.run_by.facts.name.lower(),
+        "sweep": run.sweep,
+        "measured": run.seconds,
+        "predicted": _short(timeline.iteration_time),
+    }
+    row |= {"scales": [_short(value) for value in scales(costs, devices).values()]}
+    workload = timeline.table.workload
+    assert workload is not None  # noqa: S101 - every config here has a model
+    row["tokens"] = _short(workload.tokens * timeline.schedule.microbatches / workload.gpus)
+    if run.peak is not None:
+        row["peak"] = [_short(run.peak), _short(float(peaks[0]))]
+    return row | {"fits": bool(peaks.max() <= costs.cluster.device.capacity)}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def config_of(
+    data: Mapping[str, Any], model: Any, device: str, gpus: int, layout: dict[str, Any], schedule: Any
+) -> dict:
+    """Return the config of a run; `model` is a section, or a name of the data file with changes."""
+    return {
+        "model": model,
+        "hardware": data["devices"][device] | {"gpus": gpus},
+        "layout": layout,
+        "schedule": schedule,
+    }
+
+
+def schedule_of(devices: int, microbatches: int, stages: int = 1) -> dict[str, Any]:
+    """Return 1F1B, interleaved if a device has several stages."""
+    if devices == 1 or stages == 1:
+        return {"name": "1f1b", "devices": devices, "microbatches": microbatches}
+    several = {"devices": devices, "microbatches": microbatches, "stages_per_device": stages}
+    return {"name": "interleaved-1f1b", **several}
+
+
+# Sources
+
+
+def hagemann(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the trials of Hagemann et al. 2023: Megatron's layouts with ZeRO-1 in a framework of their own."""
+    for path in sorted((folder / "hagemann").glob("*.xlsx")):
+        size, sequence = re.findall(r"\d+B", path.name)[0], 8192 if "8k_seq" in path.name else 2048
+        for row in _spreadsheet(path):
+            kernel, gpus = row.get("kernel", ""), int(float(row["World Size"]))
+            tensor, devices = (int(float(row[f"{word}_parallel_size"])) for word in ("model", "pipe"))
+            microbatch = int(float(row["micro_batch_size"]))
+            model = HAGEMANN[size] | LLAMA | {"vocabulary": 128000, "sequence": sequence}
+            model |= {"attention": KERNELS.get(kernel.split(" ")[0], "full")}
+            layout = {"framework": "eager", "fused": kernel == "fused" or "RMS" in kernel, "tensor": tensor}
+            layout |= {"data": gpus // (tensor * devices), "microbatch_size": microbatch, "distributed_optimizer": True}
+            layout |= {"sequence_parallel": row.get("sequence_parallel") in ("1", "1.0")}
+            layout |= {"sharded_by": "stage", "overlap_data": False}
+            layout |= {"recompute": "full"} if row["activation_checkpointing_type"] == "every_layer" else {}
+            microbatches, left = divmod(BATCHES[sequence], layout["data"] * microbatch)
+            if left or not microbatches or gpus % (tensor * devices):
+                continue
+            name = f"hagemann-{size}-s{sequence}-{gpus}-tp{tensor}pp{devices}mbs{microbatch}-{kernel}-{row['Trial ID']}"
+            config = config_of(data, model, A100, gpus, layout, schedule_of(devices, microbatches))
+            seconds = _number(row.get("Average Step Time"))
+            yield Found(name, "Hagemann et al. 2023", config, seconds, f"Hagemann: {path.stem}")
+
+
+def _spreadsheet(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a spreadsheet's first table, by the header that has `Trial ID`."""
+    with zipfile.ZipFile(path) as book:
+        shared = ElementTree.fromstring(book.read("xl/sharedStrings.xml"))  # noqa: S314 - a file of the caller's
+        texts = ["".join(part.text or "" for part in item.iter(f"{SHEET}t")) for item in shared.findall(f"{SHEET}si")]
+        [sheet, *_] = [name for name in book.namelist() if name.startswith("xl/worksheets/sheet")]
+        rows = []
+        for row in ElementTree.fromstring(book.read(sheet)).iter(f"{SHEET}row"):  # noqa: S314
+            cells = {}
+            for cell in row.findall(f"{SHEET}c"):
+                value, column = cell.find(f"{SHEET}v"), re.sub(r"\d", "", cell.get("r", ""))
+                if value is not None and value.text:
+                    cells[column] = texts[int(value.text)] if cell.get("t") == "s" else value.text
+            rows.append(cells)
+    head = next(number for number, row in enumerate(rows) if "Trial ID" in row.values())
+    names = rows[head]
+    return [{names[key]: value for key, value in row.items() if key in names} for row in rows[head + 1 :] if row]
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if 0 < value < float("inf") else None
+
+
+def _tables(text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield each row of a page's tables by its header, with the headings above it."""
+    headings, header = ["", "", "", "", ""], list[str]()
+    for line in text.splitlines():
+        if match := re.match(r"(#+) +(.*)", line):
+            level = len(match[1])
+            headings[level - 1 :] = [match[2].strip(), *[""] * (5 - level)]
+            header = []
+        elif line.lstrip().startswith("|"):
+            cells = [cell.strip().strip("*") for cell in line.strip().strip("|").split("|")]
+            if not header:
+                header = cells
+            elif not set(cells[0]) <= {"-", ":", " "}:
+                yield headings, dict(zip(header, cells, strict=False))
+
+
+def nemo(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the pre-training runs of NeMo 24.07, in fp8 with delayed scales."""
+    for headings, row in _tables((folder / "nemo.md").read_text(encoding="utf-8")):
+        known = NEMO.get(row.get("Model", ""))
+        if headings[2] != "Pretraining" or known is None:
+            continue
+        model = known if isinstance(known, dict) else data["models"][known]
+        yield _megatron(data, "NVIDIA NeMo 24.07", row, model, H100, "delayed", row["Model"], {})
+
+
+def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the pre-training runs of Megatron-Bridge from 26.04 on; of one layout the latest."""
+    found: dict[tuple[str, ...], Found] = {}
+    for page in ("bridge.md", "bridge_archive.md"):  # the latest release first
+        for headings, row in _tables((folder / page).read_text(encoding="utf-8")):
+            release, name = headings[1].split(" ")[0], headings[3].removeprefix("Model: ")
+            device, fp8 = SYSTEMS.get(row.get("System", "")), RECIPES.get(row.get("Precision", "").upper())
+            if not ("26.04" <= release <= "26.99" and headings[2] == "Pre-Training Performance"):
+                continue
+            if name not in BRIDGE or device is None or fp8 is None:
+                continue
+            source = "Megatron-Bridge 26.04 and later"
+            run = _megatron(data, source, row, data["models"][BRIDGE[name]], device, fp8, BRIDGE[name], row)
+            found.setdefault(
+                (name, *(row.get(key, "") for key in [*row][:12])), run._replace(name=f"{release} {run.name}")
+            )
+    yield from found.values()
+
+
+def _megatron(
+    data: Mapping[str, Any],
+    source: str,
+    row: Mapping[str, str],
+    model: Any,
+    device: str,
+    fp8: str,
+    name: str,
+    more: Any,
+) -> Found:
+    def size(key: str) -> int:
+        return int(_number(row.get(key)) or 1)
+
+    gpus, batch, microbatch = (int(_number(row[key]) or 0) for key in ("#-GPUs", "GBS", "MBS"))
+    tensor, devices, context, stages, expert = (size(key) for key in ("TP", "PP", "CP", "VP", "EP"))
+    sequence = int(_number(row["Sequence Length"]) or 0)
+    copies = gpus // (tensor * devices * context)
+    layout = {"framework": "megatron-core", "tensor": tensor, "context": context, "expert": expert, "data": copies}
+    layout |= {"sequence_parallel": tensor > 1, "distributed_optimizer": True, "microbatch_size": microbatch}
+    layout |= {"fp8": fp8} | (_policies(data, name, device) if more else {})
+    if (_number(row.get("FSDP")) or 0) > 0:
+        layout |= {"distributed_optimizer": False, "sharded": True, "sharded_by": "block"}
+    schedule = schedule_of(devices, batch // (copies * microbatch), stages)
+    config = config_of(data, model | {"sequence": sequence}, device, gpus, layout, schedule)
+    seconds = batch * sequence / ((_number(row["Tokens / sec / GPU"]) or 1) * gpus)
+    words = f"{name} {gpus} {device} {fp8} gbs{batch} mbs{microbatch} tp{tensor} pp{devices} cp{context} ep{expert}"
+    return Found(words, source, config, seconds, f"{source}: {name}, {sequence}, {device}")
+
+
+def _policies(data: Mapping[str, Any], name: str, device: str) -> dict[str, Any]:
+    """Return what the latest run in view of the same model says of its recipe, on the same device if there is one."""
+    runs = [run for run in data["runs"] if run["model"] == name and run["group"] == "NVIDIA-NeMo/Megatron-Bridge"]
+    near = [run for run in runs if run["device"] == device] or runs
+    return {key: near[-1]["layout"][key] for key in POLICIES if key in near[-1]["layout"]} if near else {}
+
+
+def llm_foundry(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the rows of llm-foundry's tables that are not in view."""
+    known = {run["id"] for run in data["runs"]}
+    for headings, row in _tables((folder / "llm_foundry.md").read_text(encoding="utf-8")):
+        device = FOUNDRY.get(row.get("GPU", ""))
+        if device is None or "FP8" in headings[1]:
+            continue
+        size, sequence, gpus = row["Model"], int(row["SeqLen (T)"]), int(row["# GPUs"])
+        microbatch, steps = int(row["MicroBatchSize"]), int(row["GradAccum"])
+        precision = row["Precision"].replace("_", "-")
+        name = f"mpt-{size}-s{sequence}-{gpus}x{FOUNDRY_NAMES[row['GPU']]}-mbs{microbatch}-{precision}"
+        if name in known or f"MPT-{size}" not in data["models"]:
+            continue
+        layout = {"framework": "torchtitan", "shard_copies": False, "data": gpus, "sharded": True}
+        layout |= {"microbatch_size": microbatch} | (
+            {"recompute": "full"} if row["Activation Checkpointing"] == "True" else {}
+        )
+        attention = "flash-2" if "Large Scale" in headings[1] else "flash-1"
+        model = data["models"][f"MPT-{size}"] | {"sequence": sequence, "attention": attention}
+        config = config_of(data, model, device, gpus, layout, schedule_of(1, steps))
+        seconds = int(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"])
+        yield Found(name, "llm-foundry, the other rows", config, seconds, f"llm-foundry: {size}, {sequence}, {device}")
+
+
+def playbook(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the runs of the Ultra-Scale Playbook's table of 3B and 80B."""
+    text = (folder / "playbook.html").read_text(encoding="utf-8")
+    traces, _ = json.JSONDecoder().raw_decode(text[text.index('[{"hoverinfo"') :])
+    for axis, model in PLAYBOOK_AXES.items():
+        hovers = dict.fromkeys(one for trace in traces if trace.get("xaxis") == axis for one in trace.get("text") or ())
+        for hover in hovers:
+            values = {key: _number(re.split(r"[ %]", value)[0]) for key, value in _pairs(hover)}
+            sizes = {name: int(values[key] or 0) for name, key in PLAYBOOK_KEYS.items()}
+            run = {"model": model, **sizes, "tgs": values.get("tok/s/gpu"), "mem": values.get("GPU memory")}
+            if run["dp"] * run["mbs"] * run["acc"] != run["gbs"]:
+                continue
+            name = f"nanotron-{model}-" + "-".join(f"{key}{value}" for key, value in sizes.items())
+            seconds = judge_calibration.seconds_of(run) if run["tgs"] else None
+            peak = run["mem"] * judge_calibration.GIB if run["tgs"] and run["mem"] else None
+            sweep = f"nanotron: {model}, {run['nodes']} nodes"
+            yield Found(name, "nanotron 3B and 80B", judge_calibration.config_of(run), seconds, sweep, peak)
+
+
+PLAYBOOK_KEYS = {
+    "nodes": "Nodes",
+    "dp": "DP",
+    "tp": "TP",
+    "pp": "PP",
+    "mbs": "MBS",
+    "acc": "GradAcc",
+    "gbs": "GBS",
+    "zero": "ZeRO",
+}
+
+
+def _pairs(hover: str) -> Iterator[tuple[str, str]]:
+    for line in re.sub(r"</?b>", "", hover).split("<br>"):
+        key, colon, value = line.partition(":")
+        if colon and value.strip():
+            yield key.strip(), value.strip()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
