@@ -37,7 +37,7 @@ def fuzz_table(run: dict) -> str:
     ]
     total = sum(map(_total, run["cases"].values()))
     commits = ", ".join(f"{count:,} at commit {commit}" for commit, count in sorted(run["commits"].items()))
-    counted = f"{total:,} cases on {run['date']} ({commits}); none ended otherwise."
+    counted = f"{total:,} cases on {run['date']} ({commits}); what ended otherwise was mended and tried again."
     heading = f"{counted}\n\n| cases | answered | refused |\n|---|---|---|\n"
     return heading + "\n".join(rows) + "\n"
 
