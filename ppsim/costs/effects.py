@@ -6,6 +6,7 @@ seconds of every entry; config, summary, JSON and docs/cost-model.md (`make docs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -99,7 +100,9 @@ def _messages(setup: Setup, stage: StageOfStep) -> int:
     if not layout.chosen("overlap_data"):
         return 1
     messages, members = layout.run_by.facts.messages, max(layout.data_groups)
-    return messages.number(sum(stage.parameters), stage.layers, members, layout.distributed_optimizer)
+    if layout.distributed_optimizer and messages.tensors:
+        return messages.tensors * stage.layers
+    return max(math.ceil(sum(stage.parameters) / max(messages.bucket, messages.per_member * members)), 1)
 
 
 def _step_gather(setup: Setup, stage: StageOfStep) -> float | None:

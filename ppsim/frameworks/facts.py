@@ -54,12 +54,6 @@ class Messages(NamedTuple):
     per_member: float = 0.0
     tensors: int = 0
 
-    def number(self, parameters: float, layers: int, members: int, split: bool) -> int:
-        """Return the number of messages of so many parameters, in so many layers, over a group of `members` GPUs."""
-        if split and self.tensors:
-            return self.tensors * layers
-        return max(math.ceil(parameters / max(self.bucket, self.per_member * members)), 1)
-
 
 @checked_methods
 @dataclass(frozen=True)
