@@ -271,9 +271,9 @@ def test_a_users_toml_becomes_a_config():
 def test_the_command_reads_toml_and_names_what_it_did_not_read(tmp_path):
     file, job = tmp_path / "job.toml", tmp_path / "job.yaml"
     file.write_text(JOB)
-    done = command("import", "torchtitan", file, "-o", job, "--gpus", "32")
+    done = command("import", "torchtitan", file, "-o", job, "--gpus", "32", "--verbose")
     assert done.status == 0, done.err
-    assert "UNKNOWN  experimental.custom_import: may change the step" in done.out
+    assert "UNKNOWN   experimental.custom_import: may change the step" in done.out
     assert {"job.description", "optimizer.lr", "training.steps"} <= set(done.out.partition("left out")[2].split())
     assert ppsim.load_config(job).simulate().makespan > 0
     assert command("import", "torchtitan", file, "--gpus", "32", "--strict").status == 1
