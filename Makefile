@@ -38,7 +38,7 @@ $(VENV)/installed-for-tests: $(VENV)/installed
 	@touch $@
 
 demo: $(VENV)/installed
-	@$(BIN)/python scripts/demo.py $(CONFIG) demo
+	@$(BIN)/python scripts/make_demo.py $(CONFIG) demo
 
 test: lint check unit-test
 

@@ -1,4 +1,4 @@
-"""What a pixel shows: the mean of the picture at unlimited zoom, in every chart and at every size."""
+"""The value of a pixel: the mean of the picture at unlimited zoom, in every chart and at every size."""
 
 import base64
 import io

@@ -3,8 +3,8 @@
 import doctest
 import re
 
-import demo
 import make_command_docs
+import make_demo
 import make_gallery
 import make_pages
 import make_schedule_docs
@@ -32,8 +32,8 @@ def test_the_python_code_runs(capsys):
 
 
 def test_the_demo_fits_one_screen_draws_two_pictures_and_says_what_to_do_next(tmp_path, capsys):
-    demo.main(str(UNIT_COSTS), str(tmp_path / "demo"))
-    assert {path.name for path in (tmp_path / "demo").iterdir()} == set(demo.PICTURES)
+    make_demo.main(str(UNIT_COSTS), str(tmp_path / "demo"))
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == set(make_demo.PICTURES)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
     assert lines[-1] == f"try next: .venv/bin/ppsim advise {UNIT_COSTS}"

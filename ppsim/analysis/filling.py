@@ -104,7 +104,7 @@ def _item(one: Any, place: str) -> FillItem:
 
 
 class IdleSpans(NamedTuple):
-    """IdleSpans of time as columns, device by device in time order: device, start and end in seconds."""
+    """Spans of idle time as columns, device by device in time order: device, start and end in seconds."""
 
     device: np.ndarray
     start: np.ndarray

@@ -1,4 +1,4 @@
-"""What tests of the explorer's page do: open it with a state, type, choose, and wait for its answers."""
+"""Steps of the tests of the explorer's page: open it with a state, type, choose, and wait for its answers."""
 
 import json
 from typing import Any
