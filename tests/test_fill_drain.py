@@ -93,6 +93,20 @@ def test_breadth_first_makespan_is_mv_plus_p_minus_1_slots_or_pv_plus_m_minus_1_
     slots = m * v + p - 1 if m >= p else p * v + m - 1
     assert run.makespan == pytest.approx(slots * (F + B) / v, rel=1e-9)
     assert run.peak_activations == pytest.approx([m] * p, rel=1e-9)
+    balanced = build("looped-bfs", devices=p, microbatches=m, stages_per_device=v, memory="balanced")
+    run = simulate(balanced, Costs(forward=F, backward=B))
+    assert run.makespan == pytest.approx(slots * (F + B) / v, rel=1e-9)
+    assert run.peak_activations == pytest.approx([((v - 1) * m + min(m, p - r)) / v for r in range(p)], rel=1e-9)
+
+
+def test_balanced_breadth_first_warms_up_and_pairs_as_paddlepaddles_schedule():
+    # PaddleFleet, tests of vpp_simulator: p 4, v 2, m 6 has 9, 8, 7, 6 forwards, then 3, 4, 5, 6 pairs.
+    orders = build("looped-bfs", devices=4, microbatches=6, stages_per_device=2, memory="balanced").orders()
+    kinds = ["".join(action.strip("0123456789") for action in order) for order in orders]
+    assert kinds == [
+        "F" * warm_up + "FB" * pairs + "B" * (12 - pairs) for warm_up, pairs in ((9, 3), (8, 4), (7, 5), (6, 6))
+    ]
+    assert orders[3][-8:] == ["7F5", "7B5", *(f"3B{microbatch}" for microbatch in range(6))]
 
 
 @given(devices, microbatches)

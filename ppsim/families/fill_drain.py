@@ -45,15 +45,23 @@ def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[B
     group="interleaved",
     title="Breadth-first pipeline (looped)",
     idea="Several stages a device in a loop; each device runs all microbatches through its first stage, then all "
-    "through its second, and back in reverse: few and large communication phases for sharded data parallelism.",
+    "through its second, and back in reverse: few and large communication phases for sharded data parallelism. "
+    '`memory="balanced"` runs the last local stage as 1F1B, so that activations are released earlier.',
     makespan="= (mv+p-1)(f+b) for m >= p, (pv+m-1)(f+b) for m < p; c = 0",
-    peak_activations="= m",
-    source="Lamy-Poirier 2022, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
+    peak_activations='= m; "balanced": = ((v-1)m + min(m, p-r)) / v',
+    source="Lamy-Poirier 2022, Breadth-First Pipeline Parallelism, arXiv 2211.05953; balanced: PaddlePaddle, "
+    "VPPFhenBInBalancedMemory (pull request 69944)",
 )
-def looped_bfs(p: int, m: int, v: int = 2) -> Iterator[Block]:
-    """Yield all F, local stage by local stage; then all B in reverse order."""
+def looped_bfs(p: int, m: int, v: int = 2, *, memory: str = "full") -> Iterator[Block]:
+    """Yield all F, local stage by local stage; then all B in reverse order, or 1F1B in the last stage (balanced)."""
+    require_choice("memory", memory, ("full", "balanced"))
     local_stage, microbatches = np.repeat(np.arange(v), m), np.tile(np.arange(m), v)
     for r in range(p):
         forwards = forward_run(local_stage * p + r, microbatches)
-        backwards = backward_run(local_stage * p + r, microbatches)
-        yield concatenate(forwards, backwards[::-1])
+        if memory == "full":
+            yield concatenate(forwards, backward_run(local_stage * p + r, microbatches)[::-1])
+            continue
+        backwards = backward_run(local_stage[::-1] * p + r, microbatches)
+        warm_up = m * (v - 1) + min(p - r - 1, m)
+        pairs = m * v - warm_up
+        yield concatenate(forwards[:warm_up], alternate(forwards[warm_up:], backwards[:pairs]), backwards[pairs:])
