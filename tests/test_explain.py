@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -79,6 +80,15 @@ def test_a_straggler_is_noise_and_is_named():
     worst = explanation.slow[0]
     assert (worst.where, worst.seconds, worst.expected) == (real.schedule.label(3), 4.0, 1.0)
     assert any(one.what == "microbatch" and one.where == "microbatch 3" for one in explanation.slow)
+
+
+def test_devices_before_a_straggler_stall_by_the_time_that_it_takes_longer():
+    row = [label for order in ppsim.build("1f1b", devices=4, microbatches=8).orders() for label in order].index("3B3")
+    stalls = ppsim.explain(measured(slow=[(row, 4.0)])).stalls  # 8 s instead of 2 s
+    assert [one.where for one in stalls] == ["0B3", "1B3", "2B3"]
+    assert [one.excess for one in stalls] == pytest.approx([6.0] * 3)
+    assert [one.seconds for one in stalls] == pytest.approx([6.2, 6.2, 6.0])  # 2B3 hides both transfers otherwise
+    assert ppsim.explain(measured()).stalls == []
 
 
 def test_a_slow_stage_is_named_and_equal_stages_would_take_the_mean():
@@ -206,6 +216,9 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
         assert words in " ".join(outcome.out.split())
     assert "no transfers were recorded" in outcome.err
     assert picture.stat().st_size > 5000
+    if ending == "html":
+        steps = json.loads(re.search(r"given = ({.*}), { framed }", picture.read_text(encoding="utf-8"))[1])["steps"]
+        assert (steps["numbers"], steps["shown"], sorted(steps["charts"])) == ([0, 1, 2], 1, ["0", "2"])
     again = command("simulate", "--schedule", "1f1b", "--devices", 4, "--microbatches", 8, "--json", "-")
     assert again.status == 0
     config = tmp_path / "again.yaml"

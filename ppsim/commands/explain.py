@@ -24,16 +24,18 @@ from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
 from ppsim.plots.boxes import sizes_text
 from ppsim.plots.chart_files import SUFFIXES, is_page, save_comparison
-from ppsim.plots.viewer import save_html
+from ppsim.plots.page_data import Marks
+from ppsim.plots.viewer import Iterations, save_html
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation, Steps
-from ppsim.studies.slow_parts import Slow
+from ppsim.studies.slow_parts import Slow, replayed_plan, slow_parts, stalls
 
 MAX_SLOW, MAX_RANKS = 12, 8
 MAX_DRAWN = 4  # other pipelines on a page
+MAX_ROWS = 65_536  # actions of all steps that a page can show
 MAX_SUSPECTS = 2
 SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"), "free links": ("link",)}
 
@@ -80,7 +82,7 @@ def explain(
         write_profile(costs or calibrate([recorded]), profile)
         say(f"wrote {profile}")
     if gantt:
-        _draw(explanation, gantt, recorded.others)
+        _draw(explanation, gantt, recorded, step)
     answer(
         explanation.to_dict(),
         json,
@@ -111,29 +113,61 @@ def _costs_of_all_steps(recorded: Trace) -> Profile | None:
         return None
 
 
-def _draw(explanation: Explanation, path: Path, others: Sequence[Trace]) -> None:
+def _draw(explanation: Explanation, path: Path, recorded: Trace, step: int | None) -> None:
     """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians.
 
-    A page also has the `others`, the other pipelines of the job.
+    A page can show the other steps too, marks what is slow, and has the other pipelines of the job.
     """
     measured, run = explanation.measured, explanation.simulated
-    word = "simulated" if run else "simulated at the medians of its actions"
+    word = "simulated" if run else "simulated, usual times"
     timelines = [measured, run or simulate(measured.schedule, measured.costs)]
     titles = ["measured", word]
     if is_page(path):
-        timelines += [Timeline.of(one.timeline()) for one in others[:MAX_DRAWN]]
-        titles += [f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others[:MAX_DRAWN]]
-        shown, text = ("memory", "ledger"), explanation_text(explanation)
-        save_html(timelines, path, titles, shown=shown, slow=[_slow_devices(explanation)], text=text)
+        others = recorded.others[:MAX_DRAWN]
+        timelines += [Timeline.of(one.timeline()) for one in others]
+        titles += [f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others]
+        marks = _marks(measured, explanation.slow, explanation.stalls)
+        iterations = _iterations(recorded, recorded.median_step if step is None else step, measured, marks)
+        save_html(
+            timelines, path, titles, shown=("differences", "ledger"), marks=[marks], iterations=iterations,
+            text=explanation_text(explanation),
+        )  # fmt: skip
     else:
         save_comparison(timelines, path, titles=titles)
     say(f"wrote {path}")
 
 
-def _slow_devices(explanation: Explanation) -> dict[int, str]:
+def _iterations(recorded: Trace, step: int, measured: Timeline, marks: Marks) -> Iterations:
+    """Return the recorded steps for a page: the chosen one, the shortest, the longest, and the first others."""
+    numbers, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
+    if (step := step % len(recorded.end)) not in numbers:  # some of its actions are missing
+        return Iterations([step], [measured.makespan], 0, {0: (measured, marks)})
+    shown = numbers.index(step)
+    wanted = dict.fromkeys([shown, int(seconds.argmin()), int(seconds.argmax()), *range(len(numbers))])
+    timelines = {shown: (measured, marks)}
+    for index in list(wanted)[: max(MAX_ROWS // len(measured.row_start), 3)]:
+        if index != shown:
+            timeline = Timeline.of(recorded.timeline(numbers[index]))
+            own = replayed_plan(timeline)
+            timelines[index] = timeline, _marks(timeline, slow_parts(timeline, own, None), stalls(timeline, own))
+    return Iterations(numbers, seconds.tolist(), shown, timelines)
+
+
+def _marks(measured: Timeline, slow: Sequence[Slow], stalled: Sequence[Slow]) -> Marks:
+    """Return the marks of a measured step: devices with slow stages, slow actions, and long waits."""
+    actions = {one.where: f"{_against(one)}: a straggler" for one in slow if one.what == "action"}
+    waits = {one.where: f"waits {_against(one)}: a stall" for one in stalled}
+    return Marks(_slow_devices(measured, slow), actions, waits)
+
+
+def _against(slow: Slow) -> str:
+    return f"{seconds_text(slow.seconds, DIGITS)}, usually {seconds_text(slow.expected, DIGITS)}"
+
+
+def _slow_devices(measured: Timeline, parts: Sequence[Slow]) -> dict[int, str]:
     """Return the devices with a stage that takes longer than expected, and by how much."""
-    schedule, found = explanation.measured.schedule, {}
-    for slow in (one for one in explanation.slow if one.what == "stage"):
+    schedule, found = measured.schedule, {}
+    for slow in (one for one in parts if one.what == "stage"):
         stage = int(slow.where.rstrip("FBIWRST"))
         for device in sorted(set(schedule.device[schedule.stage == stage].tolist())):
             found.setdefault(device, f"{slow.where} takes {slow.ratio:.2f} x the expected time")
@@ -208,6 +242,7 @@ def explanation_text(explanation: Explanation) -> str:
         _idle(explanation),
         _variants(explanation),
         _slow(explanation.slow),
+        _stalls(explanation.stalls),
         textwrap.wrap(_better(explanation), WIDTH),
         [line for note in explanation.notes for line in textwrap.wrap(note, WIDTH)],
     ]
@@ -324,6 +359,13 @@ def _slow(slow: list[Slow]) -> list[str]:
     rows = [("slower than it should be", "", "measured", "expected", "", "in all"), *map(_slow_row, slow[:MAX_SLOW])]
     left = and_more(len(slow) - MAX_SLOW).strip()
     return [*aligned(rows, left=2), *([left] if left else [])]
+
+
+def _stalls(stalled: list[Slow]) -> list[str]:
+    if not stalled:
+        return []
+    rows = [("waits longer than usual", "", "measured", "usual", "", "in all"), *map(_slow_row, stalled)]
+    return aligned(rows, left=2)
 
 
 def _slow_row(one: Slow) -> tuple[str, ...]:

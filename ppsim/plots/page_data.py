@@ -33,6 +33,14 @@ _MAX_POINTS = 65_536  # limit of all memory curves together; see `_thinned`
 NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # codes of what an item waited for, as in data.js
 
 
+class Marks(NamedTuple):
+    """Reasons, in words, why parts of a chart are marked: devices, actions by name, and waits by the action after."""
+
+    devices: Mapping[int, str] = {}
+    actions: Mapping[str, str] = {}
+    stalls: Mapping[str, str] = {}
+
+
 class PageColumn(NamedTuple):
     """Named values of the page, `size` bytes each; if `summed`, the page stores their differences."""
 
@@ -51,8 +59,8 @@ class PageColumn(NamedTuple):
         return np.ascontiguousarray(planes.T).tobytes()
 
 
-def page_data(boxes: Boxes, title: str | None = None, slow: Mapping[int, str] | None = None) -> dict[str, Any]:
-    """Return the data of the page's script as plain values; `title` is the name, `slow` says why devices are marked."""
+def page_data(boxes: Boxes, title: str | None = None, marks: Marks = Marks()) -> dict[str, Any]:
+    """Return the data of the page's script as plain values; `title` is the name."""
     timeline = boxes.timeline
     points, memory = _memory(timeline)
     waits, last = _waits(boxes)
@@ -85,7 +93,9 @@ def page_data(boxes: Boxes, title: str | None = None, slow: Mapping[int, str] | 
         **_ledger(timeline),
         "memory": memory,
         "last": last,
-        "slow": {str(device): words for device, words in (slow or {}).items()},
+        "slow": {str(device): words for device, words in marks.devices.items()},
+        "stragglers": dict(marks.actions),
+        "stalls": dict(marks.stalls),
         "columns": [[column.name, len(column.values), column.size, column.summed] for column in columns],
         "packed": base64.b64encode(packed).decode(),
     }

@@ -11,18 +11,38 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from os import PathLike
+from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, title_text
-from ppsim.plots.page_data import page_data
+from ppsim.plots.page_data import Marks, page_data
 from ppsim.timeline import TimelineColumns
 
 SHOWN = ("memory",)  # parts that a new page shows in addition to the actions
 _SCRIPTS = (
-    "data.js", "words.js", "view.js", "pixels.js", "draw.js", "marks.js", "range.js", "controls.js", "viewer.js",
+    "data.js", "words.js", "view.js", "pixels.js", "draw.js", "marks.js", "range.js", "controls.js", "measured.js",
+    "viewer.js",
 )  # fmt: skip
+
+
+class Iterations(NamedTuple):
+    """The measured steps of a run, for a page whose first two timelines are one of them and its simulation.
+
+    Attributes
+    ----------
+    numbers, seconds : one entry per step
+    shown : int
+        The index of the step that is the page's first timeline.
+    timelines : mapping of an index to the timeline of the step and its marks
+        The steps that the page can show; it lists the others.
+    """
+
+    numbers: Sequence[int]
+    seconds: Sequence[float]
+    shown: int
+    timelines: Mapping[int, tuple[TimelineColumns, Marks]]
 
 
 def save_html(
@@ -31,7 +51,8 @@ def save_html(
     titles: Sequence[str] | None = None,
     *,
     shown: Sequence[str] = SHOWN,
-    slow: Sequence[Mapping[int, str]] = (),
+    marks: Sequence[Marks] = (),
+    iterations: Iterations | None = None,
     text: str = "",
     base: int = 0,
 ) -> None:
@@ -40,14 +61,16 @@ def save_html(
     Several timelines share one time axis, one below the other. `titles` has one title each (default: names and sizes).
     Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
-    `slow` marks devices of each timeline, with the reason; `text` stands below the charts; differences are relative to
-    the timeline with number `base`.
+    `marks` are of each timeline; `text` stands below the charts; differences are relative to the timeline with number
+    `base`. With `iterations`, the page can pick one, and shades where measured and simulated differ.
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
     if not every or (titles is not None and len(titles) != len(every)):
         raise ConfigError(f"a page of {len(every)} timelines and {len(titles or [])} titles; give one title each")
-    page = viewer_html(*map(make_boxes, every), titles=titles, shown=shown, slow=slow, text=text, base=base)
+    page = viewer_html(
+        *map(make_boxes, every), titles=titles, shown=shown, marks=marks, iterations=iterations, text=text, base=base
+    )
     write_atomically(path, page)
 
 
@@ -56,7 +79,8 @@ def viewer_html(
     titles: Sequence[str] | None = None,
     framed: bool = False,
     shown: Sequence[str] = SHOWN,
-    slow: Sequence[Mapping[int, str]] = (),
+    marks: Sequence[Marks] = (),
+    iterations: Iterations | None = None,
     text: str = "",
     base: int = 0,
 ) -> str:
@@ -66,15 +90,27 @@ def viewer_html(
     """
     timelines = [boxes.timeline for boxes in every]
     names = block_names(timelines) if titles is None else list(titles)
-    marked = [*slow, *[{}] * (len(every) - len(slow))]
+    marked = [*marks, *[Marks()] * (len(every) - len(marks))]
     charts = [page_data(boxes, name, why) for boxes, name, why in zip(every, names, marked, strict=True)]
+    options: dict[str, Any] = {"framed": framed, "on": list(shown), "base": base}
+    if iterations is not None:
+        options["steps"] = {
+            "numbers": list(iterations.numbers),
+            "seconds": list(iterations.seconds),
+            "shown": iterations.shown,
+            "charts": {
+                index: page_data(make_boxes(timeline), names[0], why)
+                for index, (timeline, why) in iterations.timelines.items()
+                if index != iterations.shown
+            },
+        }
     title = common_title(timelines) if len(charts) > 1 else title_text(timelines[0]) if titles is None else names[0]
     return filled(
         "viewer.html",
         {
             "TITLE": html.escape(title),
             "TEXT": f"<details><summary>In words</summary><pre>{html.escape(text)}</pre></details>" if text else "",
-            "OPTIONS": json.dumps({"framed": framed, "on": list(shown), "base": base}),
+            "OPTIONS": json.dumps(options),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
             "STYLE": style(),
             "SCRIPT": base64.b64encode(zlib.compress(script().encode(), 9)).decode(),

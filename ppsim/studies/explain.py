@@ -30,14 +30,13 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families
 from ppsim.studies.calibration import whole_parts
-from ppsim.studies.free_keys import (
-    schedules_run_by,
-)
+from ppsim.studies.free_keys import schedules_run_by
 from ppsim.studies.slow_parts import (
     Slow,
     in_measured_order,
     replayed_plan,
     slow_parts,
+    stalls,
     start_overhead,
     step_of,
     usual_seconds,
@@ -90,6 +89,8 @@ class Explanation:
         Step time of each hypothetical step (`VARIANTS` defines each).
     slow : list of Slow
         Largest excess first.
+    stalls : list of Slow
+        The longest waits of devices within the step, beyond those of a step with the usual seconds of all parts.
     communication : mapping -> float
         Device-seconds of transfers ("total"), and device-seconds in which a device waits for one ("exposed");
         `COMMUNICATION` defines both.
@@ -117,6 +118,7 @@ class Explanation:
     recognized: Recognized | None = None
     steps: Steps | None = None
     pipelines: list[Pipeline] = field(default_factory=list)
+    stalls: list[Slow] = field(default_factory=list)
 
     __repr__ = short_repr
 
@@ -135,6 +137,7 @@ class Explanation:
                 "difference": self.difference,
                 "variants": self.variants,
                 "slow": [{**vars(one), "ratio": one.ratio} for one in self.slow],
+                "stalls": [{**vars(one), "ratio": one.ratio} for one in self.stalls],
                 "communication": self.communication,
                 "better": self.better and vars(self.better),
                 "recognized": self.recognized and vars(self.recognized),
@@ -210,6 +213,7 @@ def explain(
         recognized_family(measured.schedule),
         None if trace is None else _steps(trace),
         [] if trace is None else [_pipeline(one) for one in trace.others],
+        stalls(measured, own),
     )
 
 

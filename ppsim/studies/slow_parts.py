@@ -1,4 +1,4 @@
-"""Slow parts of a measured step: stages, links, microbatches and single actions."""
+"""Slow parts of a measured step: stages, links, microbatches and single actions; stalls, which follow from them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from ppsim.run.timelines import Timeline
 
 SLOW_STAGE, SLOW_LINK, SLOW_ACTION = 1.05, 1.25, 1.5  # times what is expected
 SLOW_MICROBATCH = 1.03
+STALL = 0.5  # of the median action: a wait that is longer than usual by more is a stall
 ROBUST = 4.0  # distance of a straggler in standard deviations (1.4826 x median absolute deviation)
 MAX_ACTIONS_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Slow:
-    """A stage, microbatch, link or action that takes longer than expected.
+    """A stage, microbatch, link, action or wait that takes longer than expected.
 
     Attributes
     ----------
-    what : {"stage", "microbatch", "link", "action"}
+    what : {"stage", "microbatch", "link", "action", "stall"}
     where : str
         Such as `7F` (stage and kind), `microbatch 3`, `0-1` (sender and receiver), `3F7`.
     seconds, expected : float
-        Measured and expected seconds of one action or transfer, or of all actions of a microbatch.
+        Measured and expected seconds of one action or transfer, of all actions of a microbatch, or of a wait.
     excess : float
         Device-seconds of the whole step above the expected ones.
     """
@@ -127,6 +128,31 @@ def _slow_actions(own: Plan) -> list[Slow]:
         for row in worst.tolist()
         if own.seconds[row] > SLOW_ACTION * medians[row] > 0
     ]
+
+
+def stalls(measured: Timeline, own: Plan) -> list[Slow]:
+    """Return the longest waits of devices within the step, compared with the step at the usual seconds of all parts.
+
+    `where` is the action that the device waited for; `seconds` and `expected` are the wait before it.
+    """
+    seconds, transfers = usual_seconds(measured, own)
+    _, usual = run_plan(replace(own, row_lengths=seconds, transfer_lengths=transfers), "auto")
+    waits, expected = (_waits(own, times.row_start, times.row_end) for times in (measured, usual))
+    excess = waits - expected
+    worst = np.argsort(-excess, kind="stable")[:MAX_ACTIONS_SHOWN]
+    least = STALL * float(np.median(own.seconds))
+    return [
+        Slow("stall", own.schedule.label(row), float(waits[row]), float(expected[row]), float(excess[row]))
+        for row in worst.tolist()
+        if excess[row] > least
+    ]
+
+
+def _waits(plan: Plan, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return the idle seconds of its device before each row; 0 before the first row."""
+    waits = np.append(0.0, start[1:] - end[:-1])
+    waits[plan.schedule.offsets[:-1]] = 0.0
+    return np.maximum(waits, 0.0)
 
 
 def step_of(plan: Plan) -> float:

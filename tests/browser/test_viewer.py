@@ -13,6 +13,8 @@ from selenium.webdriver.common.keys import Keys
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.plots.page_data import Marks
+from ppsim.plots.viewer import Iterations
 
 FOUR = ("1f1b", "zb-h1", "zb-v", "dualpipe")
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
@@ -362,6 +364,27 @@ def test_the_base_changes_and_time_plays(page, stacked):
     page.keys(CANVAS, Keys.ESCAPE)
     page.until(FRAMES)
     assert colours(page)[LIGHT.kinds[Kind.F]] > 2 * before[LIGHT.kinds[Kind.F]]
+
+
+def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_differences(page, timeline, tmp_path):
+    slower = ppsim.simulate(timeline.schedule, ppsim.Costs(forward=1.0, backward=4.0, latency=0.1))
+    marks = Marks({}, {"3B3": "4 s, usually 2 s: a straggler"}, {"0B3": "waits 6.2 s, usually 0.2 s: a stall"})
+    steps = Iterations([4, 5, 6], [33.6, 55.6, 40.0], 0, {0: (timeline, Marks()), 1: (slower, marks)})
+    chart = tmp_path / "measured.html"
+    text = page_of(timeline, timeline, titles=["measured", "simulated"], iterations=steps, shown=("differences",))
+    chart.write_text(text, encoding="utf-8")
+    page.open(chart.as_uri())
+    bars = page.run("return [...document.querySelectorAll('.bars button')].map((one) => [one.title, one.disabled])")
+    assert bars == [
+        ["step 4: 33.6 s, shortest", False], ["step 5: 55.6 s, longest", False], ["step 6: 40 s, median", True],
+    ]  # fmt: skip
+    legend = "return document.querySelector('.legend').textContent"
+    assert "longer than in the other chart" in page.run(legend) and "straggler" not in page.run(legend)
+    page.find(CANVAS).send_keys(">")
+    page.until_true(lambda: "stragglerstall" in page.run(legend), "the marks in the legend")
+    assert page.find(".steps").text == "step 5: 55.6 s, one of 3"
+    point(page, *[LEFT + 60, TOP + 10])
+    assert "simulated: " in tip(page)
 
 
 def test_keys_are_listed(page, chart):

@@ -32,10 +32,13 @@ function build(root) {
     button("Close", "", () => parts.keys.close()));
   const zoom = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoomTime(1 / 0.6, middle())),
     button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoomTime(0.6, middle())));
+  parts.steps = make("div", { className: "steps", role: "group", label: "Iterations", hidden: !options.steps });
+  parts.stepWords = make("span", {});
+  if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...buildSteps()), parts.stepWords);
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zoom, button("?", "Keys", () => parts.keys.showModal()));
-  root.replaceChildren(parts.tools, parts.pane, make("div", { className: "status" }, parts.legend, parts.selection), parts.range, parts.table, parts.keys);
+  root.replaceChildren(parts.tools, parts.steps, parts.pane, make("div", { className: "status" }, parts.legend, parts.selection), parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
     one.setAttribute("aria-keyshortcuts", key);
@@ -98,7 +101,7 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
     entries.push(make("span", { textContent: "idle by cause:" }));
     for (const cause of causes) entries.push(make("span", { title: charts.find((chart) => chart.causes[cause]).causes[cause] }, swatch(theme.causes[cause]), cause));
   }
-  parts.legend.replaceChildren(...entries);
+  parts.legend.replaceChildren(...entries, ...measuredLegend());
 }
 
 function hider(text, swatch) {

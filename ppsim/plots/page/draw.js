@@ -63,7 +63,11 @@ function drawChart(place) {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
     within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, left() + innerWidth() + 1, place.end, drawGrid);
-    for (let device = first; device < last; device++) drawRow(chart, place, device);
+    for (let device = first; device < last; device++) {
+      if (on.has("differences")) drawDifferences(chart, place, device);
+      drawRow(chart, place, device);
+      drawSlow(chart, place, device);
+    }
     drawTransfers(chart, place, moves);
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
     if (chosen?.chart === chart) drawFollowed(chart, place);

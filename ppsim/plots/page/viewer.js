@@ -10,6 +10,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   options.arrange?.(parts);
   canvas = parts.canvas; context = canvas.getContext("2d");
   dress();
+  if (options.steps) dressSteps();
   listen();
   return { show, mark, press, setState, setBase, png: () => canvas.toDataURL("image/png") };
 }
@@ -23,6 +24,7 @@ function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiti
 
 async function show(every, marks = []) {   // replaces the charts; the view does not move
   const mine = ++showing;
+  given0 ??= every;
   let found;
   try { found = await Promise.all(every.map(unpacked)); }
   catch (error) { tell(`Nothing to show: ${error.message}`); return; }
@@ -236,6 +238,7 @@ function press(event) {
   else if (event.key === " ") play();
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
   else if (/^[1-9]$/.test(event.key) && charts[event.key - 1]) goTo(event.key - 1);
+  else if ((event.key === "<" || event.key === ">") && options.steps) stepIteration(event.key === ">" ? 1 : -1);
   else if (name) { flip(on, name); step = -1; if (name === "critical") tell(""); refresh(); }
   else return;
   event.preventDefault();

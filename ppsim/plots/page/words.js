@@ -77,6 +77,7 @@ const linesOf = (chart, item) => [
   placeOf(chart, item),
   times(chart.start(item), chart.end(item), chart.tick),
   `started after: ${waitedFor(chart, item)}`,
+  ...measuredLines(chart, item),
 ];
 
 function mixedLines(chart, device, time) {   // boxes narrower than two pixels: the shares of the pixel's time
@@ -91,7 +92,7 @@ function idleLines(chart, device, time) {
   const stepping = chart.lanes.some((part) => part.sort === "optimizer steps" && chart.start(chart.spansOf(part, device)[0]) >= time);
   const then = next < last ? `then ${nameOf(chart, next)}, which waited for: ${waitedFor(chart, next)}`
     : stepping ? "then the optimizer step" : "nothing more to do";
-  return ["idle", `device ${device}`, times(from, to, chart.tick), then];
+  return ["idle", `device ${device}`, times(from, to, chart.tick), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
 }
 
 function ledgerLines(chart, device) {
