@@ -41,6 +41,9 @@ class Marks(NamedTuple):
     stalls: Mapping[str, str] = {}
 
 
+UNMARKED = Marks()
+
+
 class PageColumn(NamedTuple):
     """Named values of the page, `size` bytes each; if `summed`, the page stores their differences."""
 
@@ -59,7 +62,7 @@ class PageColumn(NamedTuple):
         return np.ascontiguousarray(planes.T).tobytes()
 
 
-def page_data(boxes: Boxes, title: str | None = None, marks: Marks = Marks()) -> dict[str, Any]:
+def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -> dict[str, Any]:
     """Return the data of the page's script as plain values; `title` is the name."""
     timeline = boxes.timeline
     points, memory = _memory(timeline)

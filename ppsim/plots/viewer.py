@@ -17,7 +17,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, title_text
-from ppsim.plots.page_data import Marks, page_data
+from ppsim.plots.page_data import UNMARKED, Marks, page_data
 from ppsim.timeline import TimelineColumns
 
 SHOWN = ("memory",)  # parts that a new page shows in addition to the actions
@@ -90,7 +90,7 @@ def viewer_html(
     """
     timelines = [boxes.timeline for boxes in every]
     names = block_names(timelines) if titles is None else list(titles)
-    marked = [*marks, *[Marks()] * (len(every) - len(marks))]
+    marked = [*marks, *[UNMARKED] * (len(every) - len(marks))]
     charts = [page_data(boxes, name, why) for boxes, name, why in zip(every, names, marked, strict=True)]
     options: dict[str, Any] = {"framed": framed, "on": list(shown), "base": base}
     if iterations is not None:
