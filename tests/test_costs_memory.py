@@ -178,14 +178,14 @@ def test_what_programs_can_allocate_is_what_every_command_uses():
     assert both.simulate().memory().capacity == 58e9
 
 
-def test_kernels_that_are_not_fused_hold_results_of_the_non_linearity_reordered_heads_and_norms_in_fp32():
-    """A Llama block: 2 f of silu, 2 (a + 2 k) d and 2 a d of heads in another order, 8 h of norms, for each token."""
+def test_kernels_that_are_not_fused_hold_results_of_the_non_linearity_and_norms_in_fp32():
+    """A Llama block holds 2 f bytes of silu and 8 h bytes of norms more for each token."""
     model = ppsim.Model(
         num_layers=2, hidden=512, heads=8, key_value_heads=4, ffn=1024, gated=True, norm="rmsnorm", vocabulary=1000,
         sequence=256,
     )  # fmt: skip
     block, tensor = model.layers[1], 4
-    split, whole = 256 * 2 * (1024 + 512 + 2 * 256 + 512), 256 * 2 * 4 * 512
+    split, whole = 256 * 2 * 1024, 256 * 2 * 4 * 512
     more = block.activation_bytes(tensor, fused=False) - block.activation_bytes(tensor)
     assert more == split / tensor + whole
     freed = block.activation_bytes(tensor, recompute="norms+activations", fused=False)
@@ -194,3 +194,18 @@ def test_kernels_that_are_not_fused_hold_results_of_the_non_linearity_reordered_
         block.activation_bytes(tensor, True, fused=False) - block.activation_bytes(tensor, True)
         == (split + whole) / tensor
     )
+
+
+def test_nanotron_holds_gradients_in_bf16_fragments_and_whole_tensors_of_a_tensor_parallel_block():
+    """A parameter has 8 bytes and its state, activations 12 % more, a backward five tensors of s b h whole, not / t."""
+    split = Layout(tensor=4, sequence_parallel=True, framework="nanotron")
+    costs = DerivedCosts(MODEL, CLUSTER, split)
+    dense, _ = costs.gpu_parameters(MODEL.layers)
+    stage = costs.for_stages(1)
+    assert stage.weight_bytes[0] + stage.gradient_bytes[0] == pytest.approx(8 * dense)
+    block, tokens = MODEL.layers[1], MODEL.sequence * MODEL.hidden
+    held = block.activation_bytes(4, True, fused=False, fused_norms=True)
+    assert costs.activation_bytes(block, "none") == pytest.approx(1.12 * held)
+    assert costs.backward_bytes([block], "none") == pytest.approx(5 * 2 * tokens * (1 - 1 / 4))
+    alone = DerivedCosts(MODEL, CLUSTER, replace(split, tensor=1, sequence_parallel=False))
+    assert alone.backward_bytes([block], "none") == 0

@@ -105,7 +105,18 @@ def unfused(setup: Setup) -> str | None:
     """Return the sentence about kernels that are not fused; None if they are."""
     if setup.layout.chosen("fused"):
         return None
-    return "kernels are not fused: activations, norms in fp32 and reordered queries, keys and values are held, too"
+    return "kernels are not fused: results of activation functions and norms in fp32 are held, too"
+
+
+def held_beyond(setup: Setup) -> str | None:
+    """Return the sentence about the memory that a framework holds beyond tensors; None if nothing is known."""
+    facts = setup.layout.run_by.facts
+    if not any(facts.extra):
+        return None
+    return (
+        f"{facts.name} holds {percent_text(facts.extra.fragments, 0)} more than the activations in fragments, a bf16 "
+        f"gradient of each parameter, and {facts.extra.whole} whole inputs and gradients of a tensor-parallel block"
+    )
 
 
 def state(setup: Setup) -> str:

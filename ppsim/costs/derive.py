@@ -156,16 +156,19 @@ class DerivedCosts(Setup):
         layout = self.layout
         ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.run_by.facts.fused_norms
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
-        return self.factor("activations") * held * layout.microbatch_size / layout.context
+        fragments = 1 + layout.run_by.facts.extra.fragments
+        return self.factor("activations") * fragments * held * layout.microbatch_size / layout.context
 
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
-        """Return the bytes that a backward of a stage adds: its largest recomputed layer, or the loss's gradients.
+        """Return the bytes that a backward of a stage adds.
 
-        The loss comes first and frees its gradients before a block is recomputed.
+        These are its largest recomputed layer, the loss's gradients, or the whole inputs and gradients of a block that
+        sequence parallelism splits. The loss comes first and frees its gradients before a block is recomputed.
         """
+        whole = self.layout.run_by.facts.extra.whole * (self.border_bytes - self.own_border_bytes) * bool(layers)
         dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
         loss = sum(self.share(layer.logits) for layer in layers) * self.layout.chosen("loss_bytes")
-        return max([loss, *dropped])
+        return max([loss, whole, *dropped])
 
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
         """Return the bytes that a device with 1/part stages holds of one of them, by parameter of `Costs`."""
@@ -180,7 +183,7 @@ class DerivedCosts(Setup):
         return {
             "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
             "weight_bytes": state[0] + self._fp8_copies(layers),
-            "gradient_bytes": state[1] + layout.gradient_buffer_bytes(layers, min(part, 1.0)),
+            "gradient_bytes": state[1] + layout.gradient_buffer_bytes(layers, sum(parameters), min(part, 1.0)),
             "optimizer_bytes": state[2],
             "weight_grad_fraction_of_activation": min(1.0, for_weight / whole) if whole else 1.0,
         }

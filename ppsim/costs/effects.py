@@ -256,9 +256,16 @@ EFFECTS = (
     ),
     Effect(
         "layout.fused", "bytes",
-        "with `false` a block holds 2 s b f / t more for its non-linearity, 4 s b d (a + k) / t for queries, keys, "
-        "values and outputs in another order, 8 s b h for norms in fp32; not where norms or activations are recomputed",
-        "PyTorch, torch.nn.functional.silu, rms_norm; nanotron, models/llama.py", assumed.unfused,
+        "with `false` a block holds 2 s b f / t more for its non-linearity, 8 s b h for norms in fp32; not where norms "
+        "or activations are recomputed", "PyTorch, torch.nn.functional.silu, rms_norm", assumed.unfused,
+    ),
+    Effect(
+        "layout.framework", "bytes",
+        "beyond the tensors that the shapes give, in nanotron: 0.12 of the activations in fragments of the allocator; "
+        "2 a parameter, because bf16 gradients go to the fp32 ones after a whole backward; in a backward with sequence "
+        "parallelism 10 s b h / c for the whole inputs, outputs and gradients of a block's products",
+        "PyTorch, CUDA semantics: memory management; nanotron, optim/gradient_accumulator.py, "
+        "parallel/tensor_parallel/functional.py", assumed.held_beyond,
     ),
     Effect(
         "slice_costs", "seconds",

@@ -150,8 +150,7 @@ class Layer:
         fp8 recipe runs in fp8; held in fp8 they have half the bytes.
     unfused_split_bytes, unfused_copied_bytes : bytes
         Further activations if no kernels are fused, split and whole like `split_bytes` and `copied_bytes`: results of
-        the MLP's non-linearity, copies of queries, keys, values and heads' outputs in another order; fp32 copies of
-        what norms read.
+        the MLP's non-linearity; fp32 copies of what norms read.
     weight_grad_bytes : bytes
         Bytes that W needs: inputs of the matrices and gradients of their outputs.
     input_bytes : bytes

@@ -419,14 +419,17 @@ class Layout:
                     dense += linear.parameters / (1 if linear.parallel == "copy" else self.tensor)
         return dense, experts
 
-    def gradient_buffer_bytes(self, layers: Sequence[Layer], part: float) -> float:
-        """Return the bytes of the bf16 gradients that replace those which products add directly to fp32 gradients.
+    def gradient_buffer_bytes(self, layers: Sequence[Layer], parameters: float, part: float) -> float:
+        """Return the bytes of bf16 gradients beside the fp32 ones of a stage with this many parameters.
 
-        There is one per shape of matrix, which all its matrices use; a device with 1/part stages counts `part` of the
-        blocks' in each. Source: Megatron-LM, core/tensor_parallel/layers.py, and Transformer Engine, get_dummy_wgrad.
+        There is one per shape of matrix, in the place of those which products add directly to fp32 gradients; a device
+        with 1/part stages counts `part` of the blocks' in each. Source: Megatron-LM, core/tensor_parallel/layers.py,
+        and Transformer Engine, get_dummy_wgrad. Some frameworks hold one per parameter until a backward ends.
         """
         if not self.chosen("gradient_buffers"):
             return 0.0
+        if self.run_by.facts.extra.gradients:
+            return WEIGHT_BYTES * parameters
         of_blocks, of_others = set[tuple[float, float]](), set[tuple[float, float]]()
         for layer in layers:
             shapes, products = of_blocks if layer.recomputable else of_others, layer.operators.products

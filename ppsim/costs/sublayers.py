@@ -51,8 +51,8 @@ class _Sublayer(NamedTuple):
         Bytes held of the s x s matrices.
     moved : Operators
         Bytes that its own element-wise passes move, without norm and residual.
-    ordered : float
-        Values per token that are reordered if kernels are not fused.
+    separate : float
+        Further values per token that are held if kernels are not fused, split over the tensor-parallel group.
     parameters, split_parameters : int
         Parameters outside the matrices: on each GPU of a tensor-parallel group, and split over it.
     held : float
@@ -64,7 +64,7 @@ class _Sublayer(NamedTuple):
     scan: tuple[AttentionCore, ...] = ()
     score_bytes: float = 0.0
     moved: Operators = Operators()
-    ordered: float = 0.0
+    separate: float = 0.0
     parameters: int = 0
     split_parameters: int = 0
     held: float = 0.0
@@ -97,7 +97,7 @@ def _sublayer(model: Shape, letter: str) -> Layer:
         layer,
         sums=0 if parallel and is_mlp else 1,
         split_parameters=layer.split_parameters + part.split_parameters,
-        unfused_split_bytes=float(VALUE_BYTES * s * part.ordered),
+        unfused_split_bytes=float(VALUE_BYTES * s * part.separate),
         unfused_copied_bytes=float(NORM_COPY_BYTES * s * h),
     )
 
@@ -218,7 +218,7 @@ def _attend(model: Shape, letter: str) -> _Sublayer:
     return _Sublayer(
         matrices, tuple(cores), score_bytes=float(held * a * s * s),
         moved=Operators(activation_bytes=float(VALUE_BYTES * s * by_head * turns), passes=2 * turns),
-        ordered=sum(one.outputs if one.parallel != "row" else one.inputs for one in matrices), parameters=norms,
+        parameters=norms,
     )  # fmt: skip
 
 
@@ -241,7 +241,7 @@ def _mix(model: Shape, letter: str) -> _Sublayer:
     moved = VALUE_BYTES * tokens * 2 * (convolved + 2 * values)  # convolution and scan, gate and norm: read and written
     scan = AttentionCore(heads, width, state, flops, 0.0, "flash")
     return _Sublayer(
-        matrices, scan=(scan,), moved=Operators(activation_bytes=float(moved), passes=3), ordered=convolved,
+        matrices, scan=(scan,), moved=Operators(activation_bytes=float(moved), passes=3), separate=convolved,
         split_parameters=conv + own, held=VALUE_BYTES * values,
     )  # fmt: skip
 
@@ -267,7 +267,7 @@ def _transform(model: Shape, letter: str) -> _Sublayer:
     )  # fmt: skip
     inputs = sum(one.visits * one.inputs for one in matrices if one.module == "down")
     gate = model.hidden * (routed_model and model.shared_gate)
-    return _Sublayer(matrices, moved=moved, ordered=inputs * model.gated, parameters=gate)
+    return _Sublayer(matrices, moved=moved, separate=inputs * model.gated, parameters=gate)
 
 
 def _mlp(model: Shape, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:

@@ -55,6 +55,24 @@ class Messages(NamedTuple):
     tensors: int = 0
 
 
+class Extra(NamedTuple):
+    """Memory that a framework holds beyond the tensors that the shapes of a model give.
+
+    Attributes
+    ----------
+    fragments : float
+        Part of the activations that the allocator reserves more, in fragments that fit no other tensor.
+    gradients : bool
+        If a bf16 gradient of every parameter is held until a backward ends.
+    whole : int
+        Inputs, outputs and gradients of a block's products that a backward holds whole with sequence parallelism.
+    """
+
+    fragments: float = 0.0
+    gradients: bool = False
+    whole: int = 0
+
+
 @checked_methods
 @dataclass(frozen=True)
 class Facts:
@@ -70,6 +88,7 @@ class Facts:
     versions : mapping of version -> policies
         What differs from `policies` in a version, each from a source; the newest is last.
     messages : Messages
+    extra : Extra
     fused_norms : bool
         If norms are kernels of their own that hold nothing in fp32, whatever `fused` says.
     """
@@ -80,6 +99,7 @@ class Facts:
     host_source: str
     versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     messages: Messages = Messages()
+    extra: Extra = Extra()
     fused_norms: bool = False
 
     def nearest(self, version: str) -> str:

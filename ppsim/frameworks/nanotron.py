@@ -1,6 +1,6 @@
 """Facts about nanotron. Sources: huggingface/nanotron@0e0a27ea, src/nanotron; The Ultra-Scale Playbook, table of 1B."""
 
-from ppsim.frameworks.facts import Facts, Host, Messages
+from ppsim.frameworks.facts import Extra, Facts, Host, Messages
 
 FACTS = Facts(
     "nanotron",
@@ -10,4 +10,7 @@ FACTS = Facts(
     # 25 MiB of bf16 (config: ddp_bucket_cap_mb); with ZeRO-1 each tensor (optim/gradient_accumulator.py, optim/zero.py)
     fused_norms=True,  # nn/layer_norm.py: Triton's RMS norm of flash-attn
     messages=Messages(bucket=12.5 * 2**20, tensors=6),
+    # `.grad` of all parameters until loss.backward() ends (optim/gradient_accumulator.py); two buffers of gathered
+    # inputs, gradients of input and output, an output (parallel/tensor_parallel/functional.py). Fragments: peaks of 1B
+    extra=Extra(fragments=0.12, gradients=True, whole=5),
 )
