@@ -216,7 +216,8 @@ def test_the_page_holds_transfers_ledger_and_memory():
         {cause: total for cause, total in timeline.ledger().to_dict()["total"].items() if total}, rel=1e-5
     )
     assert about["memory"]["peaks"] == pytest.approx(timeline.memory().peak, rel=1e-6)
-    assert about["memory"]["capacity"] == timeline.memory().capacity
+    whole = timeline.memory().capacity
+    assert (about["memory"]["capacity"], about["memory"]["device"]) == (0.9 * whole, whole)
     levels, first = columns["memory level"] / 65535 * about["memory"]["most"], columns["memory offsets"].astype(int)
     for device in range(timeline.schedule.devices):
         mine = levels[first[device] : first[device + 1]]

@@ -250,9 +250,13 @@ def test_a_list_of_costs_by_device_goes_with_any_number_of_stages(client, schedu
 
 
 def test_rows_of_costs_name_devices_and_what_differs(client):
-    rows = [{"devices": "last", "forward": 1.6, "weight_grad": "1200 ms"}, {"devices": "0, 1\u20132", "forward": 1.5}]
+    rows = [
+        {"devices": "last", "forward": 1.6, "weight_grad": "1200 ms", "latency": 0.3},
+        {"devices": "0, 1\u20132", "forward": 1.5},
+    ]
     found = client.post("/api/simulate", json={**CASE, "schedule": "zb-v", "by_device": rows}).json()
-    costs = ppsim.Costs(forward=[1.5, 1.5, 1.5, 1.6], input_grad=1, weight_grad=[1, 1, 1, 1.2], latency=0.1)
+    slow = {"weight_grad": [1, 1, 1, 1.2], "latency": [0.1, 0.1, 0.1, 0.3]}
+    costs = ppsim.Costs(forward=[1.5, 1.5, 1.5, 1.6], input_grad=1, **slow)
     assert found["makespan"] == ppsim.simulate(ppsim.build("zb-v", devices=4, microbatches=8), costs).makespan
     names = {}
     exec(found["copies"]["python"], names)  # noqa: S102 - what a user would run

@@ -72,6 +72,16 @@ def test_schedules_with_more_stages_do_the_same_work(p, v, F, B):
     assert ppsim.simulate(schedule, costs).device_busy == pytest.approx([3 * (F + B)] * p, rel=1e-9)
 
 
+@pytest.mark.parametrize("engine", ["event", "compiled"])
+def test_a_list_of_latencies_is_by_sending_device(engine):
+    schedule = build("1f1b", devices=2, microbatches=1)
+    run = ppsim.simulate(schedule, Costs(forward=1, backward=2, latency=[0.5, 0.25]), engine=engine)
+    assert run.start.tolist() == [0, 1 + 0.5 + 1 + 2 + 0.25, 1.5, 2.5]
+    assert run.makespan == 6.75
+    with pytest.raises(CostError, match="latency lists 3 values, but the schedule has 2 devices; list 2"):
+        ppsim.simulate(schedule, Costs(latency=[1, 2, 3]), engine=engine)
+
+
 def test_per_stage_costs_are_not_scaled_and_bytes_never_are():
     schedule = build("looped-bfs", devices=2, microbatches=1, stages_per_device=2)
     given = {"forward": 1, "backward": 2, "overlap": 2.5, "latency": 3, "transfer_bytes": 5, "bandwidth": 8}
@@ -171,8 +181,9 @@ LEGAL_TIME = "must be a finite number of seconds from 0 to 1e+100, or a list of 
         ),
         ({"overlap": [[[1]]]}, f"overlap=[[[1]]] {LEGAL_TIME}"),
         (
-            {"latency": [1, 2]},
-            "latency=[1, 2] must be a finite number of seconds from 0 to 1e+100, one for all",
+            {"latency": [[1, 2]]},
+            "latency=[[1, 2]] must be a finite number of seconds from 0 to 1e+100, or a list of such numbers, one a "
+            "sending device",
         ),
         ({"latency": None}, "latency=None must be a finite number of seconds"),
         ({"transfer_bytes": -1}, "transfer_bytes=-1 must be a finite number of bytes from 0"),

@@ -301,6 +301,17 @@ def usable_bytes(capacity: float, headroom: float) -> float:
     return capacity * (1 - headroom)
 
 
+def usable_limit(timeline: TimelineColumns) -> float | None:
+    """Return the usable bytes of a device of a timeline's cluster; None if its memory is not known."""
+    memory = device_memory(timeline)
+    return None if memory is None else usable_bytes(memory, HEADROOM)
+
+
+def device_memory(timeline: TimelineColumns) -> float | None:
+    """Return the bytes of a device of a timeline's cluster; None if they are not known."""
+    return None if timeline.table.workload is None else timeline.table.workload.memory
+
+
 def usable_memory(known: float | None, headroom: float, capacity: float | str | None = None) -> float:
     """Return the usable bytes of a device of `capacity`, or else of `known` bytes.
 

@@ -77,6 +77,7 @@ def _declared(kind: type) -> dict[str, Check]:
     checks = {}
     for item in declarations(kind):
         unit, depth = item.metadata.get("unit"), item.metadata.get("depth", 1 if kind is Costs else 0)
+        depth = 1 if "lists" in item.metadata else depth
         checks[item.name] = nested(_quantity(unit), depth) if unit else item.metadata["check"] or nested(share)
     return checks
 

@@ -22,7 +22,7 @@ from ppsim.costs.microbatches import (
     check_slice_costs,
     microbatch_factors,
 )
-from ppsim.costs.pairs import distinct_values, equal_for_all_pairs
+from ppsim.costs.pairs import by_sender, distinct_values, equal_for_all_pairs
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -130,10 +130,12 @@ class Costs:
         group="slot", unit="seconds", of=" per microbatch and stage, by [stage of F, stage of B]", depth=2,
         note="one OVERLAP_F_B slot",
     )  # fmt: skip
-    latency: float = _cost(
-        "seconds of each transfer, beside `transfer_bytes / bandwidth`", "0 s, or the link's", "5 us",
+    latency: float | Sequence[float] = _cost(
+        "seconds of each transfer, beside `transfer_bytes / bandwidth`; number, or list by sending device",
+        "0 s, or the link's", "5 us",
         lambda table: np.unique(distinct_values(table.latency)),
-        group="transfer", unit="seconds", of=" per transfer", depth=0, default=0.0, note="each transfer",
+        group="transfer", unit="seconds", of=" per transfer", depth=0, lists="sending device", default=0.0,
+        note="each transfer",
     )  # fmt: skip
     transfer_bytes: PerStage = _cost(
         "bytes at a stage's border for one microbatch, each way", "0 B, or derived", "16 MB",
@@ -324,7 +326,7 @@ class Costs:
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages, scale),
-            latency=equal_for_all_pairs(float(self.latency), devices),
+            latency=by_sender(_for_each("latency", self.latency, devices, "devices")),
             seconds_per_byte=equal_for_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.stack([per_stage("transfer_bytes")] * 2),
             stage_share=np.full(stages, devices / stages),
@@ -382,9 +384,10 @@ def _checked_bandwidth(name: str, value: Any) -> np.ndarray:
 
 def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:
     """Return `value` as a new float array of finite numbers >= 0; raise CostError for others."""
-    unit, dimensions = parameter.get("unit"), parameter.get("depth", 1)
+    unit, each = parameter.get("unit"), parameter.get("lists", "stage")
+    dimensions = 1 if "lists" in parameter else parameter.get("depth", 1)
     legal = f"must be a finite number{f' of {unit}' if unit else ''} from 0 to {LARGEST:g}"
-    legal += ", or a list of such numbers, one a stage" if dimensions else ", one for all transfers"
+    legal += f", or a list of such numbers, one a {each}" if dimensions else ", one for all transfers"
     if np.ma.is_masked(value):
         raise CostError(f"{name}={shown(value)} holds masked numbers; it {legal}")
     try:

@@ -130,6 +130,15 @@ def equal_for_all_pairs(value: float, devices: int) -> np.ndarray:
     return np.full(shape, value) if devices <= _FEW_DEVICES else np.broadcast_to(unwritable(np.array(value)), shape)
 
 
+def by_sender(value: np.ndarray) -> np.ndarray:
+    """Return a matrix by [sender, receiver] of the senders' values, (devices,); memory as in `equal_for_all_pairs`."""
+    if np.all(value == value[0]):
+        return equal_for_all_pairs(float(value[0]), len(value))
+    shape = len(value), len(value)
+    column = value[:, None]
+    return np.repeat(column, shape[1], 1) if shape[0] <= _FEW_DEVICES else np.broadcast_to(unwritable(column), shape)
+
+
 def values_by_node(
     node: np.ndarray, inside: float, between: float, listed: Mapping[tuple[int, int], float] | None = None
 ) -> np.ndarray | LinkRule:
@@ -165,4 +174,6 @@ def distinct_values(by_pair: Any) -> np.ndarray:
         return by_pair.values()
     if len(by_pair) == 1 or not any(by_pair.strides):
         return by_pair[0, :1]
+    if not by_pair.strides[1]:  # by sender
+        return by_pair[:, 0]
     return by_pair[~np.eye(len(by_pair), dtype=bool)]

@@ -34,8 +34,8 @@ MAX_ACTIONS = 2_000_000  # per case; a page of this many has about 15 MB
 LONGEST_VALUE = 200  # characters of a value; partitions of layers are the longest
 MAX_CASES = 4
 
-COSTS = ("forward", "backward", "input_grad", "weight_grad", "overlap")  # keys that take a list
-ROW_COSTS = ("forward", "input_grad", "weight_grad")
+COSTS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "latency")  # keys that take a list
+ROW_COSTS = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0.0}  # of a device, and their defaults
 MAX_ROWS = 256  # of costs by device
 FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")
 
@@ -104,8 +104,9 @@ def _with_lists(case: Case) -> dict[str, Any]:
     if type(count) is not int or count < 1 or count > MAX_ACTIONS:
         return given  # the config's check names the fault
     for row in rows:
-        for key in row.keys() & set(ROW_COSTS):
-            every = given[key] if isinstance(given.get(key), list) else _seconds(key, given.get(key, 1.0)) * count
+        for key in row.keys() & ROW_COSTS.keys():
+            common = given.get(key, ROW_COSTS[key])
+            every = common if isinstance(common, list) else _seconds(key, common) * count
             own = _seconds(key, row[key])[0]
             chosen = set(_devices_in(row.get("devices", ""), count))
             given[key] = [own if device in chosen else value for device, value in enumerate(every)]
@@ -329,5 +330,5 @@ def _costs_of(path: str) -> dict[str, Any] | None:
     data = config_source(path).data
     if "model" in data or "profile" in data.get("costs", {}):
         return None
-    costs = {key: data.get("costs", {}).get(key) for key in (*COSTS, "latency")}
+    costs = {key: data.get("costs", {}).get(key) for key in COSTS}
     return {key: value for key, value in plain(costs).items() if value is not None}

@@ -62,7 +62,7 @@ class Legend:
         if critical:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
         if limit:
-            self._add("memory limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))
+            self._add("usable memory", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))
         if mixed:
             self._add(MIXED)
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.lines import Line2D
-from matplotlib.patheffects import Normal, withStroke
 
 from ppsim.actions import Kind
 from ppsim.analysis.critical_path import critical_nodes
@@ -17,10 +15,11 @@ from ppsim.base.errors import ConfigError
 from ppsim.plan.host_copies import OFFLOADS, RELOADS
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
+from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.palette import Theme
+from ppsim.plots.scale import path_widths
 
-PATH, HALO = 2.2 * POINTS, 5.0 * POINTS  # points: strength of the critical path and of its halo
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -71,16 +70,22 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
     """Draw a line along the lower edge of the `actions` (indices into `timeline.start`); True finds the critical path.
 
-    The line is joined between rows, and has a halo.
+    The line is joined between rows, and has a halo. It is thinner where it changes rows after few pixels.
     """
     mine = _boxes_of_path(boxes) if actions is True else _boxes_of_actions(boxes, actions)
-    lower = boxes.device[mine] + _edges(boxes)[1] + 0.04
-    times = np.stack([boxes.start[mine], boxes.end[mine]], axis=1).ravel()
-    halo = [withStroke(linewidth=HALO, foreground=theme.halo), Normal()]
-    style: Any = {"color": theme.critical, "linewidth": PATH, "solid_joinstyle": "round", "solid_capstyle": "butt"}
-    line = Line2D(times, np.repeat(lower, 2), zorder=6, path_effects=halo, **style)
-    line.set_gid("critical path")
-    ax.add_line(line)
+    if not len(mine):
+        return
+    begin, end, lower = boxes.start[mine], boxes.end[mine], np.repeat(boxes.device[mine] + _edges(boxes)[1] + 0.04, 2)
+    times = np.stack([begin, end], axis=1).ravel()
+    first = np.flatnonzero(np.append(True, np.diff(boxes.device[mine]) != 0))  # boxes that begin a stay in a row
+    stay = np.append(end[first[1:] - 1], end[-1]) - begin[first]
+    left, right = ax.get_xlim()
+    second = ax.get_window_extent().width / ax.figure.dpi * PIXELS / (right - left)
+    room = np.repeat(np.repeat(stay, np.diff(np.append(first, len(mine)))) * second, 2)
+    path, halo = path_widths(np.minimum(room[:-1], room[1:]))
+    for wide, colour in ((halo, theme.halo), (path, theme.critical)):
+        style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
+        add_lines(ax, np.stack([times[:-1], times[1:]], 1), np.stack([lower[:-1], lower[1:]], 1), zorder=6, **style)
 
 
 def _boxes_of_path(boxes: Boxes) -> np.ndarray:

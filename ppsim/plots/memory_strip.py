@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_memory, static_memory
+from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_memory, static_memory, usable_limit
 from ppsim.base.units import axis_unit
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import font_points
@@ -25,7 +25,7 @@ _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 
 @dataclass(frozen=True)
 class MemoryStrip:
-    """The memory curves of several timelines in one unit, and the limit of a device if it is known.
+    """The memory curves of several timelines in one unit, and the usable memory of a device if it is known.
 
     `curves` has the times and levels of each timeline's devices; `levels[0]` comes before the first time.
     """
@@ -44,8 +44,7 @@ class MemoryStrip:
         in_bytes = memory == "bytes" or (memory is True and knows_bytes)
         curves = [_curves(timeline, in_bytes) for timeline in timelines]
         highest = max(float(levels.max()) for every in curves for _, levels in every)
-        limits = [one.table.workload.memory for one in timelines if one.table.workload is not None and in_bytes]
-        known = [limit for limit in limits if limit is not None]
+        known = [limit for limit in map(usable_limit, timelines) if limit is not None and in_bytes]
         unit = axis_unit(max([highest, *known[:1]]), "bytes" if in_bytes else "activations")
         limit = known[0] * unit.factor if known else None
         scaled = [[(times, levels * unit.factor) for times, levels in every] for every in curves]
@@ -123,7 +122,7 @@ def _write(ax: Axes, strip: MemoryStrip, peak: float, fullest: int, theme: Theme
     strong: Any = {"fontweight": "bold", "color": theme.limit} if is_over else {"color": theme.quiet}
     right, side = ((1, 7), "left") if beside else ((1, 0), "right")
     if strip.limit is not None and is_first:
-        words = f"limit {strip.amount(strip.limit)}"
+        words = f"usable {strip.amount(strip.limit)}"
         level = strip.limit / (strip.top * _HEADROOM)
         up: Any = {"va": "center"} if beside else {"va": "bottom"}
         place = (right[1], 0 if beside else 1)

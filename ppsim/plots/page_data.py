@@ -17,7 +17,15 @@ from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
 from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
-from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_activations, peak_memory, static_memory
+from ppsim.analysis.memory import (
+    activations_over_time,
+    device_memory,
+    memory_over_time,
+    peak_activations,
+    peak_memory,
+    static_memory,
+    usable_limit,
+)
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, kind_letter, title_text
@@ -276,7 +284,7 @@ def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]
     devices, static, in_bytes = timeline.schedule.devices, static_memory(timeline), peak_memory(timeline)
     peaks = peak_activations(timeline) if in_bytes is None else in_bytes
     curve_of = activations_over_time if in_bytes is None else memory_over_time
-    origin, workload = float(timeline.device_start.min()), timeline.table.workload
+    origin = float(timeline.device_start.min())
     highest = float(peaks.max(initial=0.0)) or 1.0
     curves = []
     for device in range(devices):
@@ -289,9 +297,9 @@ def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]
         PageColumn("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
         PageColumn("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / highest * _LEVELS), 2),
     ]
-    capacity = None if in_bytes is None or workload is None else workload.memory
+    usable, device = (None, None) if in_bytes is None else (usable_limit(timeline), device_memory(timeline))
     unit = "microbatches through one device share" if in_bytes is None else "bytes"
-    return columns, {"unit": unit, "most": highest, "peaks": _short(peaks), "capacity": capacity}
+    return columns, {"unit": unit, "most": highest, "peaks": _short(peaks), "capacity": usable, "device": device}
 
 
 def _thinned(times: np.ndarray, levels: np.ndarray, max_points: int) -> tuple[np.ndarray, np.ndarray]:

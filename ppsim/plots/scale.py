@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 NARROWEST_MARK, FULL_MARK, LOWEST_MARK = 3.0, 6.0, 6.0  # pixels
+PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, 2.5  # pixels
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 
@@ -63,6 +64,12 @@ def fitting_numbers(characters: np.ndarray, width: np.ndarray, height: float, di
     """Return which boxes (bool) have space for numbers of this many characters; `digit` is the width of one."""
     wide = characters * number_size(width, height) * digit + NUMBER_ROOM
     return (wide <= width) & (height >= LOWEST_NUMBER)
+
+
+def path_widths(stay: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the widths of a path and of its halo where it stays this long in a row: the fills stay in sight."""
+    path = np.minimum(PATH, 0.3 * stay)
+    return path, path + (HALO - PATH) * np.clip((stay - 6) / 6, 0.0, 1.0)
 
 
 def device_steps(row: float, apart: float = 14.0) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ppsim.analysis.memory import HEADROOM, usable_bytes
 from ppsim.base.compiling import can_compile
 from ppsim.config import Config, value_at
@@ -83,7 +85,7 @@ def _changes(config: Config, run: Timeline, names: Iterable[str], headroom: floa
         yield from _policy_changes(costs, run)
         yield from _link_changes(costs)
     elif "latency" in config.data.get("costs", {}):
-        keys = {"costs.latency": 0.5 * config.costs.latency}  # type: ignore[attr-defined]
+        keys = {"costs.latency": np.multiply(0.5, config.costs.latency).tolist()}  # type: ignore[attr-defined]
         yield Change("links with half the latency", keys, "links", HARDWARE)
 
 

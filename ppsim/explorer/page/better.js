@@ -26,16 +26,16 @@ function short(seconds, step) {   // in the unit of the step
 }
 
 function betterOf(index) {   // { text, act: [text of the button, what it does] } of a schedule
-  const { good } = runs[index], { chart, lower_bound: bound } = good, { capacity, most, unit } = chart.memory;
+  const { good } = runs[index], { chart, lower_bound: bound } = good, { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit";
   const known = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }) ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), add = (one) => ["Add", () => addFound({ schedule: one.schedule })];
   const is_new = (one) => !state.schedules.some((schedule) => schedule.schedule === one.schedule);
   const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`;
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = known.find((one) => fits(one, capacity));
-    if (!other) return { text: `${above} · does not fit` };
+    if (!other) return { text: `${above} · ${words}` };
     const less = unit === "bytes" ? `${Number(((most - other.peak) / 1e9).toPrecision(3))} GB` : Number((most - other.peak).toPrecision(3));
-    return { text: `${above} · does not fit: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}`, act: is_new(other) ? add(other) : null };
+    return { text: `${above} · ${words}: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}`, act: is_new(other) ? add(other) : null };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   if (search?.controller) {

@@ -1,5 +1,5 @@
 // The setup at the left: sizes, costs by device, a config's keys, and a card per schedule.
-const CELLS = [["forward", "F", "forward"], ["input_grad", "I", "input gradient"], ["weight_grad", "W", "weight gradient"], ["latency", "link", "transfer latency"]];
+const CELLS = [["forward", "F", "forward"], ["input_grad", "I", "input gradient"], ["weight_grad", "W", "weight gradient"], ["latency", "link", "latency of transfers that a device sends"]];
 const MORE = ["zb-v", "dualpipe", "interleaved-1f1b", "zb-h1", "1f1b"];   // what "Add" adds first
 let fields = 0;   // number of fields so far, for ids
 
@@ -83,8 +83,7 @@ function costTable() {   // the first row is of all devices; further rows name d
     const where = field(one, "devices", "", 0, after);
     where.name = "by_device";
     where.placeholder = line === 1 ? (common.devices > 16 ? "3, 8–15" : "1, 2–3") : "";
-    return make("tr", {}, cell(`devices, row ${line}`, where, `${line},0`), ...CELLS.map(([key, , title], at) => (key === "latency" ? make("td")
-      : cell(`${title} (s), row ${line}`, field(one, key, "", 0.05, after), `${line},${at + 1}`))));
+    return make("tr", {}, cell(`devices, row ${line}`, where, `${line},0`), ...CELLS.map(([key, , title], at) => cell(`${title} (s), row ${line}`, field(one, key, "", key === "latency" ? 0.01 : 0.05, after), `${line},${at + 1}`)));
   };
   const of_all = make("input", { value: "all", readOnly: true, tabIndex: -1 });
   body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05), `0,${at + 1}`))));

@@ -98,8 +98,8 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   if (on.has("critical")) entries.push(make("span", {}, swatch(theme.critical, "line"), "critical path"));
   const causes = CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause]));
   if (on.has("ledger") && causes.length && !phone()) {
-    entries.push(make("span", { textContent: "idle by cause:" }));
-    for (const cause of causes) entries.push(make("span", { title: charts.find((chart) => chart.causes[cause]).causes[cause] }, swatch(theme.causes[cause]), cause));
+    entries.push(make("span", { textContent: "idle by cause:", className: "cause" }));
+    for (const cause of causes) entries.push(make("span", { className: "cause", title: charts.find((chart) => chart.causes[cause]).causes[cause] }, swatch(theme.causes[cause]), cause));
   }
   parts.legend.replaceChildren(...entries, ...measuredLegend());
 }
@@ -119,7 +119,7 @@ function find(step) {
   else tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`);
 }
 
-function tell(text) { parts.selection.textContent = text; }
+function tell(text) { parts.selection.textContent = parts.selection.title = text; }
 
 function choose(chart, item, before = "") {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;

@@ -181,7 +181,7 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   context.font = font(13, true);
   let text = name;
   while (text.length > 3 && context.measureText(text).width > room - 8) text = `${text.slice(0, -2)}…`;
-  write(text, 8, y, { ...bare, bold: true });
+  write(text, indent(), y, { ...bare, bold: true });
   const [step, differs, idle, peak] = columns(), own = { ...bare, align: "right" };
   const words = chart.waiting || chart.faulty ? ["—", "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), percent(chart.idle), peakOf(chart)];
   write(words[0], step, y, { ...own, bold: true });
@@ -191,9 +191,11 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   write(words[3], peak, y, { ...own, bold: !!over, colour: over ? theme.limit : theme.text });
 }
 
+const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
+
 function columns() {   // right ends of the columns of numbers
   const small = phone(), first = small ? 62 : Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = small ? [76, 70, 62, 86] : [86, 82, 70, 104];
+  const wide = small ? [72, 78, 62, 82] : [86, 82, 70, 104];
   return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
 }
 

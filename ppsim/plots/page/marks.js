@@ -37,18 +37,29 @@ function lowerEdge(chart, place, item) {   // y of a path at the start and end o
   return [edge(device), edge(chart.isTransfer(item) ? chart.deviceOf(chart.target(item)) : device)];
 }
 
-function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows
-  context.lineJoin = "round";
-  for (const [colour, thick] of [[theme.halo, 5], [theme.critical, 2.2]]) {
-    context.strokeStyle = colour; context.lineWidth = thick;
-    context.beginPath();
-    for (const item of chain) {
-      const [from, to] = lowerEdge(chart, place, item);
-      context.lineTo(toX(chart.start(item)), from);
-      context.lineTo(toX(chart.end(item)), to);
-    }
+function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; thinner where it stays few pixels in a row
+  const stays = new Array(chain.length).fill(Infinity), row = (at) => (chart.isTransfer(chain[at]) ? -1 : chart.deviceOf(chain[at]));
+  for (let from = 0, to; from < chain.length; from = to) {
+    for (to = from + 1; to < chain.length && row(to) === row(from); to++);
+    if (row(from) >= 0) stays.fill(pixels(chart.end(chain[to - 1]) - chart.start(chain[from])), from, to);
+  }
+  context.lineJoin = context.lineCap = "round";
+  for (const is_halo of [true, false]) {
+    let wide = -1, x = 0, y = 0;
+    context.strokeStyle = is_halo ? theme.halo : theme.critical;
+    const to = (stay, x2, y2) => {
+      const path = Math.min(2.2, 0.3 * stay), now = path + (is_halo ? 2.8 * Math.min(Math.max((stay - 6) / 6, 0), 1) : 0);
+      if (now !== wide) { if (wide >= 0) context.stroke(); context.beginPath(); context.moveTo(x, y); context.lineWidth = wide = now; }
+      context.lineTo(x = x2, y = y2);
+    };
+    chain.forEach((item, at) => {
+      const [from, end] = lowerEdge(chart, place, item), joined = Math.min(stays[at - 1] ?? Infinity, stays[at]);
+      if (at) to(joined, toX(chart.start(item)), from); else { x = toX(chart.start(item)); y = from; }
+      to(row(at) < 0 ? Math.min(joined, stays[at + 1] ?? Infinity) : stays[at], toX(chart.end(item)), end);
+    });
     context.stroke();
   }
+  context.lineCap = "butt";
 }
 
 function drawFollowed(chart, place) {
@@ -81,7 +92,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
   for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) write(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
-  if (capacity && chart === charts.find((one) => one.memory.capacity)) write(`limit ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
+  if (capacity && chart === charts.find((one) => one.memory.capacity)) write(`${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
   write(`${symbol}, dev. ${fullest}`, x2 + 16, top + tall, { size: 10 });
 }
 

@@ -102,9 +102,9 @@ function ledgerLines(chart, device) {
 }
 
 function memoryLines(chart, device, time) {
-  const { unit, capacity, peaks } = chart.memory;
+  const { unit, capacity, device: whole, peaks } = chart.memory;
   const lines = [`device ${device} holds ${amount(chart.level(device, time), unit)} at ${seconds(time)}`, `its peak: ${amount(peaks[device], unit)}`];
-  if (capacity) lines.push(`one device has ${amount(capacity, unit)}${peaks[device] > capacity ? ": it does not fit" : ""}`);
+  if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${amount(capacity, unit)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": tight" : ": does not fit"}`);
   return lines;
 }
 
