@@ -177,14 +177,12 @@ function drawOutline(chart, place, item, colour) {
 
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
   const y = title + 16, bare = { colour: theme.text, size: 13 };
-  const name = (chart.note ? `${chart.short} ${chart.note}` : chart.short), room = columns()[0] - 66;
-  context.font = font(13, true);
-  let text = name;
-  while (text.length > 3 && context.measureText(text).width > room - 8) text = `${text.slice(0, -2)}…`;
-  write(text, indent(), y, { ...bare, bold: true });
   const [step, differs, idle, peak] = columns(), own = { ...bare, align: "right" };
   const words = chart.waiting || chart.faulty ? ["—", "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), percent(chart.idle), peakOf(chart)];
-  write(words[0], step, y, { ...own, bold: true });
+  const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
+  let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
+  while (text.length > 3 && context.measureText(text).width > room) text = `${text.slice(0, -2)}…`;
+  write(text, indent(), y, { ...bare, bold: true });
   write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
   write(words[2], idle, y, own);
   const over = words[3] !== "—" && chart.memory.capacity && chart.memory.most > chart.memory.capacity;
@@ -195,7 +193,7 @@ const indent = () => (phone() ? 8 : 14);   // the left end of names, over that o
 
 function columns() {   // right ends of the columns of numbers
   const small = phone(), first = small ? 62 : Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = small ? [72, 78, 62, 82] : [86, 82, 70, 104];
+  const wide = small ? [74, 76, 60, 82] : [86, 82, 70, 104];
   return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
 }
 
