@@ -91,6 +91,17 @@ def test_devices_before_a_straggler_stall_by_the_time_that_it_takes_longer():
     assert ppsim.explain(measured()).stalls == []
 
 
+def test_overhead_on_the_way_to_a_late_input_ends_where_the_device_was_busy():
+    # Device 1 waits from 2 to 5.1: 0F1 takes 1 s and starts 0.1 s after 0B0, which began at 2.
+    orders = [["0F0", "0B0", "0F1", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
+    start, end = [[0, 2, 4.1, 6], [1, 1.5, 5.1, 5.5]], [[1, 4, 5.1, 7], [1.5, 2, 5.5, 6]]
+    document = {"schema": "ppsim.trace/1", "orders": orders, "steps": [{"issue": start, "start": start, "end": end}]}
+    idle = ppsim.Timeline.of(read_document(document).timeline()).ledger()
+    assert idle["overhead"].tolist() == pytest.approx([0.1, 0.1])
+    found = sum(idle[cause][1] for cause in ("dependency", "imbalance", "jitter", "transfer"))
+    assert found == pytest.approx(3.0)
+
+
 def test_a_slow_stage_is_named_and_equal_stages_would_take_the_mean():
     forward = [1.0, 1.0, 1.0, 1.4]
     real = measured(costs=ppsim.Costs(forward=forward, backward=2.0, latency=0.1))

@@ -127,22 +127,22 @@ class Gaps:
     def _pass_transfers(self) -> None:
         """Move from an idle device's row over its transfer to the row whose end made the transfer ready.
 
-        The time in which the row waited only for an UNSHARD or RELOAD comes first. If it waited for nothing else, the
-        cursor moves to the row before.
+        The time in which the row waited only for an UNSHARD or RELOAD comes first. If it waited for no transfer, the
+        cursor moves to the row before: in a measured run an action may start late, and overhead ends where the row
+        before it ended.
         """
         self._keep(self.until > self.begin)
         transfer, before = self.transfer[self.row], self.previous_end[self.row]
         arrival = np.where(transfer >= 0, self.received[transfer], -np.inf)
         stream_end = self.stream_end[self.row]
-        self._attribute(_CAUSE["overhead"], np.maximum(arrival, stream_end))
+        self._attribute(_CAUSE["overhead"], np.maximum(np.maximum(arrival, stream_end), before))
         until_arrival = np.where(stream_end > arrival, np.maximum(arrival, before), self.until)
         self._attribute(self.stream_cause[self.row], until_arrival)
-        only_stream = (stream_end > arrival) & (arrival <= before)
-        waited = (transfer >= 0) & ~only_stream
+        waited = (transfer >= 0) & (arrival > before)
         self._attribute(_CAUSE["transfer"], np.where(waited, self.sent[transfer], self.until))
         self._attribute(_CAUSE["queue"], np.where(waited, self.ready[transfer], self.until))
-        self.row = np.where(only_stream, self._row_before(), self.producer[transfer])
-        self._keep((only_stream | waited) & (self.until > self.begin))
+        self.row = np.where(waited, self.producer[transfer], self._row_before())
+        self._keep((waited | np.isfinite(before)) & (self.until > self.begin))
 
     def _pass_compute(self) -> None:
         """Move over rows that a device ran one after the other, to a row before which the device itself was idle."""
