@@ -160,7 +160,7 @@ def hagemann(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             microbatch = int(float(row["micro_batch_size"]))
             model = HAGEMANN[size] | LLAMA | {"vocabulary": 128000, "sequence": sequence}
             model |= {"attention": KERNELS.get(kernel.split(" ")[0], "full")}
-            layout = {"framework": "eager", "fused": kernel == "fused" or "RMS" in kernel, "tensor": tensor}
+            layout = {"framework": "eager", "fused": False, "fused_norms": "RMS" in kernel, "tensor": tensor}
             layout |= {"data": gpus // (tensor * devices), "microbatch_size": microbatch, "distributed_optimizer": True}
             layout |= {"sequence_parallel": row.get("sequence_parallel") in ("1", "1.0")}
             layout |= {"sharded_by": "stage", "overlap_data": False}

@@ -7,6 +7,7 @@ from ppsim.costs.host_time import start_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.sheets import LinkSheet
 from ppsim.frameworks import DEFAULT
+from ppsim.frameworks.facts import Stall
 
 # Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight.
 STEP_BYTES = 4 * 4 + 3 * 4 + 2
@@ -84,7 +85,17 @@ def host(setup: Setup) -> str | None:
     )
     return (
         f"a block lasts at least as long as {facts.name} takes to start it: {forward} in F, {backward} in B "
-        f"({facts.host_source})"
+        f"({facts.host_source}){_stall(facts.stall)}"
+    )
+
+
+def _stall(stall: Stall) -> str:
+    """Return what the sentence about hosts says of late messages; "" if none are late."""
+    if not stall.seconds:
+        return ""
+    return (
+        f"; from {stall.nodes} nodes on, and with a tensor-parallel group over {stall.group_nodes}, messages between "
+        f"stages are {format_quantity(stall.seconds, 'seconds')} late, as in its published steps"
     )
 
 
@@ -105,7 +116,8 @@ def unfused(setup: Setup) -> str | None:
     """Return the sentence about kernels that are not fused; None if they are."""
     if setup.layout.chosen("fused"):
         return None
-    return "kernels are not fused: results of activation functions and norms in fp32 are held, too"
+    norms = "" if setup.layout.chosen("fused_norms") else " and norms in fp32 (9 times the bytes of one kernel)"
+    return f"kernels are not fused: results of activation functions{norms} are held, too"
 
 
 def held_beyond(setup: Setup) -> str | None:

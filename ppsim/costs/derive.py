@@ -20,7 +20,7 @@ from ppsim.costs.calibrated import Calibration
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
-from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, waiting
+from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, stall_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES, Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
@@ -154,7 +154,7 @@ class DerivedCosts(Setup):
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
-        ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.run_by.facts.fused_norms
+        ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.chosen("fused_norms")
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
         fragments = 1 + layout.run_by.facts.extra.fragments
         return self.factor("activations") * fragments * held * layout.microbatch_size / layout.context
@@ -254,7 +254,8 @@ class DerivedCosts(Setup):
             backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
             works, drift = [*works, (LayerTimes(forward + late, host[0] + of_host), backward)], drift + late
         both = waiting([one for one, _ in works], [one for _, one in reversed(works)], runs_ahead=devices == 1)
-        return both[0] + drift, both[1] + drift
+        late = drift + stall_seconds(self, devices)
+        return both[0] + late, both[1] + late
 
     def _times(self, stages: Sequence[Stage]) -> dict[str, np.ndarray]:
         return _columns([self._once(DerivedCosts._stage_times, stage) for stage in stages])

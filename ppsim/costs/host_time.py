@@ -55,6 +55,14 @@ def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, floa
     return each * host.member * (group.size - 1) * apart, each * host.node * (group.nodes - 1)
 
 
+def stall_seconds(setup: Setup, devices: int) -> float:
+    """Return the seconds by which messages from and to a stage's neighbours delay each pass on `devices` devices."""
+    stall, cluster = setup.layout.run_by.facts.stall, setup.cluster
+    nodes = -(-devices * setup.layout.gpus_per_device // cluster.gpus_per_node)
+    late = nodes >= stall.nodes or group_of(cluster, setup.layout.tensor).nodes >= stall.group_nodes
+    return stall.seconds * min(devices - 1, 2) * late * bool(start_seconds(setup))
+
+
 def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:
     """Return the seconds that the GPU waits for its host in F and in B of one stage.
 

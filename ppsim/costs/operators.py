@@ -80,7 +80,10 @@ GRADIENT_BYTES = 4
 SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
 FULL_HEAD = 128
-UNFUSED_PASSES = 3.0  # norm, rotation or activation as separate operators, in part on fp32 copies
+UNFUSED_PASSES = 3.0  # rotation or activation as separate operators, in part on fp32 copies
+# A root-mean-square norm as separate operators on fp32 copies: 36 bytes a value in place of 4 (cast 6, square 8, mean 4,
+# product with the root 8, cast 6, product with the weights 4). Source: transformers, models/llama/modeling_llama.py
+UNFUSED_NORM_PASSES = 9.0
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
 
@@ -188,6 +191,8 @@ class GpuShare(NamedTuple):
         Number of copies of tokens into the order of a GPU's experts, and back.
     one_by_one : bool
         If the host starts a product for each expert; else those of a GPU are one kernel.
+    fused_norms : bool
+        If each norm is one kernel, whatever `fused` says.
     """
 
     tokens: float
@@ -200,6 +205,7 @@ class GpuShare(NamedTuple):
     casts: Casts | None = None
     regroups: int = 0
     one_by_one: bool = False
+    fused_norms: bool = False
 
 
 class Computation(NamedTuple):
@@ -241,10 +247,10 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     products = [_product(rates, linear, share) for linear in operators.products]
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
+    norm_passing = (1.0 if share.fused or share.fused_norms else UNFUSED_NORM_PASSES) * share.sequences
     activations = rates.streaming(operators.activation_bytes * passing / share.tensor)
-    norms, others = (
-        rates.streaming(moved * passing / share.whole) for moved in (operators.norm_bytes, operators.other_bytes)
-    )
+    norms = rates.streaming(operators.norm_bytes * norm_passing / share.whole)
+    others = rates.streaming(operators.other_bytes * passing / share.whole)
     others += rates.streaming(share.regroups * operators.regrouped_bytes * share.sequences / share.whole)
     others += operators.passes * rates.law.launch
 

@@ -39,6 +39,21 @@ class Host(NamedTuple):
     node: float = 0.0
 
 
+class Stall(NamedTuple):
+    """Seconds by which each message between stages is late in large jobs, for a reason that no source gives.
+
+    Attributes
+    ----------
+    seconds : float
+    nodes, group_nodes : float
+        Nodes of a job, and of a tensor-parallel group, from which on messages are late.
+    """
+
+    seconds: float = 0.0
+    nodes: float = math.inf
+    group_nodes: float = math.inf
+
+
 class Messages(NamedTuple):
     """Messages in which data-parallel GPUs exchange gradients and weights, while they overlap computation.
 
@@ -89,8 +104,7 @@ class Facts:
         What differs from `policies` in a version, each from a source; the newest is last.
     messages : Messages
     extra : Extra
-    fused_norms : bool
-        If norms are kernels of their own that hold nothing in fp32, whatever `fused` says.
+    stall : Stall
     """
 
     name: str
@@ -100,7 +114,7 @@ class Facts:
     versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     messages: Messages = Messages()
     extra: Extra = Extra()
-    fused_norms: bool = False
+    stall: Stall = Stall()
 
     def nearest(self, version: str) -> str:
         """Return the known version that is nearest, for "" the newest; "" if none is known."""
