@@ -57,6 +57,15 @@ BRIDGE = {
 SYSTEMS = {"DGX-GB300": "GB300", "DGX-GB200": "GB200", "DGX-B200": "B200 SXM", "DGX-H100": H100}
 RECIPES = {"BF16": "none", "FP8-CS": "tensor", "FP8": "tensor", "MXFP8": "block", "FP8-MX": "block", "FP8-SC": "block"}
 # What a release says in its recipes and not in its table: taken from the same model, and if possible device, in view.
+RECIPE_OF = {  # by model, device and expert-parallel size, from the same recipes
+    ("DeepSeekV3", "B200 SXM", "32"): {"expert_exchange": "hierarchical", "overlap": "two-stream"},
+    ("Qwen3_30B_a3B", H100, "16"): {"expert_exchange": "hierarchical"},
+    ("Qwen3_235B_a22B", H100, "32"): {"overlap": "two-stream"},
+}
+FULL_GRAPH_MODELS = ("DeepSeekV3", "GPT OSS 120B", "Qwen3_30B_a3B", "Qwen3_235B_a22B")
+# Recipes with experts in MXFP8 from 26.06 on: whole iterations under CUDA graphs, HybridEP, and its exchange beside other
+# microbatches; nothing recomputed on GB300. Megatron-Bridge@067f987, src/megatron/bridge/perf_recipes.
+FULL_GRAPHS = {"cuda_graphs": True, "expert_exchange": "hierarchical", "overlap": "two-stream"}
 POLICIES = ("recompute", "expert_exchange", "expert_tensor")
 FOUNDRY = {"a100_80gb": A100, "a100_40gb": "A100 40GB", "h100_80gb": H100}
 FOUNDRY_NAMES = {"a100_80gb": "a100-80gb", "a100_40gb": "a100-40gb", "h100_80gb": "h100-80gb"}
@@ -239,7 +248,12 @@ def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             if name not in BRIDGE or device is None or fp8 is None:
                 continue
             source = "Megatron-Bridge 26.04 and later"
-            run = _megatron(data, source, row, data["models"][BRIDGE[name]], device, fp8, BRIDGE[name], row)
+            more = {"framework": f"Megatron-Bridge {release}"} | _policies(data, BRIDGE[name], device)
+            more |= RECIPE_OF.get((name, device, row.get("EP", "")), {})
+            if release >= "26.06" and fp8 == "block" and name in FULL_GRAPH_MODELS:
+                more |= FULL_GRAPHS | ({"recompute": "none"} if device == "GB300" else {})
+                more |= {"fused_experts": False} if (release, name) == ("26.06.01", "GPT OSS 120B") else {}
+            run = _megatron(data, source, row, data["models"][BRIDGE[name]], device, fp8, BRIDGE[name], more)
             found.setdefault(
                 (name, *(row.get(key, "") for key in [*row][:12])), run._replace(name=f"{release} {run.name}")
             )
@@ -265,10 +279,12 @@ def _megatron(
     copies = gpus // (tensor * devices * context)
     layout = {"framework": "megatron-core", "tensor": tensor, "context": context, "expert": expert, "data": copies}
     layout |= {"sequence_parallel": tensor > 1, "distributed_optimizer": True, "microbatch_size": microbatch}
-    layout |= {"fp8": fp8} | (_policies(data, name, device) if more else {})
+    layout |= {"fp8": fp8} | more
     if (_number(row.get("FSDP")) or 0) > 0:
         layout |= {"distributed_optimizer": False, "sharded": True, "sharded_by": "block"}
     schedule = schedule_of(devices, batch // (copies * microbatch), stages)
+    if layout.get("overlap"):
+        schedule |= {"name": "combined-1f1b"}
     config = config_of(data, model | {"sequence": sequence}, device, gpus, layout, schedule)
     seconds = batch * sequence / ((_number(row["Tokens / sec / GPU"]) or 1) * gpus)
     words = f"{name} {gpus} {device} {fp8} gbs{batch} mbs{microbatch} tp{tensor} pp{devices} cp{context} ep{expert}"

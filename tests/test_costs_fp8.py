@@ -55,6 +55,18 @@ def test_a_block_casts_inputs_in_f_and_gradients_in_i():
     assert fp8.core == bf16.core
 
 
+def test_fused_experts_need_no_casts_and_no_pass_between_their_products():
+    apart, fused = (
+        derived(EXPERTS, fp8="block", grouped_experts=True, fused_experts=way).work(EXPERTS.layers[1])
+        for way in (False, True)
+    )
+    entering, leaving = 16 * 2 * (8 + 32), 16 * 2 * (32 + 8)  # values of two visits into and out of up and down
+    between = 2 * 16 * 2 * (32 + 32)  # bytes: the activation reads and writes 32 values a visit
+    assert apart.forward - fused.forward == pytest.approx((4 * entering + between) / 100)
+    assert apart.input_grad - fused.input_grad == pytest.approx((4 * leaving + 1.5 * between) / 100)
+    assert apart.weight_grad == fused.weight_grad
+
+
 def test_a_scale_from_the_tensor_itself_reads_it_once_more_and_takes_four_kernels():
     gap = replace(DEVICE, operators=replace(LAW, launch=1.0))
     delayed, own = (derived(device=gap, fp8=recipe).work(BLOCK) for recipe in ("delayed", "tensor"))

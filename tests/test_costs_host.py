@@ -97,6 +97,16 @@ def test_a_tensor_group_of_several_nodes_waits_for_each_further_node():
     assert across - inside == pytest.approx(4 * 195 * START, rel=0.05)
 
 
+@pytest.mark.parametrize(("devices", "late"), [(1, 0.0), (2, 0.25), (4, 2 * 0.25)])
+def test_nanotrons_messages_are_late_on_64_nodes_and_a_stage_waits_for_each_neighbour(devices, late):
+    on_60, on_64 = (
+        costs(devices=devices, framework="nanotron", data=8 * nodes // devices).for_stages(4, devices=devices)
+        for nodes in (60, 64)
+    )
+    assert on_64.forward[1] - on_60.forward[1] == pytest.approx(late)
+    assert on_64.input_grad[1] - on_60.input_grad[1] == pytest.approx(late)
+
+
 def test_a_slot_that_overlaps_an_f_and_a_b_waits_for_both_hosts():
     setup = costs(devices=2, framework="eager", overlap=True)
     slots = setup.for_stages(4, devices=2).overlap

@@ -127,10 +127,12 @@ def test_a_gap_follows_every_operator():
     assert slow.weight_grad - fast.weight_grad == pytest.approx(4)
 
 
-def test_unfused_element_wise_operations_take_three_times_as_long():
+def test_unfused_norms_move_nine_times_and_activations_three_times_the_bytes():
     device = replace(FAST_MEMORY, memory_bandwidth=100.0)
-    fused, unfused = (derived(Layout(fused=way), device=device).work(MODEL.layers[1]) for way in (True, False))
-    assert (unfused.norms, unfused.activations) == pytest.approx((3 * fused.norms, 3 * fused.activations))
+    layouts = (Layout(), Layout(fused=False), Layout(fused=False, fused_norms=True))
+    fused, unfused, norms_alone = (derived(layout, device=device).work(MODEL.layers[1]) for layout in layouts)
+    assert (unfused.norms, unfused.activations) == pytest.approx((9 * fused.norms, 3 * fused.activations))
+    assert (norms_alone.norms, norms_alone.activations) == pytest.approx((fused.norms, 3 * fused.activations))
     assert fused.norms == pytest.approx(4 * 2 * 16 * 8 / 100)
 
 

@@ -107,7 +107,7 @@ def experts(setup: Setup) -> str | None:
     starts = f"start one by one, each in at least {format_quantity(law.start, 'seconds')}"
     ordered = ("", "; tokens are put in their order and back", "; tokens are put in their order, padded, and back")
     return (
-        f"the products of a GPU's {held} experts {'are one kernel' if layout.chosen('grouped_experts') else starts}"
+        f"the products of a GPU's {held} experts {'are one kernel' if layout.groups_experts else starts}"
         f"{ordered[layout.regroups(setup.model)]}"
     )
 

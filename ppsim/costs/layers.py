@@ -106,6 +106,8 @@ class Operators:
     cores : tuple of AttentionCore
     activation_bytes : float
         Bytes that element-wise passes move which the tensor-parallel group splits.
+    routed_bytes : float
+        Part of them between the two products of routed experts.
     norm_bytes, other_bytes : float
         Bytes that norms and other passes move, whole on each GPU of the group unless sequence-parallel.
     regrouped_bytes : float
@@ -121,6 +123,7 @@ class Operators:
     other_bytes: float = 0.0
     regrouped_bytes: float = 0.0
     passes: int = 0
+    routed_bytes: float = 0.0
 
     def __add__(self, other: Operators) -> Operators:
         return Operators(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))

@@ -68,6 +68,7 @@ DEFAULT_POLICIES: Mapping[str, Any] = {
     "shard_copies": False,
     "fused": True,
     "fused_norms": False,
+    "fused_experts": False,
     "scatter_transfers": False,
     "expert_exchange": "all-to-all",
     "grouped_experts": False,
@@ -204,6 +205,9 @@ class Layout:
         choice(*RECIPES), "none", example="tensor",
     )  # fmt: skip
     fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
+    fused_experts: bool | None = _by_framework(
+        "with `fp8: block`: the products of a GPU's experts, the activation between them and their casts are one kernel"
+    )
     fp8_inputs: bool | None = _by_framework("with `fp8`: inputs are held in fp8 for the backward, else in bf16")
     fp8_gather: bool = _policy("with `fp8`: sharded weights are gathered, and a distributed optimizer's kept, in fp8")
     fp8_dispatch: bool = _policy("tokens go to their experts in fp8, and come back in bf16 (DeepSeek-V3)")
@@ -314,7 +318,13 @@ class Layout:
         if self.fp8 == "none":
             return None
         each_microbatch = self.shards_blocks and not self.fp8_gather
-        return Casts(self.fp8, self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"))
+        fused = self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts")
+        return Casts(self.fp8, self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused)
+
+    @property
+    def groups_experts(self) -> bool:
+        """If the products of a GPU's experts are one kernel, so that the host starts none of them by itself."""
+        return self.chosen("grouped_experts") or bool(self.casts and self.casts.fused_experts)
 
     @property
     def exchanges_heads(self) -> bool:

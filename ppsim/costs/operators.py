@@ -50,12 +50,15 @@ class Casts(NamedTuple):
         If weights are cast for each microbatch, in F and in I; else once per step.
     holds_inputs : bool
         If inputs are held in fp8 for W; else they are held in bf16, and cast again.
+    fused_experts : bool
+        If the products of a GPU's routed experts, the activation between them and their casts are one kernel.
     """
 
     recipe: str
     experts: bool
     weights: bool
     holds_inputs: bool
+    fused_experts: bool = False
 
     @property
     def value_bytes(self) -> int:
@@ -248,7 +251,8 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
     norm_passing = (1.0 if share.fused or share.fused_norms else UNFUSED_NORM_PASSES) * share.sequences
-    activations = rates.streaming(operators.activation_bytes * passing / share.tensor)
+    fused_bytes = operators.routed_bytes if share.casts and share.casts.fused_experts else 0.0
+    activations = rates.streaming((operators.activation_bytes - fused_bytes) * passing / share.tensor)
     norms = rates.streaming(operators.norm_bytes * norm_passing / share.whole)
     others = rates.streaming(operators.other_bytes * passing / share.whole)
     others += rates.streaming(share.regroups * operators.regrouped_bytes * share.sequences / share.whole)
@@ -292,7 +296,7 @@ def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, floa
     input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)
     adding = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES, fp8)  # gradients are read, summed and written
     weight_grad = max(copies * adding, least)
-    if casts:
+    if casts and not (linear.expert and casts.fused_experts):
         # an input that is not held is another matrix's too, which casts it
         entering = rates.cast(copies * rows * inputs, casts, starts) if linear.holds_input else 0.0
         weights = rates.cast(copies * inputs * outputs, casts, starts) if casts.weights else 0.0

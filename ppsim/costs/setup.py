@@ -97,7 +97,7 @@ class Setup:
         sequences = layout.microbatch_size / layout.context
         share = GpuShare(
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
-            layout.casts, layout.regroups(self.model), not layout.chosen("grouped_experts"),
+            layout.casts, layout.regroups(self.model), not layout.groups_experts,
             layout.chosen("fused_norms"),
         )  # fmt: skip
         return _layer_computation(device.rates, layer, self.model.sequence, share)
