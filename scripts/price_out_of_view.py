@@ -63,8 +63,8 @@ RECIPE_OF = {  # by model, device and expert-parallel size, from the same recipe
     ("Qwen3_235B_a22B", H100, "32"): {"overlap": "two-stream"},
 }
 FULL_GRAPH_MODELS = ("DeepSeekV3", "GPT OSS 120B", "Qwen3_30B_a3B", "Qwen3_235B_a22B")
-# Recipes with experts in MXFP8 from 26.06 on: whole iterations under CUDA graphs, HybridEP, and its exchange beside other
-# microbatches; nothing recomputed on GB300. Megatron-Bridge@067f987, src/megatron/bridge/perf_recipes.
+# Recipes with experts in MXFP8 from 26.06 on: whole iterations under CUDA graphs, HybridEP, and its exchange beside
+# other microbatches; nothing recomputed on GB300. Megatron-Bridge@067f987, src/megatron/bridge/perf_recipes.
 FULL_GRAPHS = {"cuda_graphs": True, "expert_exchange": "hierarchical", "overlap": "two-stream"}
 POLICIES = ("recompute", "expert_exchange", "expert_tensor")
 FOUNDRY = {"a100_80gb": A100, "a100_40gb": "A100 40GB", "h100_80gb": H100}

@@ -84,8 +84,8 @@ SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
 FULL_HEAD = 128
 UNFUSED_PASSES = 3.0  # rotation or activation as separate operators, in part on fp32 copies
-# A root-mean-square norm as separate operators on fp32 copies: 36 bytes a value in place of 4 (cast 6, square 8, mean 4,
-# product with the root 8, cast 6, product with the weights 4). Source: transformers, models/llama/modeling_llama.py
+# A root-mean-square norm as separate operators on fp32 copies: 36 bytes a value in place of 4 (cast 6, square 8,
+# mean 4, product with the root 8, cast 6, product with the weights 4): transformers, models/llama/modeling_llama.py
 UNFUSED_NORM_PASSES = 9.0
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
