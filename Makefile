@@ -22,7 +22,7 @@ help:
 	@echo "make fuzz-engines  a long comparison of the two engines, for an hour"
 	@echo "make bench  the benchmarks"
 	@echo "make docs   pages and pictures that are made by scripts"
-	@echo "make site   the documentation as web pages, in build/site"
+	@echo "make site   the documentation as web pages, with a live page, in build/site"
 	@echo "make dist   wheel and source distribution, in dist/"
 	@echo "make clean  remove .venv, demo/ and caches"
 
@@ -86,6 +86,7 @@ $(VENV)/installed-for-docs: $(VENV)/installed
 
 site: $(VENV)/installed-for-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	$(BIN)/python scripts/make_live_page.py build/site/live
 	@echo "open build/site/index.html"
 
 dist: $(VENV)/installed

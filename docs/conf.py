@@ -1,6 +1,14 @@
 """How Sphinx makes the site: `make site` writes it to build/site and lets no warning pass."""
 
+import sys
+from pathlib import Path
+
+from docutils import nodes
+
 from ppsim import __version__
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+from make_live_page import address
 
 project = "ppsim"
 author = "the ppsim developers"
@@ -33,3 +41,19 @@ suppress_warnings = [
     "myst.xref_missing",
     "ref.python",
 ]  # links into the repository; attributes that Schedule and Program share
+
+
+def link_to_live_page(app, doctree):
+    """Make each picture of a timeline a link to the live page, which shows the same timeline."""
+    for image in list(doctree.findall(nodes.image)):
+        _, found, picture = image["uri"].partition("images/")
+        if found and (state := address(picture)) and not isinstance(image.parent, nodes.reference):
+            root = "../" * app.env.docname.count("/")
+            link = nodes.reference("", "", refuri=f"{root}live/index.html#{state}", internal=False)
+            link["reftitle"] = "Open in the live page"
+            image.replace_self(link)
+            link += image
+
+
+def setup(app):
+    app.connect("doctree-read", link_to_live_page)

@@ -127,10 +127,15 @@ def page(text: str) -> str:
     return text
 
 
+def pictured() -> dict[str, Timeline]:
+    """Return the example under three transports, by transport."""
+    return {one: run for one in SHOWN if isinstance(run := simulated(*CASE, one), Timeline)}
+
+
 def draw() -> None:
     """Draw the example under three transports on one time axis."""
-    runs = [run for one in SHOWN if isinstance(run := simulated(*CASE, one), Timeline)]
-    save_comparison(runs, PICTURE, titles=SHOWN, labels=False, dpi=110)
+    runs = pictured()
+    save_comparison(list(runs.values()), PICTURE, titles=list(runs), labels=False, dpi=110)
 
 
 if __name__ == "__main__":

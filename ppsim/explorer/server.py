@@ -37,7 +37,7 @@ from ppsim.base.host import signals_blocked
 from ppsim.explorer.answers import faults_body, parsed_answer, request_for
 from ppsim.explorer.cases import CSV_NAME, choices
 from ppsim.explorer.worker import read_frame, write_frame
-from ppsim.plots.viewer import script, style
+from ppsim.plots.viewer import filled, script, style
 
 MAX_FILE_BYTES = 8 * 2**20  # per request: a CSV file of a million actions
 SECONDS = 60.0  # limit of one piece of work
@@ -145,7 +145,7 @@ def page_text() -> str:
         "STYLE": f"{style()}{own['page.css']}",
         "SCRIPT": '"use strict";\n' + script() + "".join(own[name] for name in _PARTS if name.endswith(".js")),
     }
-    return re.sub("@(STYLE|SCRIPT)@", lambda place: parts[place[1]], own["page.html"])
+    return filled(own["page.html"], parts)
 
 
 class _Endpoints:

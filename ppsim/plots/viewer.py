@@ -106,7 +106,7 @@ def viewer_html(
         }
     title = common_title(timelines) if len(charts) > 1 else title_text(timelines[0]) if titles is None else names[0]
     return filled(
-        "viewer.html",
+        _read("viewer.html"),
         {
             "TITLE": html.escape(title),
             "TEXT": f"<details><summary>In words</summary><pre>{html.escape(text)}</pre></details>" if text else "",
@@ -121,7 +121,7 @@ def viewer_html(
 def style() -> str:
     """Return the style sheet of the viewer, for all pages that contain one."""
     plain = {theme.name.upper(): _variables(theme) for theme in (palette.LIGHT, palette.DARK)}
-    return filled("viewer.css", plain)
+    return filled(_read("viewer.css"), plain)
 
 
 def _variables(theme: palette.Theme) -> str:
@@ -148,9 +148,9 @@ def script() -> str:
     return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}return startViewer;\n}})();\n'
 
 
-def filled(name: str, parts: Mapping[str, str]) -> str:
-    """Return a file of the page with every @NAME@ replaced, in one pass: a replacement may contain such a name."""
-    return re.sub(f"@({'|'.join(parts)})@", lambda place: parts[place[1]], _read(name))
+def filled(text: str, parts: Mapping[str, str]) -> str:
+    """Return a page's text with every @NAME@ replaced, in one pass: a replacement may contain such a name."""
+    return re.sub(f"@({'|'.join(parts)})@", lambda place: parts[place[1]], text)
 
 
 def _read(name: str) -> str:

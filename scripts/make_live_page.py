@@ -1,0 +1,179 @@
+"""Writes the live page of the site: all schedules, replayed in the browser, and the timelines of the pictures."""
+
+import base64
+import json
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import make_communicator_docs
+import make_gallery
+import make_pages
+import make_schedule_docs
+import numpy as np
+
+import ppsim
+from ppsim.actions import Kind
+from ppsim.analysis.ledger import CAUSES
+from ppsim.base.files import write_atomically
+from ppsim.plan.holding import Holding
+from ppsim.plots import palette
+from ppsim.plots.boxes import kind_letter, make_boxes
+from ppsim.plots.page_data import INPUT, page_data
+from ppsim.plots.viewer import filled, script, style
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "docs" / "live"
+P, M = (2, 3, 4, 6, 8, 12, 16), (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+SEARCHED = {"v-half", "v-min", "zb-1p", "zb-2p", "zb-auto"}  # seconds each: fewer sizes
+SEARCHED_P, SEARCHED_M = (2, 4, 8, 16), (4, 8, 16, 32, 64)
+FIXED_SIZES = ((4, 8), (4, 16), (8, 16), (8, 32), (16, 64))  # of schedules whose replay is more than a longest path
+ROWS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R)  # kinds of a row that the page replays; their codes are 0 to 4
+UNIT = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+
+
+def main(folder: Path, p: Sequence[int] = P, m: Sequence[int] = M, pictures: bool = True) -> None:
+    """Write the page and its data into a folder, for these sizes, with or without the gallery's timelines."""
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    index = {}
+    for name, family in ppsim.schedules().items():
+        fixed = not is_longest_path(first_schedule(family))
+        content = fixed_charts(family, p, m) if fixed else lists(family, p, m)
+        _write_data(folder, name, {**content, "constraints": family.constraints})
+        index[name] = {"title": family.title, "fixed": fixed, "searched": name in SEARCHED}
+    for name, runs in pictured_runs() if pictures else ():
+        charts = [page_data(make_boxes(run), None if len(runs) == 1 else title) for title, run in runs.items()]
+        _write_data(folder, f"chart-{name}", {"charts": charts})
+    write_atomically(folder / "index.html", page(index, p, m))
+
+
+def page(families: Mapping[str, Any], p: Sequence[int], m: Sequence[int]) -> str:
+    """Return the page: the viewer, the replay, and the index of families and sizes."""
+    read = {path.name: path.read_text(encoding="utf-8") for path in SOURCES.iterdir()}
+    kinds = [{"letter": kind_letter(kind), "name": kind.name, "title": palette.TITLES[kind], "slot": kind not in ROWS}
+             for kind in (*ROWS, Kind.OVERLAP_F_B)]  # fmt: skip
+    facts = {
+        "INDEX": {"families": families, "p": p, "m": m, "search_costs": "F = I = W = 1 s", "fixed_costs": FIXED_COSTS},
+        "KINDS": kinds,
+        "KIND_CODES": [int(kind) for kind in (*ROWS, Kind.OVERLAP_F_B)],
+        "INPUT_CODE": INPUT,
+        "CAUSE_TEXTS": CAUSES,
+    }
+    constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in facts.items())
+    code = '"use strict";\n' + script() + constants + read["replay.js"] + read["page.js"]
+    return filled(read["page.html"], {"STYLE": style() + read["page.css"], "SCRIPT": code})
+
+
+FIXED_COSTS = "F = I = W = 1 s, S = T = 0.5 s, a reduction of 0.25 s"
+
+
+def first_schedule(family: ppsim.Family) -> ppsim.Schedule:
+    """Return a small schedule of a family."""
+    return family.build(4, 8, **_costs(family))
+
+
+def _costs(family: ppsim.Family) -> dict[str, Any]:
+    return {"costs": UNIT} if "costs" in family.options else {}
+
+
+def is_longest_path(schedule: ppsim.Schedule) -> bool:
+    """Return whether each row waits for the row before it and one other row only, and a step ends with the last row."""
+    return set(np.unique(schedule.kind)) <= set(ROWS) and not len(schedule.evicted) and schedule.iterations == 1
+
+
+def schedules(family: ppsim.Family, p: Sequence[int], m: Sequence[int]) -> Iterator[ppsim.Schedule]:
+    """Yield a family's schedules of these sizes; skip the sizes that it does not allow."""
+    few = family.name in SEARCHED
+    for devices in (one for one in p if not few or one in SEARCHED_P):
+        for microbatches in (one for one in m if not few or one in SEARCHED_M):
+            try:
+                yield family.build(devices, microbatches, **_costs(family))
+            except ppsim.PpsimError:
+                continue
+
+
+def lists(family: ppsim.Family, p: Sequence[int], m: Sequence[int]) -> dict[str, Any]:
+    """Return a family's lists as compressed columns, and what its rows add to a device's activations and free."""
+    every = list(schedules(family, p, m))
+    kind = np.concatenate([one.kind | (one.joined << 4) for one in every]).astype(np.uint8)
+    stage = np.concatenate([one.stage for one in every]).astype(np.uint8)
+    number = np.concatenate([np.diff(one.microbatch, prepend=0) for one in every]).astype("<i2").view(np.uint8)
+    packed = zlib.compress(b"".join(column.tobytes() for column in (kind, stage, number[::2], number[1::2])), 9)
+    holding = Holding(every[0], UNIT.table(every[0]), np.full(every[0].num_stages, float(every[0].slices)))
+    return {
+        "sizes": [
+            {"p": one.devices, "m": one.microbatches_of_a_step, "stages": one.num_stages, "slices": one.slices,
+             "offsets": one.offsets.tolist()}
+            for one in every
+        ],
+        "packed": base64.b64encode(packed).decode(),
+        "adds": holding.adds[:, 0].tolist(),
+        "frees": holding.frees[:, 0].tolist(),
+        "stored": float(holding.by_stage[2, 0]),
+    }  # fmt: skip
+
+
+def fixed_charts(family: ppsim.Family, p: Sequence[int], m: Sequence[int]) -> dict[str, Any]:
+    """Return the charts of a family that the page does not replay, as the engine simulates it."""
+    sizes = [(devices, microbatches) for devices, microbatches in FIXED_SIZES if devices in p and microbatches in m]
+    runs = {size: ppsim.simulate(family.build(*size), make_schedule_docs.COSTS) for size in sizes}
+    charts = {f"{devices},{number}": page_data(make_boxes(run), family.name) for (devices, number), run in runs.items()}
+    return {"charts": charts}
+
+
+def address(picture: str) -> str | None:
+    """Return where the page shows a picture of docs/images, as the part of its address after "#".
+
+    None for a picture that is no timeline, such as one of many runs.
+    """
+    folder, _, file = picture.rpartition("/")
+    name = file.rpartition(".")[0]
+    if folder == "schedules":
+        return f"schedules={name}&p=4&m=8"
+    shown = {
+        "comparison": (*make_pages.SHOWN, 0),
+        "explorer": ("1f1b", "zb-h1", "zb-v", "dualpipe", 0),
+        "viewer": ("1f1b", "zb-h1", 0.1),
+        "notebook": ("interleaved-1f1b", 0.1),
+        "plotly": ("zb-h1", 0.1),
+    }
+    if name in shown:
+        *names, latency = shown[name]
+        return f"schedules={','.join(map(str, names))}&p=4&m=8&c={latency}"
+    name = "comparison-64" if name == "explorer-64" else _themeless(name)
+    return f"chart={name}" if name in {"viewer-overview", "communicators", *gallery_code()} else None
+
+
+def _themeless(name: str) -> str:
+    return re.sub("-(light|dark|grey)$", "", name)
+
+
+def gallery_code() -> dict[str, str]:
+    """Return the lines that simulate each picture of the gallery that shows timelines, in one theme."""
+    found = {}
+    for chart in make_gallery.CHARTS:
+        if pictured := re.fullmatch(r"(.*)\.plot(?:_ledger)?\(.*\)", chart.code, re.DOTALL):
+            found[_themeless(chart.file)] = pictured[1]
+    return found
+
+
+def pictured_runs() -> Iterator[tuple[str, dict[str, ppsim.Timeline]]]:
+    """Yield the name of each stored chart, and its timelines by title."""
+    names = {"ppsim": ppsim, "run": make_gallery.run}
+    for name, code in {**gallery_code(), "viewer-overview": 'run("1f1b", 64, 1024)'}.items():
+        found = eval(code.replace('"configs/', f'"{ROOT.as_posix()}/configs/'), names)  # noqa: S307 - the gallery's
+        runs = [found] if isinstance(found, ppsim.Timeline) else found.timelines
+        yield name, {run.schedule.name: run for run in runs}
+    yield "communicators", make_communicator_docs.pictured()
+
+
+def _write_data(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, separators=(",", ":"))
+    write_atomically(folder / "data" / f"{name}.js", f"receive({json.dumps(name)}, {text});\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
