@@ -7,18 +7,25 @@ import re
 from pathlib import Path
 from unittest.mock import patch
 
+from ppsim.base.units import counted
 from ppsim.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 PICTURE = ROOT / "docs" / "images" / "comparison.svg"
 SHOWN = ("1f1b", "zb-h1", "dualpipe")
+CI_PAGE = ROOT / "docs" / "ci.md"
 _CONSOLE = re.compile(r"(?<=```console\n)\$ (?P<command>ppsim [^\n]*)\n(?P<old>.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 
 
 def refreshed(text: str) -> str:
     """A page with each console block's output as the command prints it now."""
     return _CONSOLE.sub(lambda block: f"$ {block['command']}\n{cut(output(block['command']), block['old'])}", text)
+
+
+def with_count(text: str) -> str:
+    """Return the page about CI with the number of configs that the repository has today."""
+    return re.sub(r"(?<=baseline\.json: )\d+ configs?", counted(len(list(ROOT.glob("configs/*.yaml"))), "config"), text)
 
 
 def cut(text: str, old: str) -> str:
@@ -55,6 +62,7 @@ def main() -> None:
     """Refresh the pages and the README's picture."""
     for page in PAGES:
         page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")
+    CI_PAGE.write_text(with_count(CI_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     draw_picture()
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import make_pages
 import pytest
 from command_line import CONFIGS, ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
 
@@ -24,7 +25,7 @@ def rows_of(table):
 def baseline(tmp_path, monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     outcome = ppsim("check", UNIT_COSTS, "--baseline", tmp_path / "b.json", "--update")
-    assert (outcome.status, outcome.out, outcome.err) == (0, "", f"wrote {tmp_path / 'b.json'}: 1 config(s)\n")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", f"wrote {tmp_path / 'b.json'}: 1 config\n")
     return tmp_path / "b.json"
 
 
@@ -170,6 +171,7 @@ def test_the_page_about_ci_shows_what_the_command_prints(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    assert make_pages.with_count(page) == page
     line, printed = re.search(r"\$ ppsim (check configs/unit-costs[^\n]*)\n(.*?)```", page, re.DOTALL).groups()
     other = [name for name in guarded() if name not in NAMED]
     rows = [row for row in rows_of(ppsim(*line.split()).out) if not set(row) & set(other)]

@@ -272,6 +272,8 @@ main()
         ("sweep", ["--over", "schedule.microbatches=4,8", "--over", " schedule.microbatches =16"]),
         ("simulate", ["--set", "costs.forward=1", "--set", "costs.forward=2"]),
         ("simulate", ["--microbatches", "4", "--set", "schedule.microbatches=8"]),
+        ("simulate", ["--schedule", "zb-h1", "--set", "schedule.name=1f1b"]),
+        ("simulate", ["--option", "group_size=4", "--set", "schedule.options.group_size=8"]),
         ("choose", ["--only", "schedule.name=1f1b", "--only", "schedule.name=zb-h1"]),
         ("check", ["--max-bubble", "99%", "--tolerance-abs", "makespan=1ms", "--tolerance-abs", "makespan=2ms"]),
         ("what-if", ["--slow", "0=1.1", "--slow", "0=2"]),

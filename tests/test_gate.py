@@ -85,6 +85,15 @@ def test_a_tolerance_above_100_percent_is_forced():
     assert Tolerance.parse({"peak_activations": 5}).absolute == {"peak_activations": 5.0}
 
 
+def test_an_amount_above_all_values_of_the_baseline_is_forced():
+    before = {"a.yaml": values(numbers())}
+    makespan = before["a.yaml"]["makespan"]
+    Tolerance.parse({"makespan": makespan, "bubble_fraction": 0.9}).check_amounts(before)
+    Tolerance.parse({"makespan": 1e300}, force=True).check_amounts(before)
+    with pytest.raises(ppsim.ConfigError, match=r"tolerance of makespan: 1e\+300 s is above 100% .* force it"):
+        Tolerance.parse({"makespan": 1e300}).check_amounts(before)
+
+
 def test_a_config_that_the_baseline_does_not_know_fails_as_new():
     findings = config_findings("b.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), Limits())
     assert verdicts(findings) == {"makespan": "new"}

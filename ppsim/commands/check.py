@@ -12,7 +12,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import OverwriteError, append_text, write_atomically
-from ppsim.base.units import first_names
+from ppsim.base.units import counted, first_names
 from ppsim.commands import options
 from ppsim.commands.options import once_each, settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
@@ -74,7 +74,7 @@ def check(
         raise ConfigError(f"{baseline}: cannot be read: there is no such file; write it with --update")
     overrides = settings_of(settings)
     if baseline and update:
-        say(f"wrote {baseline}: {update_baseline(configs, baseline, overrides)} config(s)")
+        say(f"wrote {baseline}: {counted(update_baseline(configs, baseline, overrides), 'config')}")
         if not limits.of_measures():
             return
     old = None if update else baseline

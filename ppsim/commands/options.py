@@ -152,9 +152,9 @@ def takes_case(
         @functools.wraps(function)
         def run(**given: Any) -> None:
             values = {parameter.name: given.pop(parameter.name) for parameter in shared}
-            if "schedule" in without and values["config"] is None:
+            named = {text.partition("=")[0].strip() for text in values["settings"] or ()}
+            if "schedule" in without and values["config"] is None and not named & {"schedule.name", "schedule.csv"}:
                 values["schedule"] = "1f1b"
-
             function(functools.partial(reader or read_case, **values), **given)
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
@@ -181,7 +181,8 @@ def read_case(
         return load_config(config, overrides=changes)
     _require_flags(changes)
     try:
-        return make_config({"name": Path(str(flags["schedule"])).stem}, place="flags", overrides=changes)
+        named = changes.get("schedule.csv") or changes["schedule.name"]
+        return make_config({"name": Path(str(named)).stem}, place="flags", overrides=changes)
     except ConfigError as error:
         raise ConfigError("; ".join(map(_fault_of_flag, error.faults))) from None
 
@@ -214,11 +215,10 @@ def _changes(
             removed = {f"schedule.{key}": None for key in keys if isinstance(section, dict) and key in section}
             changes = removed | changes
     values = settings_of(settings)
-    for name, value in flags.items():
-        if value is not None and FLAGS[name].key in values and name != "schedule":  # it may be a default
-            raise ConfigError(
-                f"{option_of(name)} and --set {FLAGS[name].key} give one key two values; give one of them"
-            )
+    flag_of_key = {FLAGS[name].key: option_of(name) for name, value in flags.items() if value is not None}
+    for key in sorted(values.keys() & {*flag_of_key, *(key for key, value in changes.items() if value is not None)}):
+        flag = flag_of_key.get(key) or f"--option {key.removeprefix('schedule.options.')}"
+        raise ConfigError(f"{flag} and --set {key} give one key two values; give one of them")
     return changes | values
 
 

@@ -82,10 +82,13 @@ class Tolerance:
         In the unit of the measure; 0 for measures that it does not name.
     relative : float
         Fraction of the baseline's value.
+    force : bool
+        Allow amounts above 100 % of the baseline's values.
     """
 
     absolute: Mapping[str, float] = field(default_factory=dict)
     relative: float = 0.0
+    force: bool = False
 
     @classmethod
     def parse(cls, absolute: Mapping[str, Any] | None = None, relative: Any = 0.0, *, force: bool = False) -> Tolerance:
@@ -98,7 +101,18 @@ class Tolerance:
             if name not in guarded():
                 raise ConfigError(f"absolute tolerance of {shown(name)}: no measure; use one of {', '.join(guarded())}")
             amounts[name] = _tolerated(f"absolute tolerance of {name}", amount, MEASURES[name].unit, force)
-        return cls(amounts, _tolerated("relative tolerance", relative, "fraction", force))
+        return cls(amounts, _tolerated("relative tolerance", relative, "fraction", force), force)
+
+    def check_amounts(self, baseline: Baseline) -> None:
+        """Raise ConfigError if an amount with a unit exceeds every value of the baseline: any change would pass."""
+        for name, amount in self.absolute.items():
+            largest = max((numbers[name] or 0.0 for numbers in baseline.values()), default=0.0)
+            unit = MEASURES[name].unit
+            if unit != "fraction" and amount > largest > 0 and not self.force:
+                raise ConfigError(
+                    f"absolute tolerance of {name}: {value_text(amount, unit)} is above 100% of the baseline, whose "
+                    f"largest value is {value_text(largest, unit)}; to allow as much, force it (--force, force=True)"
+                )
 
     def limit(self, measure: str, value: float) -> float:
         """Return the worst value that still passes."""
@@ -209,6 +223,7 @@ def check_configs(
     if baseline is None and not limits.of_measures():
         raise ConfigError("nothing to check against: give a baseline, or the most bubble, memory or step time allowed")
     old = None if baseline is None else read_baseline(baseline)
+    tolerance.check_amounts(old or {})
     return [
         finding
         for config, numbers in measure_configs(paths, baseline, overrides).items()
