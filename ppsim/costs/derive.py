@@ -95,7 +95,8 @@ class DerivedCosts(Setup):
     def with_layout(self, layout: Layout) -> DerivedCosts:
         """Return these costs in another layout; ConfigError names every size that does not fit the model."""
         other = self._changed(layout=layout)
-        vars(other)["_computed"] = {}
+        if layout != replace(self.layout, partition=layout.partition, recompute=layout.recompute):
+            vars(other)["_computed"] = {}
         other.check_sizes()
         return other
 
@@ -104,7 +105,10 @@ class DerivedCosts(Setup):
         return self._changed(layers_of_stages=tuple(layers_of_stages))
 
     def _changed(self, **fields: Any) -> DerivedCosts:
-        """Return these costs with another partition; both share what is computed per layer and per stage."""
+        """Return these costs with another partition or level of recompute; both share what is computed for them.
+
+        A stage is computed by its layers and level.
+        """
         other = copy(self)  # a partition cannot break what __post_init__ checked
         for name, value in fields.items():
             object.__setattr__(other, name, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ppsim.analysis.static_bounds import (
@@ -39,20 +39,6 @@ def devices_of(space: Space, layout: Changes) -> int:
     return layout.get(DEVICES, space.config.schedule["devices"])
 
 
-def costs_of(space: Space, layout: Changes, partition: Any = None) -> Any:
-    """Return the costs in a layout; None if it does not fit the model."""
-    costs = space.config.costs
-    if not isinstance(costs, DerivedCosts):
-        return costs
-    changes = {key.removeprefix("layout."): value for key, value in layout.items() if key.startswith("layout.")}
-    if partition is not None:
-        changes["partition"] = partition
-    try:
-        return costs.with_layout(replace(costs.layout, **changes))
-    except PpsimError:
-        return None
-
-
 @dataclass(frozen=True)
 class Expansion:
     """Expansion of layouts: every schedule and partition of each, with lower bounds on seconds and bytes. Picklable.
@@ -84,9 +70,36 @@ class Expansion:
         given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
         return store_key(given)
 
+    @functools.cached_property
+    def _last(self) -> dict[tuple[Any, ...], Any]:
+        """Costs of the last layout in any level of recompute, by its other keys: layouts follow each other by level."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def costs(self, layout: Changes, partition: Any = None) -> Any:
+        """Return the costs in a layout; None if it does not fit the model."""
+        costs = self.space.config.costs
+        if not isinstance(costs, DerivedCosts):
+            return costs
+        changes = {key.removeprefix("layout."): value for key, value in layout.items() if key.startswith("layout.")}
+        if partition is not None:
+            changes["partition"] = partition
+        key = tuple((name, value) for name, value in changes.items() if name not in ("partition", "recompute"))
+        try:
+            costs = self._last.get(key, costs).with_layout(replace(costs.layout, **changes))
+        except PpsimError:
+            return None
+        if key not in self._last:
+            self._last.clear()
+            self._last[key] = costs
+        return costs
+
     def bounds(self, layout: Changes, keeping: bool) -> tuple[float, float] | None:
         """Return lower bounds on seconds and bytes of all points of a layout; None if it does not fit the model."""
-        costs = costs_of(self.space, layout)
+        costs = self.costs(layout)
         if costs is None:
             return None
         config = self.space.config
@@ -98,7 +111,7 @@ class Expansion:
         """Return the seconds that every point of a layout is expected to lose to stragglers."""
         if self.certain:
             return 0.0
-        return straggler_seconds(costs_of(self.space, layout), devices_of(self.space, layout), layout[MICROBATCHES])
+        return straggler_seconds(self.costs(layout), devices_of(self.space, layout), layout[MICROBATCHES])
 
     @property
     def jitter_factor(self) -> float:
@@ -119,7 +132,7 @@ class _ExpandedLayout:
         self.space, self.limit, self.layout, self.keeping = expansion.space, expansion.limit, layout, keeping
         self.devices = devices_of(self.space, layout)
         self.bounds, self.jitter_factor = expansion.bounds(layout, keeping) or (0.0, 0.0), expansion.jitter_factor
-        self.costs = costs_of(self.space, layout, None if self.space.partitions == [None] else "even")
+        self.costs = expansion.costs(layout, None if self.space.partitions == [None] else "even")
         self.blocks = BlockBytes.of(self.costs)
         self.pieces = pieces_of(self.costs) if BALANCED in self.space.partitions else None
         self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
