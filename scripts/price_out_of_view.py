@@ -311,7 +311,7 @@ def llm_foundry(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
         name = f"mpt-{size}-s{sequence}-{gpus}x{FOUNDRY_NAMES[row['GPU']]}-mbs{microbatch}-{precision}"
         if name in known or f"MPT-{size}" not in data["models"]:
             continue
-        layout = {"framework": "torchtitan", "shard_copies": False, "data": gpus, "sharded": True}
+        layout = {"framework": "mosaicml", "data": gpus, "sharded": True}
         layout |= {"microbatch_size": microbatch} | (
             {"recompute": "full"} if row["Activation Checkpointing"] == "True" else {}
         )

@@ -209,3 +209,13 @@ def test_nanotron_holds_gradients_in_bf16_fragments_and_whole_tensors_of_a_tenso
     assert costs.backward_bytes([block], "none") == pytest.approx(5 * 2 * tokens * (1 - 1 / 4))
     alone = DerivedCosts(MODEL, CLUSTER, replace(split, tensor=1, sequence_parallel=False))
     assert alone.backward_bytes([block], "none") == 0
+
+
+def test_gradients_in_bf16_have_half_the_bytes_in_memory_and_in_their_reduction():
+    layout = Layout(data=4, distributed_optimizer=True)
+    whole, half = (
+        DerivedCosts(MODEL, CLUSTER, replace(layout, bf16_gradients=on)).for_stages(2) for on in (None, True)
+    )
+    assert half.gradient_bytes == pytest.approx(np.array(whole.gradient_bytes) / 2)
+    assert half.reduce_grad[0] < whole.reduce_grad[0]
+    assert half.weight_bytes == whole.weight_bytes

@@ -145,7 +145,9 @@ def state(setup: Setup) -> str:
         split = ", gradients and state split over data-parallel GPUs"
     elif setup.layout.distributed_optimizer:
         split = ", the state's 12 split over data-parallel GPUs"
-    return f"weights in bf16, gradients and Adam state in fp32: 18 bytes a parameter{split}"
+    size = setup.layout.gradient_bytes
+    kinds = "gradients and Adam state in fp32" if size == 4 else "gradients in bf16, Adam state in fp32"
+    return f"weights in bf16, {kinds}: {14 + size} bytes a parameter{split}"
 
 
 def loss(setup: Setup) -> str:

@@ -13,7 +13,7 @@ from operator import mul
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES
 from ppsim.costs.networks import Group, all_reduce, all_to_all, exchange_of_tokens, group_of, ring_pass
-from ppsim.costs.operators import FP8_BYTES, GRADIENT_BYTES, SCORES_AGAIN
+from ppsim.costs.operators import FP8_BYTES, SCORES_AGAIN
 from ppsim.costs.setup import Setup
 
 IN_A_BLOCK = ("block", "prediction")
@@ -28,22 +28,23 @@ def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
 
 
 def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 1, messages: int = 1) -> float:
-    """Return the seconds of reducing a stage's fp32 gradients over its data-parallel copies, once a step.
+    """Return the seconds of reducing a stage's gradients over its data-parallel copies, once a step.
 
     An all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
     arXiv 1910.02054, section 7. `copies` devices of a pipeline hold the stage, 2 in a bidirectional one;
     the gradients go in so many `messages`.
     """
     layout, all_reducing = setup.layout, partial(all_reduce, algorithm=setup.cluster.all_reduce)
+    size = layout.gradient_bytes
     if not (layout.distributed_optimizer or layout.sharded):
-        return _over_groups(setup, all_reducing, GRADIENT_BYTES, parameters, copies, messages)
+        return _over_groups(setup, all_reducing, size, parameters, copies, messages)
     if layout.replicas == 1:
-        return _over_groups(setup, ring_pass, GRADIENT_BYTES, parameters, copies, messages)
-    scattering = _over_groups(setup, ring_pass, GRADIENT_BYTES, parameters, 1, messages, layout.optimizer_groups)
+        return _over_groups(setup, ring_pass, size, parameters, copies, messages)
+    scattering = _over_groups(setup, ring_pass, size, parameters, 1, messages, layout.optimizer_groups)
     own = tuple(part / size for part, size in zip(parameters, layout.optimizer_groups, strict=True))
     groups = tuple(every // size for every, size in zip(layout.data_groups, layout.optimizer_groups, strict=True))
     apart = layout.optimizer_groups
-    return scattering + _over_groups(setup, all_reducing, GRADIENT_BYTES, own, copies, messages, groups, apart)
+    return scattering + _over_groups(setup, all_reducing, size, own, copies, messages, groups, apart)
 
 
 def gather_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
@@ -121,7 +122,7 @@ def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
         return 0.0, 0.0
     shared = [size > 1 for size in setup.layout.optimizer_groups]
     weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))
-    gradients = (VALUE_BYTES + GRADIENT_BYTES) * sum(map(mul, setup.layout.gpu_parameters(layer), shared))
+    gradients = (VALUE_BYTES + setup.layout.gradient_bytes) * sum(map(mul, setup.layout.gpu_parameters(layer), shared))
     return device.rates.streaming(weights), device.rates.streaming(weights + gradients)
 
 

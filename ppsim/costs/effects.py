@@ -282,13 +282,12 @@ EFFECTS = (
         "Transformer Engine, user guide; torchao, float8",
     ),
     Effect(
-        "layout.distributed_optimizer, layout.sharded", "bytes",
+        "layout.distributed_optimizer, layout.sharded, layout.bf16_gradients", "bytes",
         "18 a parameter; 6 + 12/(D c) with a distributed optimizer; 2 + 16/(D c) with sharded gradients, 4 of the "
         "larger of a block and of embedding with head; (2 + 12)/(D c) + 4 and 2 while gathered with sharded weights; "
         "6 + 16/(D c) if they are gathered once a step; with weights sharded by block 16/(D c), 2 of embedding, head "
         "and two blocks, 4 of the larger of a block and of embedding with head; of routed experts D c / e in the place "
-        "of D c; with "
-        "`layout.replicas` groups D c / replicas",
+        "of D c; with `layout.replicas` groups D c / replicas; gradients in bf16 have 2 for each 4",
         f"Megatron-LM, dist_optimizer.md; {ZERO}; PyTorch, fully_shard", assumed.state,
     ),
     Effect(
@@ -304,7 +303,7 @@ EFFECTS = (
     ),
     Effect(
         "reduce_grad", "seconds",
-        "all-reduce of 4 P bytes; a ring's reduce-scatter half with a distributed optimizer or sharded weights",
+        "all-reduce of 4 P bytes, in bf16 of 2 P; a ring's reduce-scatter half with a distributed optimizer or sharded weights",
         f"{ZERO}, section 7", assumed.reduction, step=_step_reduce, hidden_under="backward",
     ),
     Effect(

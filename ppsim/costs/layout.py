@@ -22,7 +22,7 @@ from ppsim.base.short_repr import short_repr
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.model import Model
-from ppsim.costs.operators import GRADIENT_BYTES, RECIPES, Casts
+from ppsim.costs.operators import RECIPES, Casts
 from ppsim.costs.partition import LayoutString
 from ppsim.frameworks import DEFAULT, EXAMPLE, FACTS, Named, framework
 from ppsim.lowering.sharding import MAX_ACTIVE_STAGES
@@ -74,6 +74,7 @@ DEFAULT_POLICIES: Mapping[str, Any] = {
     "grouped_experts": False,
     "context_exchange": "gather",
     "loss_bytes": 2,
+    "bf16_gradients": False,
     "gradient_buffers": False,
     "fp8_experts": True,
     "fp8_inputs": True,
@@ -195,6 +196,9 @@ class Layout:
         "loss and head are one kernel",
         whole_number(0), None, example="0", default_text="the framework's",
     )  # fmt: skip
+    bf16_gradients: bool | None = _by_framework(
+        "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
+    )
     gradient_buffers: bool | None = _by_framework(
         "a device holds a bf16 gradient of each shape of matrix beside the fp32 gradients that products add to"
     )
@@ -277,6 +281,11 @@ class Layout:
     def holds_gathered(self) -> bool:
         """If gathered weights are held from the first forward of a step to its last backward."""
         return self.sharded and self.chosen("sharded_by") == "step"
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of a gradient as it is summed over microbatches and reduced."""
+        return 2 if self.chosen("bf16_gradients") else 4
 
     @property
     def gpus_per_device(self) -> int:
@@ -463,7 +472,7 @@ class Layout:
         distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
         Sharded weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only the
         fp32 ones are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are `reduced`.
-        Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d, not 4.
+        Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d, not 4. Gradients in bf16 have 2 for each of these 4.
         """
         total = sum(parameters)
         split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
@@ -472,10 +481,10 @@ class Layout:
         elif self.reduces_blocks and not self.sharded:
             gathered = 1.0
         if self.reduces_blocks or self.holds_gathered:
-            gradients = GRADIENT_BYTES * (split + reduced * total)
+            gradients = self.gradient_bytes * (split + reduced * total)
             return WEIGHT_BYTES * gathered * total, gradients, OPTIMIZER_BYTES * split
         weights = split + gathered * total if self.sharded else total
-        return WEIGHT_BYTES * weights, GRADIENT_BYTES * total, OPTIMIZER_BYTES * split
+        return WEIGHT_BYTES * weights, self.gradient_bytes * total, OPTIMIZER_BYTES * split
 
 
 def _no_divisor(word: str, value: int, of: str, number: int) -> str:

@@ -79,7 +79,6 @@ class Casts(NamedTuple):
 
 FITTED_FILE = Path(__file__).with_name("operators.json")
 FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
-GRADIENT_BYTES = 4
 SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
 FULL_HEAD = 128
@@ -196,6 +195,8 @@ class GpuShare(NamedTuple):
         If the host starts a product for each expert; else those of a GPU are one kernel.
     fused_norms : bool
         If each norm is one kernel, whatever `fused` says.
+    gradient_bytes : int
+        Bytes of the gradients that W adds to.
     """
 
     tokens: float
@@ -209,6 +210,7 @@ class GpuShare(NamedTuple):
     regroups: int = 0
     one_by_one: bool = False
     fused_norms: bool = False
+    gradient_bytes: int = 4
 
 
 class Computation(NamedTuple):
@@ -294,7 +296,7 @@ def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, floa
     least = starts * rates.law.start
     forward = max(copies * rates.product(rows, outputs, inputs, fp8=fp8), least)
     input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)
-    adding = rates.product(inputs, outputs, rows, 2 * GRADIENT_BYTES, fp8)  # gradients are read, summed and written
+    adding = rates.product(inputs, outputs, rows, 2 * share.gradient_bytes, fp8)  # read, summed and written
     weight_grad = max(copies * adding, least)
     if casts and not (linear.expert and casts.fused_experts):
         # an input that is not held is another matrix's too, which casts it

@@ -98,7 +98,7 @@ class Setup:
         share = GpuShare(
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
             layout.casts, layout.regroups(self.model), not layout.groups_experts,
-            layout.chosen("fused_norms"),
+            layout.chosen("fused_norms"), layout.gradient_bytes,
         )  # fmt: skip
         return _layer_computation(device.rates, layer, self.model.sequence, share)
 

@@ -60,7 +60,7 @@ LEFT_OUT = (
     "moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-score-function",
     "moe-router-enable-expert-bias", "moe-router-bias-update-rate", "moe-router-topk-scaling-factor",
     "moe-router-dtype", "moe-router-pre-softmax", "moe-permute-fusion", "mtp-loss-scaling-factor", "squared-relu",
-    "quick-geglu", "attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
+    "quick-geglu", "attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32",
     "cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "manual-gc", "manual-gc-interval", "mscale",
     "mscale-all-dim", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-margin", "fp8-interval", "rope-type",
     "apply-layernorm-1p", "ckpt-format", "decoder-seq-length", "check-for-nan-in-loss-and-grad",

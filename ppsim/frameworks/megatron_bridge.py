@@ -8,7 +8,7 @@ from ppsim.frameworks.facts import Facts
 # docs/performance-summary-archive.md.
 FACTS = Facts(
     "Megatron-Bridge",
-    megatron.CORE_FACTS.policies,
+    {**megatron.CORE_FACTS.policies, "bf16_gradients": True},  # grad_reduce_in_fp32 = False in each of these recipes
     megatron.HOST,
     megatron.HOST_SOURCE,
     messages=megatron.BUCKETS,

@@ -1,10 +1,13 @@
-"""Facts about MosaicML's llm-foundry: PyTorch's older FSDP. Source: mosaicml/llm-foundry, scripts/train; Composer."""
+"""Facts about MosaicML's llm-foundry: PyTorch's older FSDP. Sources: mosaicml/llm-foundry, scripts/train; Composer.
+
+Logits are held in bf16 with their gradient: models/mpt/modeling_mpt.py, `fused_crossentropy` by default.
+"""
 
 from ppsim.frameworks.facts import Facts, Host
 
 FACTS = Facts(
     "MosaicML",
-    {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_inputs": False, "shard_copies": False},
+    {"overlap_data": True, "sharded_by": "block", "loss_bytes": 0, "fp8_inputs": False, "shard_copies": False},
     Host(100, 150, 50),
     "as of any eager PyTorch",
 )
