@@ -303,7 +303,8 @@ EFFECTS = (
     ),
     Effect(
         "reduce_grad", "seconds",
-        "all-reduce of 4 P bytes, in bf16 of 2 P; a ring's reduce-scatter half with a distributed optimizer or sharded weights",
+        "all-reduce of 4 P bytes, in bf16 of 2 P; a ring's reduce-scatter half with a distributed optimizer or sharded "
+        "weights",
         f"{ZERO}, section 7", assumed.reduction, step=_step_reduce, hidden_under="backward",
     ),
     Effect(

@@ -472,7 +472,8 @@ class Layout:
         distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
         Sharded weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only the
         fp32 ones are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are `reduced`.
-        Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d, not 4. Gradients in bf16 have 2 for each of these 4.
+        Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d, not 4.
+        Gradients in bf16 have 2 for each of these 4.
         """
         total = sum(parameters)
         split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
