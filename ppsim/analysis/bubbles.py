@@ -166,6 +166,17 @@ def model_flop_utilisation(run: TimelineColumns) -> float | None:
     return None if workload is None else _per_second(run, workload.flops) / (workload.gpus * workload.peak)
 
 
+def causal_flop_utilisation(run: TimelineColumns) -> float | None:
+    """Return `model_flop_utilisation` without the pairs of tokens that a causal mask leaves out; None without a model.
+
+    Megatron-LM, training/training.py, `num_floating_point_operations`, from core 0.12 on.
+    """
+    workload, whole = run.table.workload, model_flop_utilisation(run)
+    if workload is None or whole is None:
+        return None
+    return whole * (1 - workload.masked_flops / workload.flops) if workload.flops else whole
+
+
 def _per_second(run: TimelineColumns, per_microbatch: float) -> float:
     schedule = run.schedule
     microbatches = schedule.microbatches / (schedule.slices * schedule.iterations)

@@ -10,7 +10,13 @@ import numpy as np
 
 from ppsim.analysis import bubbles
 from ppsim.analysis.bounds import LowerBound, lower_bound
-from ppsim.analysis.bubbles import iteration_time, model_flop_utilisation, steady_bubble_fraction, tokens_per_second
+from ppsim.analysis.bubbles import (
+    causal_flop_utilisation,
+    iteration_time,
+    model_flop_utilisation,
+    steady_bubble_fraction,
+    tokens_per_second,
+)
 from ppsim.analysis.ledger import ledger
 from ppsim.analysis.memory import peak_activations, peak_memory
 from ppsim.base.units import percent_text, value_text
@@ -244,8 +250,14 @@ _ROWS = (
         "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, what is "
         "recomputed does not",
         model_flop_utilisation, ("summary", "json", "compare", "table"), bigger_is_worse=False, optional=True,
-        short="model FLOP utilisation: model FLOPs over the dense peak of all GPUs",
-        used_by="PaLM (arXiv 2204.02311)",
+        short="model FLOPs, attention in full, over the dense peak of all GPUs",
+        used_by="PaLM (arXiv 2204.02311), torchtitan",
+    ),
+    Measure(
+        "mfu_causal", "fraction",
+        "mfu without the pairs of tokens that a causal mask leaves out, which halves attention",
+        causal_flop_utilisation, ("summary", "json"), bigger_is_worse=False, optional=True,
+        used_by="Megatron-LM (from core 0.12 on), Megatron-Bridge",
     ),
     Measure(
         "transfers", "transfers", "per device: sent in one step", transfers_sent, ("compare", "table"),

@@ -480,6 +480,7 @@ class DerivedCosts(Setup):
             gpus=self.gpus(devices),
             peak=self.cluster.device.peak,
             memory=self.cluster.device.capacity,
+            masked_flops=self.model.masked_flops() * sequences,
         )
 
     def spread(self, devices: int) -> Spread | None:

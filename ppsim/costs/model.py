@@ -74,11 +74,20 @@ class Model(Shape):
         """Return model FLOPs of forward and backward of one sequence, attention in full, without recomputation.
 
         The convention of model FLOP utilisation: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311, appendix B, and
-        Korthikanti et al. 2022, arXiv 2205.05198, equation 7.
+        Korthikanti et al. 2022, arXiv 2205.05198, equation 7. torchtitan logs it (models/utils.py).
         """
-        return self._step_flops
+        return self._step_flops[0]
+
+    def masked_flops(self) -> float:
+        """Return the part of `step_flops` for pairs of tokens that a causal mask leaves out.
+
+        Megatron-LM does not count them: training/training.py, `num_floating_point_operations`, from core 0.12 on.
+        """
+        return self._step_flops[1]
 
     @cached_property
-    def _step_flops(self) -> float:
-        whole = replace(self, causal=False) if self.causal else self
-        return float(sum(layer.forward + layer.input_grad + layer.weight_grad for layer in whole.layers))
+    def _step_flops(self) -> tuple[float, float]:
+        models = (replace(self, causal=False), self) if self.causal else (self, self)
+        layers = ((layer.forward + layer.input_grad + layer.weight_grad for layer in one.layers) for one in models)
+        whole, causal = (float(sum(each)) for each in layers)
+        return whole, whole - causal

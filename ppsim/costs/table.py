@@ -33,6 +33,8 @@ class Workload:
         FLOP/s of one GPU, dense.
     memory : float
         Bytes of one GPU.
+    masked_flops : float
+        Part of `flops` for pairs of tokens that a causal mask leaves out.
     """
 
     tokens: float
@@ -40,6 +42,7 @@ class Workload:
     gpus: int
     peak: float
     memory: float
+    masked_flops: float = 0.0
 
     __repr__ = short_repr
 

@@ -96,6 +96,7 @@ class Timeline(TimelineColumns):
         peak_memory: np.ndarray | None
         tokens_per_second: float | None
         mfu: float | None
+        mfu_causal: float | None
         iterations: int
         stages_per_device: np.ndarray
         transfers: np.ndarray
