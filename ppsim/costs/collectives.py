@@ -205,7 +205,8 @@ def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not layer.expert_parameters:
         return 0.0, 0.0
     dispatched = FP8_BYTES / VALUE_BYTES if setup.layout.fp8_dispatch else 1.0
-    seconds = _all_to_all(setup, dispatched * setup.own_border_bytes) + _all_to_all(setup, setup.own_border_bytes)
+    tokens = setup.own_border_bytes * (setup.model.expert_hidden or setup.model.hidden) / setup.model.hidden
+    seconds = _all_to_all(setup, dispatched * tokens) + _all_to_all(setup, tokens)
     return seconds, seconds
 
 
