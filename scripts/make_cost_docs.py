@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from published_models import CONFIGS, counted_parameters
+from published_models import CONFIGS, MEGATRON_FLOPS, counted_parameters, flops_as_megatron_counts
 
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import declarations
@@ -45,7 +45,9 @@ def _rows(name: str) -> list[tuple[str, ...]]:
         rows = [(_keys(effect.key), effect.unit, effect.formula, effect.source) for effect in EFFECTS]
         return [("key", "of what", "formula", "source"), *rows]
     if name == "models":
-        return [("model", "blocks", "parameters", "published", "difference"), *map(_model, CONFIGS)]
+        return [("model", "blocks", "parameters", "published", "difference", "source"), *map(_model, CONFIGS)]
+    if name == "model_flops":
+        return [("model", "attention in full", "half", "Megatron-LM", "difference"), *map(_flops, MEGATRON_FLOPS)]
     return [
         ("key", "value", "default", "example"),
         *((f"`{item.name}`", item.metadata["what"], _default(item), _code(item)) for item in declarations(KEYS[name])),
@@ -54,12 +56,21 @@ def _rows(name: str) -> list[tuple[str, ...]]:
 
 def _model(name: str) -> tuple[str, ...]:
     """The row of a published model: its blocks by the letters of their sublayers, and its parameters."""
-    config, published, _ = CONFIGS[name]
-    model = Model.from_huggingface(config)
+    published = CONFIGS[name]
+    model, count = Model.from_huggingface(published.config), published.parameters
     counted, blocks = counted_parameters(name, model), Counter(model.block_letters)
     letters = ", ".join(f"{count} `{letters}`" for letters, count in blocks.items())
-    stored = f"{published:,}" if isinstance(published, int) else f"{published / 1e9:g} billion"
-    return name, letters, f"{counted / 1e9:,.3f} billion", stored, percent_text(counted / published - 1, 2, signed=True)
+    stored = f"{count:,}" if isinstance(count, int) else f"{count / 1e9:g} billion"
+    stored += f", {published.counts}" if published.counts else ""
+    return name, letters, f"{counted:,}", stored, percent_text(counted / count - 1, 3, signed=True), published.source
+
+
+def _flops(name: str) -> tuple[str, ...]:
+    """The FLOPs of a step of one sequence of a published model, by both conventions, and as Megatron-LM counts."""
+    model, theirs = Model.from_huggingface(CONFIGS[name].config, sequence=4096), MEGATRON_FLOPS[name]
+    flops = (model.step_flops(), model.step_flops() - model.masked_flops(), theirs)
+    difference = percent_text(flops_as_megatron_counts(name) / theirs - 1, 3, signed=True)
+    return name, *(f"{one / 1e12:,.2f} TFLOP" for one in flops), difference
 
 
 def _keys(text: str) -> str:

@@ -16,7 +16,9 @@ from published import DATA
 from ppsim.base.files import write_atomically
 
 RUNS, OUT = DATA / "models_2026.yaml", DATA / "models_2026.json"
-ABOUT = "Runs of docs/data/models_2026.yaml, priced once by scripts/price_models_2026.py; columns as in out_of_view.json."
+ABOUT = (
+    "Runs of docs/data/models_2026.yaml, priced once by scripts/price_models_2026.py; columns as in out_of_view.json."
+)
 
 
 def main() -> None:

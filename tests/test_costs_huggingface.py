@@ -11,11 +11,13 @@ LLAMA = CONFIGS["meta-llama/Meta-Llama-3-8B"][0]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_parameters_counted_from_a_config_are_the_published_count_within_half_a_percent(name):
-    config, parameters, active = CONFIGS[name]
-    model = Model.from_huggingface(config)
-    assert counted_parameters(name, model) == pytest.approx(parameters, rel=0.005)
-    assert model.active_parameters == pytest.approx(active or model.active_parameters, rel=0.02)
+def test_parameters_counted_from_a_config_are_the_published_count(name):
+    """Exact counts differ by biases of routers and a few norms; Nemotron-H is published as 56 billion."""
+    published = CONFIGS[name]
+    model = Model.from_huggingface(published.config)
+    exact = isinstance(published.parameters, int)
+    assert counted_parameters(name, model) == pytest.approx(published.parameters, rel=1e-4 if exact else 0.006)
+    assert model.active_parameters == pytest.approx(published.active or model.active_parameters, rel=0.02)
     assert (model.active_parameters == model.parameters) == (model.experts == 0)
 
 
@@ -154,7 +156,7 @@ def test_windows_in_any_order_are_a_pattern():
 
 def test_an_unknown_architecture_is_read_as_the_nearest_one_on_request():
     config = CONFIGS["moonshotai/Kimi-K2-Base"][0] | {"model_type": "kimi_k9"}
-    with pytest.raises(ConfigError, match=r"model_type 'kimi_k9', which is not known; .*model.approximate=true"):
+    with pytest.raises(ConfigError, match=r"model_type 'kimi_k9', which is not known; .*--approximate .*`approximate: true`"):
         Model.from_huggingface(config)
     assert Model.from_huggingface(config, approximate=True).parameters == CONFIGS["moonshotai/Kimi-K2-Base"][1] - 23_040
     with pytest.raises(ConfigError, match="and no num_hidden_layers"):

@@ -1,7 +1,7 @@
 """Hybrid models: patterns of Megatron-LM, and FLOPs, parameters and bytes of scans and of sparse attention."""
 
 import pytest
-from published_models import CONFIGS
+from published_models import CONFIGS, MEGATRON_FLOPS, flops_as_megatron_counts
 
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model, build, simulate, to_launch
 from ppsim.costs import find_device, find_link
@@ -22,32 +22,10 @@ def only(letter, **changes):
     return hybrid(letter, **changes).layers[1]
 
 
-# Megatron-LM's own counts of a layer's forward: core/models/hybrid/layers/flops.py at 089b33b, for one sequence.
-
-
-def mamba_flops(h, inner, groups, state, heads, s):
-    return 2 * s * h * (2 * inner + 2 * groups * state + heads) + 7 * s * inner * state + 2 * s * inner * h
-
-
-def delta_net_flops(h, keys, values, heads, width, kernel, s):
-    inputs = h * (2 * keys + 2 * values + 2 * heads)
-    return 2 * s * (inputs + kernel * (2 * keys + values) + heads * width**2 * 4 + h * values)
-
-
-def attention_flops(h, heads, groups, width, s):
-    part = width * heads / h
-    return 4 * s * h * part * (h + h * groups / heads) + 2 * s * s * h * part
-
-
-def test_the_flops_of_each_layer_are_those_that_megatron_lm_counts():
-    s = SIZES["sequence"]
-    assert only("M").forward == pytest.approx(mamba_flops(4096, 8192, 8, 128, 128, s), rel=1e-3)
-    delta = only("G", state_heads=32, state_head_size=128, state_groups=16)
-    assert delta.forward == pytest.approx(delta_net_flops(4096, 2048, 4096, 32, 128, 4, s), rel=1e-3)
-    assert only("*").forward == attention_flops(4096, 32, 8, 128, s)
-    assert only("-").forward == 4 * 4 * s * 4096**2
-    router = 2 * s * 4096 * 8
-    assert only("E").forward == 4 * s * 4096 * 2048 * 2 + router
+@pytest.mark.parametrize("name", MEGATRON_FLOPS)
+def test_the_flops_of_a_step_are_those_that_megatron_lm_counts(name):
+    counted = flops_as_megatron_counts(name)
+    assert counted == pytest.approx(MEGATRON_FLOPS[name], rel=1e-3 if "nvidia" in name else 1e-5)
 
 
 def test_the_parameters_of_each_scan_follow_from_its_matrices():

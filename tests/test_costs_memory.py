@@ -97,8 +97,10 @@ def test_tokens_per_second_and_mfu_follow_from_the_step():
     flops = 8 * 3 * 2 * MODEL.step_flops()
     assert run.mfu == pytest.approx(flops / run.makespan / (8 * 1e9))
     assert run.mfu < 0.5
+    attention = 3 * 4 * MODEL.sequence**2 * MODEL.hidden * MODEL.num_layers  # Q K^T and its product with V, three times
+    assert run.mfu_causal / run.mfu == pytest.approx(1 - attention / 2 / MODEL.step_flops())
     bare = ppsim.simulate(run.schedule)
-    assert (bare.tokens_per_second, bare.mfu) == (None, None)
+    assert (bare.tokens_per_second, bare.mfu, bare.mfu_causal) == (None, None, None)
 
 
 def test_mfu_of_devices_that_never_wait_is_the_achieved_fraction_over_what_attention_is_left_out():

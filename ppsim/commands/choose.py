@@ -26,7 +26,7 @@ from ppsim.commands.cells import (
 )
 from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, once_each, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
-from ppsim.config import Config, value_at
+from ppsim.config import Config, config_source, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
 from ppsim.launch import FRAMEWORKS
@@ -93,6 +93,7 @@ def choose(
         ),
     ] = None,
     framework: Framework = None,
+    approximate: options.Approximate = None,
     research: options.Research = False,
     headroom: Headroom = DEFAULT_HEADROOM,
     asynchronous: Annotated[
@@ -118,7 +119,7 @@ def choose(
     keys, values, fraction = _keys(free, "--free"), _keys(only, "--only"), read_headroom(headroom)
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.choose(
-            config,
+            config_source(config).changed({"model.approximate": True}) if approximate else config,
             keys,
             headroom=fraction,
             asynchronous=asynchronous,

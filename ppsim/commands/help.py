@@ -16,7 +16,7 @@ GROUPS = {
     ),
     "costs": (
         "--forward", "--backward", "--input-grad", "--weight-grad", "--overlap", "--latency", "--transport", "--gpus",
-        "--device", "--link", "--network",
+        "--device", "--link", "--network", "--approximate",
     ),
     "memory": (
         "--recompute", "--recompute-placing", "--offload", "--offload-latency", "--memory-limit", "--headroom",

@@ -75,7 +75,7 @@ Slurm = Annotated[
 
 
 class Flag(NamedTuple):
-    """A flag that sets a key of the config.
+    """A flag that sets a key of the config; without a metavar it sets it to true.
 
     Values are text, as the config's checks explain a wrong number better than the parser of the command line.
     """
@@ -121,7 +121,9 @@ FLAGS = {
         "NAME",
         "list, or ready: a device starts the first action of its list that is ready and has room. [default: list]",
     ),
+    "approximate": Flag("model.approximate", "", "Read an unknown architecture's config.json as the nearest known one."),
 }
+Approximate = Annotated[bool | None, typer.Option("--approximate", help=FLAGS["approximate"].help)]
 MEMORY_FLAGS = ("recompute", "recompute_placing", "offload", "offload_latency", "memory_limit")
 OPTIONS: dict[str, Any] = {
     "config": ConfigFile,
@@ -131,6 +133,7 @@ OPTIONS: dict[str, Any] = {
         name: Annotated[str | None, typer.Option(option_of(name), metavar=flag.metavar, help=flag.help)]
         for name, flag in FLAGS.items()
     },
+    "approximate": Approximate,
 }
 
 

@@ -87,6 +87,9 @@ def read_shape(
         if not approximate or lacking:
             raise _unknown(document, lacking)
         family = _nearest(document)
+    listed = document.fields.get("layers_block_type")  # Nemotron 3 Ultra gives the blocks, but not how many they are
+    counted = {"num_hidden_layers": len(listed)} if isinstance(listed, list) else {}
+    document = _Document(document.place, counted | {k: v for k, v in document.fields.items() if v is not None})
     shape: dict[str, Any] = {name: document.count(field) for name, field in _SHAPE.items() if name != "ffn"}
     ffn = document.count("intermediate_size", 0) or document.count("moe_intermediate_size", 0)
     shape["ffn"] = ffn or document.count("intermediate_size")
@@ -101,7 +104,7 @@ def _unknown(document: _Document, lacking: list[str]) -> ConfigError:
     kind = document.fields.get("model_type")
     missing = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
     missing += f", and no {', '.join(lacking)}" if lacking else ""
-    nearest = "" if lacking else "; `approximate: true` (--set model.approximate=true) reads it as the nearest one"
+    nearest = "" if lacking else "; --approximate (`approximate: true`) reads it as the nearest one"
     return ConfigError(
         f"{document.place}: {missing}; the known ones are {', '.join(_FAMILIES)}{nearest}. For another architecture "
         f"give the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
@@ -284,17 +287,15 @@ def _pattern(mixers: Iterable[str], mlps: Iterable[str]) -> dict[str, Any]:
 
 def _nemotron_h(document: _Document) -> dict[str, Any]:
     """Return the fields of Nemotron-H and Nemotron 3: one sublayer per block, squared ReLU without a gate."""
-    letters = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
-    pattern, listed = document.fields.get("hybrid_override_pattern"), document.fields.get("layers_block_type")
-    if isinstance(listed, list) and all(word in letters for word in listed):
-        pattern = "".join(letters[word] for word in listed)
-    if not isinstance(pattern, str):
+    pattern, modules = _letters(document, ""), document.count("num_nextn_predict_layers", 0)
+    if not pattern:
         raise ConfigError(
             f"{document.place}: needs hybrid_override_pattern, such as 'M-M*-', or layers_block_type with the words "
-            f"{', '.join(letters)}"
+            f"{', '.join(_SUBLAYERS)}"
         )
     found = {
-        "pattern": pattern, "num_layers": len(pattern), "norm": "rmsnorm", "positions": "rotary",
+        "pattern": "/".join([pattern, *[_letters(document, "mtp_") or "*E"] * modules]), "num_layers": len(pattern),
+        "prediction_layers": modules, "norm": "rmsnorm", "positions": "rotary",
         "key_value_heads": document.count("num_key_value_heads", 8),
         "head_size": document.count("head_dim", 0) or document.count("attention_head_dim", 128),
         "state_heads": document.count("mamba_num_heads", 128), "state_head_size": document.count("mamba_head_dim", 64),
@@ -309,6 +310,17 @@ def _nemotron_h(document: _Document) -> dict[str, Any]:
         "expert_ffn": width, "expert_hidden": document.count("moe_latent_size", 0),
         "shared_experts": _multiple(document, "moe_shared_expert_intermediate_size", shared, width),
     }  # fmt: skip
+
+
+_SUBLAYERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
+
+
+def _letters(document: _Document, prefix: str) -> str:
+    """Return the letters of the sublayers that a Nemotron config lists by words, or as a pattern; empty without."""
+    pattern, listed = (document.fields.get(prefix + name) for name in ("hybrid_override_pattern", "layers_block_type"))
+    if isinstance(listed, list) and all(isinstance(word, str) and word in _SUBLAYERS for word in listed):
+        return "".join(_SUBLAYERS[word] for word in listed)
+    return pattern if isinstance(pattern, str) else ""
 
 
 def _multiple(document: _Document, name: str, whole: int, width: int) -> int:

@@ -52,7 +52,10 @@ def _answer(timeline: TimelineColumns) -> list[str]:
     measured = {measure.name: measure.of(timeline) for measure in _measures_of([timeline])}
     remarks = [interval_in_words(timeline)]
     if measured.get("tokens_per_second") is not None:
-        remarks += [f"{measured['tokens_per_second']:,.0f} tokens/s", f"MFU {percent_text(measured['mfu'])}, attention in full"]
+        remarks += [
+            f"{measured['tokens_per_second']:,.0f} tokens/s",
+            f"MFU {percent_text(measured['mfu'])}, attention in full",
+        ]
     bubble = "steady_bubble_fraction" if "steady_bubble_fraction" in measured else "bubble_fraction"
     return with_remarks([
         ("step", seconds_text(iteration_time(timeline), 3), "; ".join(filter(None, remarks))),
