@@ -121,7 +121,7 @@ FLAGS = {
         "NAME",
         "list, or ready: a device starts the first action of its list that is ready and has room. [default: list]",
     ),
-    "approximate": Flag("model.approximate", "", "Read an unknown architecture's config.json as the nearest known one."),
+    "approximate": Flag("model.approximate", "", "Read a config.json of an unknown architecture as the nearest one."),
 }
 Approximate = Annotated[bool | None, typer.Option("--approximate", help=FLAGS["approximate"].help)]
 MEMORY_FLAGS = ("recompute", "recompute_placing", "offload", "offload_latency", "memory_limit")
