@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from ppsim.launch import from_launch, to_launch
     from ppsim.plan.jitter import Jitter
     from ppsim.run.batches import Batch, simulate_many
-    from ppsim.run.schedules import Family, Program, Schedule, build, lower, schedules, with_offload, with_recompute
+    from ppsim.run.schedules import (
+        Family,
+        Program,
+        Schedule,
+        build,
+        lower,
+        schedules,
+        with_encoder,
+        with_offload,
+        with_recompute,
+    )
     from ppsim.run.simulation import simulate
     from ppsim.run.timelines import Timeline
     from ppsim.studies.advise import advise, what_fits
@@ -29,8 +39,8 @@ __all__ = [
     "Batch", "BuildError", "Cluster", "Config", "ConfigError", "CostError", "Costs", "DeadlockError", "DerivedCosts",
     "Family", "FillItem", "Jitter", "Layout", "Model", "PpsimError", "Program", "Schedule", "ScheduleError", "Sweep",
     "Timeline", "advise", "build", "calibrate_steps", "choose", "compare", "explain", "from_launch", "load_config",
-    "lower", "schedules", "simulate", "simulate_many", "sweep", "to_launch", "what_fits", "with_offload",
-    "with_recompute",
+    "lower", "schedules", "simulate", "simulate_many", "sweep", "to_launch", "what_fits", "with_encoder",
+    "with_offload", "with_recompute",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers report a name that is not imported above
@@ -44,7 +54,8 @@ if not TYPE_CHECKING:  # type checkers report a name that is not imported above
         "ppsim.plan.jitter": ("Jitter",),
         "ppsim.run.batches": ("Batch", "simulate_many"),
         "ppsim.run.schedules": (
-            "Family", "Program", "Schedule", "build", "lower", "schedules", "with_offload", "with_recompute",
+            "Family", "Program", "Schedule", "build", "lower", "schedules", "with_encoder", "with_offload",
+            "with_recompute",
         ),
         "ppsim.run.simulation": ("simulate",),
         "ppsim.run.timelines": ("Timeline",),

@@ -11,7 +11,7 @@ from published_models import CONFIGS, MEGATRON_FLOPS, counted_parameters, flops_
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import declarations
 from ppsim.base.units import percent_text
-from ppsim.costs import Cluster, Costs, DeviceSheet, Layout, LinkSheet, Model
+from ppsim.costs import Cluster, Costs, DeviceSheet, EncoderTower, Layout, LinkSheet, Model
 from ppsim.costs.effects import EFFECTS
 from ppsim.costs.operators import OperatorLaw
 
@@ -25,6 +25,7 @@ KEYS = {
     "link": LinkSheet,
     "layout": Layout,
     "operators": OperatorLaw,
+    "encoder": EncoderTower,
 }
 _PLACE = re.compile(r"(<!-- made by make_cost_docs.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

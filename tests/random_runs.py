@@ -13,7 +13,7 @@ from random_schedules import moved, random_orders, schedules, vocabulary_orders,
 import ppsim
 from ppsim import Timeline
 from ppsim.actions import Kind, is_copy
-from ppsim.costs import CostTable
+from ppsim.costs import CostTable, EncoderTower
 from ppsim.engines import run_plan
 from ppsim.lowering import TRANSPORTS
 from ppsim.studies import rerouted
@@ -125,6 +125,7 @@ FEATURES = {  # name -> levels; a case has one level of each
     "optimizer": (None, "sync", "post-validated"),
     "dispatch": (*["list"] * 8, "ready", "limit"),
     "failed": (*[False] * 9, True),
+    "encoder": (*[None] * 6, "separate", "phases", "first"),
 }
 # What dispatch "ready" goes with; it also runs what is left after a failure.
 WITH_READY = {
@@ -257,7 +258,7 @@ class Case:
             schedule = ppsim.Schedule.from_orders(orders, slices=level["slices"])
             versions = np.array([random.randint(1, 2) for _ in orders])
             schedule = with_traits(schedule, iterations=level["iterations"], weight_versions=versions)
-        schedule = self._with_memory_actions(schedule)
+        schedule = self._with_encoder(self._with_memory_actions(schedule), random)
         if level["evicted"] and schedule.devices > 1 and not len(schedule.evicted):
             schedule = with_traits(schedule, evicted=some_evicted(schedule, random))
         level["evicted"] = len(schedule.evicted) > 0
@@ -277,6 +278,17 @@ class Case:
             except ppsim.BuildError:
                 self._fall_back(name)
         return schedule
+
+    def _with_encoder(self, schedule, random):
+        placement = self.level["encoder"]
+        if placement is None:
+            return schedule
+        sizes = {"stages": random.randint(1, 2), "copies": random.randint(1, 2)} if placement == "separate" else {}
+        try:
+            return ppsim.with_encoder(schedule, EncoderTower(placement=placement, batch=random.randint(1, 3), **sizes))
+        except (ppsim.BuildError, ppsim.DeadlockError):
+            self._fall_back("encoder")
+            return schedule
 
     def _program(self, schedule, random):
         level = self.level

@@ -30,6 +30,8 @@ def everything_on(path: Path, sharded: bool) -> dict:
         changes["jitter"]["slow_links"] = [{"between": [0, 1], "factor": 2}]
     if config.model is None:
         return changes
+    if "encoder" in config.data:
+        return changes | {"optimizer": "sync", "batch": None}
     data = config.costs.layout.data
     return changes | {
         "optimizer": "sync",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, replace
@@ -12,11 +13,14 @@ from ppsim.base.errors import ConfigError, CostError
 from ppsim.config.schema import MEASURED, Fault, sharding_fault
 from ppsim.costs import Costs
 from ppsim.costs.calibrated import read_calibration
+from ppsim.costs.composed import EncoderTower, TowerCosts
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layers import VALUE_BYTES
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
+from ppsim.costs.partition import BALANCED
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.lowering.sharding import WINDOW, Window
@@ -74,6 +78,8 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
             costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
     if costs and "calibration" in checked:
         costs = _calibrated(costs, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
+    if "encoder" in checked:
+        costs = _towers(checked, costs, cluster, layout, place, faults)
     jitter = _jitter(dict(checked.get("jitter", {})), costs, "profile" in given, faults)
     if faults:
         return {}, faults
@@ -95,6 +101,91 @@ def _calibrated(costs: Any, path: str, faults: _Faults) -> DerivedCosts | None:
         faults.append((("calibration",), "calibrates derived costs; give model and hardware, or leave it out"))
         return None
     return faults.attempt(("calibration",), lambda: read_calibration(path).applied(costs))
+
+
+def _towers(
+    checked: dict[str, Any], costs: Any, cluster: Cluster | None, layout: Layout | None, place: str, faults: _Faults
+) -> TowerCosts | None:
+    """Return the costs of the section `encoder` before a backbone with these costs."""
+    section = dict(checked["encoder"])
+    faults += _encoder_faults(section, checked, layout)
+    encoder = faults.attempt(
+        ("encoder",),
+        lambda: EncoderTower(**{one.name: section[one.name] for one in fields(EncoderTower) if one.name in section}),
+    )
+    given, border = section.get("costs", {}), {}
+    if "model" not in section:
+        like = {"per": "stage"} | {key: checked["costs"][key] for key in LINK[:2] if key in checked.get("costs", {})}
+        own = faults.attempt(("encoder", "costs"), lambda: Costs(**like | given))
+    elif faults or not (encoder and layout and cluster):
+        return None
+    else:
+        size, bytes_sent = _pass_sizes(section, encoder, costs, layout)
+        if size != int(size):
+            faults.append(
+                (("encoder", "images"), f"a pass has {size:g} images on each copy; it must be a whole number")
+            )
+            return None
+        shape = {"vocabulary": 1, "causal": False, **section["model"]}
+        chosen = {"framework": layout.framework, "microbatch_size": int(size), **section.get("layout", {})}
+        own = faults.attempt(
+            ("encoder", "model"), lambda: DerivedCosts(Model(**shape), cluster, Layout(**chosen), given)
+        )
+        if own and "calibration" in checked:
+            own = _calibrated(own, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
+        border = {
+            "border_bytes": bytes_sent, "border": (cluster.network.latency, 1 / cluster.network.bandwidth)
+        }  # fmt: skip
+    return TowerCosts(encoder, own, costs, **border) if encoder and own and costs else None
+
+
+def _pass_sizes(
+    section: dict[str, Any], encoder: EncoderTower, costs: DerivedCosts, layout: Layout
+) -> tuple[float, float]:
+    """Return the images of one pass of a copy of the encoder, and the bytes of the features of one microbatch.
+
+    Every copy of the encoder takes an equal part of the microbatches that the backbone's data-parallel copies run at a
+    time. A copy that serves several of them sends the features of all over its link.
+    Source: NVIDIA/Megatron-LM, examples/mimo/training/args.py, whose bridge divides in this way.
+    """
+    ratio = layout.data / section.get("layout", {}).get("data", 1)
+    images = section.get("images", 1.0) * layout.microbatch_size
+    tokens = section["model"]["sequence"] * images / section.get("merge", 1)
+    return images * encoder.batch * ratio, tokens * costs.model.hidden * VALUE_BYTES * max(1.0, ratio)
+
+
+def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: Layout | None) -> list[Fault]:
+    """Return the faults between the section `encoder` and others."""
+    found: list[Fault] = []
+    own = section.get("layout", {})
+    if ("model" in section) != ("model" in checked):
+        found.append((("encoder", "model"), "is given if, and only if, the section `model` is: costs follow from both"))
+    if "model" not in section:
+        found += [(("encoder", key), "needs encoder.model") for key in ("images", "merge", "layout") if key in section]
+    elif missing := [name for name in required_fields(Model) if name not in ("vocabulary", *section["model"])]:
+        found += [(("encoder", "model", name), "is missing; give it") for name in missing]
+    if "microbatch_size" in own:
+        found.append((("encoder", "layout", "microbatch_size"), "follows from images, batch and the copies of both"))
+    if layout is None:
+        return found
+    if layout.partition in ("optimal", BALANCED):
+        found.append(
+            (("layout", "partition"), f"{layout.partition} does not go with an encoder; use even or by_cost(greedy)")
+        )
+    if layout.shards_stages:
+        found.append((("layout", "sharded"), "does not go with an encoder; use distributed_optimizer"))
+    gpus = [own.get(name, 1) for name in ("tensor", "context", "data")]
+    if (
+        section.get("placement", "separate") != "separate"
+        and "model" in section
+        and math.prod(gpus) != layout.gpus_per_device
+    ):
+        found.append((
+            ("encoder", "layout"),
+            f"tensor x context x data is {math.prod(gpus)}, but the encoder runs on the "
+            f"{layout.gpus_per_device} GPUs of each pipeline device",
+        ))  # fmt: skip
+    return found
 
 
 def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults) -> Jitter | None:

@@ -19,12 +19,13 @@ from ppsim.base.short_repr import short_repr
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys
 from ppsim.costs import CostModel, Costs
+from ppsim.costs.composed import TowerCosts
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
 from ppsim.families.registry import RegisteredFamily
 from ppsim.lowering.sharding import WINDOW
 from ppsim.plan.jitter import Jitter
-from ppsim.run.schedules import Program, Schedule, lower
+from ppsim.run.schedules import Program, Schedule, lower, with_encoder
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
@@ -47,7 +48,8 @@ class Config:
     schedule : mapping
         The checked section `schedule`.
     costs : CostModel
-        `Costs` of given numbers, `DerivedCosts` of a model, a cluster and a layout, or a measured `Profile`.
+        `Costs` of given numbers, `DerivedCosts` of a model, a cluster and a layout, a measured `Profile`, or the
+        `TowerCosts` of an encoder and one of these.
     transport, engine : str
     optimizer : "sync", "post-validated" or None
         How the step ends; None leaves the optimizer step out.
@@ -95,11 +97,13 @@ class Config:
         self, family: RegisteredFamily, devices: int, microbatches: int, stages: int | None, options: Mapping[str, Any]
     ) -> Schedule:
         """Build a family's schedule for the config's costs and limit, with its R, or OFFLOAD and RELOAD."""
-        own = {"costs": self.costs, "memory_limit": self.memory_limit}
+        costs = self.costs.of_backbone if isinstance(self.costs, TowerCosts) else self.costs
+        own = {"costs": costs, "memory_limit": self.memory_limit}
         options = {name: own[name] for name in own if name in family.options and own[name] is not None} | dict(options)
         sizes = devices, microbatches, stages
-        columns = build_with_memory_actions(family, sizes, options, self._memory_actions, self.costs, self.memory_limit)
-        return Schedule.of(columns)
+        columns = build_with_memory_actions(family, sizes, options, self._memory_actions, costs, self.memory_limit)
+        schedule = Schedule.of(columns)
+        return with_encoder(schedule, self.costs.encoder) if isinstance(self.costs, TowerCosts) else schedule
 
     def completed(self, schedule: ScheduleColumns) -> Schedule:
         """Return a schedule with the R, or OFFLOAD and RELOAD, of `schedule.recompute` and `schedule.offload`."""
@@ -165,8 +169,20 @@ class Config:
                 f"is searched within it, such as auto"
             )
 
+    def require_one_tower(self, command: str) -> None:
+        """Raise ConfigError for an encoder, whose stages and devices this command cannot change."""
+        if isinstance(self.costs, TowerCosts):
+            raise ConfigError(
+                f"{self.path}: encoder: {command} changes configs of one tower; compare schedules with ppsim compare, "
+                f"and keys with ppsim sweep, such as --over encoder.batch=1,2,4"
+            )
+
     def _check_gpus(self, schedule: Schedule) -> None:
         gpus = (self.data.get("hardware") or {}).get("gpus")
+        if gpus and isinstance(self.costs, TowerCosts):
+            workload = self.costs.table(schedule.compute).workload
+            if workload and workload.gpus != gpus:
+                raise ConfigError(f"{self.path}: hardware.gpus is {gpus}, but both towers make {workload.gpus}")
         if gpus and isinstance(self.costs, DerivedCosts) and self.costs.gpus(schedule.devices) != gpus:
             raise ConfigError(
                 f"{self.path}: hardware.gpus is {gpus}, but {schedule.devices} pipeline devices of "
@@ -176,9 +192,10 @@ class Config:
 
     def _check_batch(self, schedule: Schedule) -> None:
         batch = self.data.get("batch")
-        if batch is None or not isinstance(self.costs, DerivedCosts):
+        costs = self.costs.of_backbone if isinstance(self.costs, TowerCosts) else self.costs
+        if batch is None or not isinstance(costs, DerivedCosts):
             return
-        layout, microbatches = self.costs.layout, schedule.microbatches_of_a_step
+        layout, microbatches = costs.layout, schedule.microbatches_of_a_step
         made = microbatches * layout.microbatch_size * layout.data
         if made != batch:
             raise ConfigError(

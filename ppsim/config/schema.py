@@ -16,6 +16,7 @@ from ppsim.base.rules import (
     flag,
     fraction,
     nested,
+    positive,
     rule,
     seed,
     share,
@@ -24,6 +25,7 @@ from ppsim.base.rules import (
     whole_number,
 )
 from ppsim.base.units import parse_quantity
+from ppsim.costs.composed import EncoderTower
 from ppsim.costs.given import Costs
 from ppsim.costs.layout import SHARDINGS, Layout
 from ppsim.costs.model import Model
@@ -171,6 +173,14 @@ _JITTER = {
     "slow_links": _slow_links,
     "seed": seed,
 }
+_ENCODER = {
+    **_declared(EncoderTower),
+    "images": positive,
+    "merge": whole_number(),
+    "model": _section("EncoderModel", _declared(Model)),
+    "layout": _section("EncoderLayout", _declared(Layout)),
+    "costs": _section("EncoderCosts", _declared(Costs)),
+}
 _PUBLISHED = {"step": _quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
 DOCUMENT = _section(
     "Document",
@@ -181,6 +191,7 @@ DOCUMENT = _section(
         "layout": _section("Layout", {**_declared(Layout), "sharding": choice(*SHARDINGS)}),
         "schedule": _section("Schedule", _SCHEDULE),
         "costs": _section("Costs", {**_declared(Costs), "profile": _file, "stage_layers": nested(whole_number(1))}),
+        "encoder": _section("EncoderTower", _ENCODER),
         "jitter": _section("Jitter", _JITTER),
         "published": _section("Published", _PUBLISHED),
         "batch": whole_number(),

@@ -2,7 +2,7 @@
 
 from ppsim.costs.calibrated import CONSTANTS, read_calibration, scaled
 from ppsim.costs.combined_slot import LayerPieces, combined_costs, combined_slot
-from ppsim.costs.composed import Module, SharedPorts, module_chain
+from ppsim.costs.composed import EncoderTower, SharedPorts, TowerCosts
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import EFFECTS
 from ppsim.costs.given import PARAMETERS, Costs
@@ -41,16 +41,17 @@ __all__ = [
     "Costs",
     "DerivedCosts",
     "DeviceSheet",
+    "EncoderTower",
     "LayerPieces",
     "Layout",
     "LayoutString",
     "LinkSheet",
     "Model",
-    "Module",
     "OperatorLaw",
     "Pieces",
     "Profile",
     "SharedPorts",
+    "TowerCosts",
     "balanced",
     "by_cost",
     "causal_slice_costs",
@@ -61,7 +62,6 @@ __all__ = [
     "find_device",
     "find_link",
     "interval_reach",
-    "module_chain",
     "order_error",
     "read_calibration",
     "read_operators",

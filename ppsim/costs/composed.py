@@ -1,4 +1,4 @@
-"""Cost models made of others: modules that follow each other, and links whose transfers share ports."""
+"""Cost models made of others: an encoder before a backbone, and links whose transfers share ports."""
 
 from __future__ import annotations
 
@@ -8,97 +8,236 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import check_fields, declared, described, rule
+from ppsim.actions import Kind
+from ppsim.base.errors import ConfigError, CostError
+from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number
 from ppsim.base.short_repr import short_repr
-from ppsim.costs.given import Costs
-from ppsim.costs.microbatches import check_microbatch_scale, microbatch_factors
-from ppsim.costs.pairs import ports_by_node
-from ppsim.costs.table import CostModel, CostTable, is_cost_model
+from ppsim.costs.pairs import distinct_values, ports_by_node
+from ppsim.costs.table import ROUNDING, CostModel, CostTable, Workload, is_cost_model
 from ppsim.schedule.columns import ScheduleColumns
 
-MODULE_COSTS = (
-    "forward", "backward", "input_grad", "weight_grad", "recompute", "transfer_bytes", "activation_bytes",
-    "weight_bytes", "gradient_bytes", "optimizer_bytes",
+_SIZE = whole_number(1, 2**14)
+
+
+@described
+@dataclass(frozen=True)
+class EncoderTower:
+    """Tower of leading stages, such as an image encoder, and how it runs before the backbone.
+
+    Raises ConfigError with the field, its value and what is legal.
+    """
+
+    name: str = declared("name of the tower in charts", text, "encoder", example="ViT")
+    stages: int = declared("pipeline stages of the encoder, each on a device of its own", _SIZE, 1, example="2")
+    copies: int = declared(
+        "encoders that feed one pipeline of the backbone: microbatch k goes to copy k modulo `copies`", _SIZE, 1,
+        example="2",
+    )  # fmt: skip
+    batch: int = declared(
+        "microbatches of the backbone that one pass of the encoder serves", whole_number(1, 2**29), 1, example="4"
+    )
+    placement: str = declared(
+        "`separate`: on devices of its own; `phases`: on the backbone's devices, of which each encodes its part of the "
+        "microbatches before the pipeline runs, and runs the encoder's backwards after it; `first`: on the device of "
+        "the backbone's first stage, before each of its forwards",
+        choice("separate", "phases", "first"), "separate", example="phases",
+    )  # fmt: skip
+    frozen: bool = declared(
+        "the encoder is not trained: it has no backward, gradients or optimizer state", flag, False, example="true"
+    )
+    prefetch: int = declared(
+        "passes of a frozen encoder whose features the step before has computed, in idle time at its end",
+        whole_number(0, 2**29), 0, example="2",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.prefetch and not self.frozen:
+            raise ConfigError(f"prefetch={self.prefetch} needs frozen: a trained encoder waits for its new weights")
+        if self.is_colocated and (self.stages, self.copies, self.prefetch) != (1, 1, 0):
+            raise ConfigError(
+                f"placement={self.placement} has one stage, no copies and no prefetch; leave out stages={self.stages}, "
+                f"copies={self.copies}, prefetch={self.prefetch}"
+            )
+
+    @property
+    def is_colocated(self) -> bool:
+        """If the encoder runs on the backbone's devices."""
+        return self.placement != "separate"
+
+
+_BY_STAGE = (
+    "seconds", "exchange_seconds", "overhead", "state_bytes", "stage_share", "weight_grad_fraction",
+    "activation_bytes", "recompute_bytes", "unshard_seconds", "reduce_seconds", "optimizer_seconds", "input_fraction",
+    "vocabulary_seconds", "vocabulary_bytes", "recompute_seconds", "offload_bytes",
+)  # fmt: skip
+_TRAINING = (
+    "stage_share", "activation_bytes", "recompute_bytes", "reduce_seconds", "optimizer_seconds", "overhead",
+    "exchange_seconds",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Module:
-    """Consecutive stages of equal cost, such as an image encoder.
-
-    Attributes
-    ----------
-    stages : int
-        Number of stages that the module is split into.
-    costs : mapping
-        Seconds and bytes of one average microbatch in the whole module, by names of `Costs` (forward, backward,
-        input_grad, weight_grad, recompute, activation_bytes ...); `transfer_bytes` applies to each of its borders.
-    microbatch_scale : list of float or mapping, optional
-        Factor of each microbatch, such as its number of images, or how to draw them (`Costs.microbatch_scale`).
-        Default: microbatches are equal.
-
-    Raises CostError if a value is illegal.
-    """
-
-    stages: int
-    costs: Mapping[str, Any]
-    microbatch_scale: Sequence[float] | Mapping[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.stages, bool) or not isinstance(self.stages, int) or self.stages < 1:
-            raise CostError(f"stages={shown(self.stages)} must be a whole number of at least 1")
-        unknown = [name for name in self.costs if name not in MODULE_COSTS]
-        if unknown:
-            raise CostError(f"{shown(unknown[0])} is no cost of a module; use one of: {', '.join(MODULE_COSTS)}")
-        Costs(**self.costs, microbatch_scale=self.microbatch_scale)
-
-    def stage_costs(self) -> dict[str, Any]:
-        """Return the costs of one stage of the module."""
-        return {name: value if name == "transfer_bytes" else value / self.stages for name, value in self.costs.items()}
-
-
-def module_chain(modules: Sequence[Module], microbatches: int, **others: Any) -> Costs:
-    """Return the costs of modules that follow each other, for a schedule whose stages are theirs in that order.
-
-    Encoders are leading stages, decoders trailing ones. Modules can share devices, if the schedule places them so:
-    `placement=[0, 1, 0, 1]` of `ppsim.build("auto", ...)` runs an encoder and a backbone of two stages each on the same
-    two devices.
+class TowerCosts:
+    """Costs of an encoder and a backbone, for schedules of `ppsim.with_encoder`.
 
     Parameters
     ----------
-    modules : list of Module
-        Modules that all give the same costs.
-    microbatches : int
-        Microbatches of one step.
-    **others : float
-        Other parameters of `Costs`, such as latency and bandwidth.
-
-    Raises
-    ------
-    CostError
-        There are no modules, modules give different costs, or there is not one factor per microbatch.
+    encoder : EncoderTower
+    of_encoder, of_backbone : CostModel
+        Costs of each tower's stages, priced as schedules of their own; those of the encoder are of one pass, which
+        serves `encoder.batch` microbatches.
+    border_bytes : float, optional
+        Bytes of the features of one microbatch, and of their gradient. Default: the encoder's transfer, by microbatch.
+    border : (latency, seconds per byte), optional
+        Link between the towers. Default: the slowest link of either.
     """
-    if not modules:
-        raise CostError("modules=[] must list at least one Module")
-    names = set(modules[0].costs)
-    for number, module in enumerate(modules):
-        if set(module.costs) != names:
+
+    encoder: EncoderTower
+    of_encoder: CostModel
+    of_backbone: CostModel
+    border_bytes: float | None = None
+    border: tuple[float, float] | None = None
+
+    __repr__ = short_repr
+
+    def table(self, schedule: ScheduleColumns) -> CostTable:
+        """Return the costs of a schedule; CostError if it has no stages beside the encoder's, or costs do not fit."""
+        stages = self.encoder.stages
+        if schedule.num_stages <= stages:
             raise CostError(
-                f"modules[{number}] gives {', '.join(sorted(module.costs))}, modules[0] {', '.join(sorted(names))}; "
-                f"give the same costs in all"
+                f"the schedule has {schedule.num_stages} stages, and the encoder takes the first {stages}; give "
+                f"ppsim.with_encoder(schedule, encoder)"
             )
-    stages = [module for module in modules for _ in range(module.stages)]
-    columns = {name: [module.stage_costs()[name] for module in stages] for name in names}
-    return Costs(**columns, per="stage", microbatch_scale=[_factors(one, microbatches) for one in stages], **others)
+        leading = schedule.stage < stages
+        own, other = _tower(schedule, leading, 0), _tower(schedule, ~leading, stages)
+        first, second = self._of_passes(self.of_encoder.table(own), own), self.of_backbone.table(other)
+        self._check_prefetch(first, second, other)
+        if not self.encoder.is_colocated and second.link_ports is not None:
+            raise CostError("network cards are shared among the GPUs of one tower only; leave cards_per_node out")
+        columns = {name: _joined(name, first, second) for name in _BY_STAGE}
+        border = np.concatenate([first.transfer_bytes, second.transfer_bytes], axis=1)
+        features = self._border_bytes(first)
+        border[0, stages - 1], border[1, stages] = features * self.encoder.batch, features
+        overlap = second.overlap
+        if overlap is not None:
+            overlap = np.pad(overlap, ((stages, 0), (stages, 0)))
+        scale = [_scale_of(table, tower) for table, tower in ((first, own), (second, other))]
+        changed: dict[str, Any] = columns | {"transfer_bytes": border} | self._links(first, second, schedule.devices)
+        return replace(
+            second, overlap=overlap, microbatch_scale=np.concatenate(scale), workload=self._workload(first, second),
+            towers=self._towers(schedule), **changed,
+        )  # fmt: skip
+
+    def _of_passes(self, table: CostTable, own: ScheduleColumns) -> CostTable:
+        """Return the encoder's costs with all time of a pass in its first microbatch; a frozen one only has F."""
+        encoder, count = self.encoder, own.microbatches
+        scale = _scale_of(table, own)
+        first = np.arange(0, count, encoder.batch)
+        passes = np.zeros_like(scale)
+        passes[:, first] = np.add.reduceat(scale, first, axis=1) / encoder.batch
+        passes[:, : encoder.prefetch * encoder.batch] = 0.0
+        changed: dict[str, Any] = {"microbatch_scale": passes, "stage_share": np.ones(own.num_stages)}
+        if encoder.batch > 1:
+            changed["overhead"] = None  # part of the pass
+        if encoder.frozen:
+            forward = np.array([1.0, 0.0, 0.0, 0.0])[:, None]
+            none = dict.fromkeys(_TRAINING)
+            changed |= none | {"seconds": table.seconds * forward, "stage_share": np.zeros(own.num_stages)}
+            if table.state_bytes is not None:
+                changed["state_bytes"] = table.state_bytes * forward[:3]
+        return replace(table, **changed)
+
+    def _check_prefetch(self, first: CostTable, second: CostTable, other: ScheduleColumns) -> None:
+        """Raise CostError if the work of the next step may not fit into the encoder's idle time at the step's end."""
+        if not self.encoder.prefetch:
+            return
+        scale, seconds = _scale_of(second, other), first.seconds[0].max()
+        passes = first.microbatch_scale.sum(axis=1).max() + self.encoder.prefetch  # type: ignore[union-attr]
+        rows = np.flatnonzero((other.kind <= Kind.W) & ~other.joined & ~np.append(other.joined, False)[1:])
+        stage, microbatch = other.stage[rows], other.microbatch[rows]
+        work = second.seconds[other.kind[rows], stage] * scale[stage, microbatch]
+        busiest = float(np.bincount(other.device[rows], work, minlength=other.devices).max())
+        needed = float(seconds * passes) / self.encoder.copies
+        if needed > busiest * (1 + ROUNDING):
+            raise CostError(
+                f"prefetch={self.encoder.prefetch}: the encoder computes {needed:g} s of a step, the backbone's "
+                f"busiest device {busiest:g} s, so that features may not be ready when a step begins; use prefetch=0 "
+                f"or more copies"
+            )
+
+    def _border_bytes(self, first: CostTable) -> float:
+        sent = float(first.transfer_bytes[0, -1]) / self.encoder.batch
+        return sent if self.border_bytes is None else self.border_bytes
+
+    def _links(self, first: CostTable, second: CostTable, devices: int) -> dict[str, Any]:
+        """Return latency and seconds per byte by pair of devices: of each tower inside it, `border` between them."""
+        if self.encoder.is_colocated:
+            return {}
+        columns = {}
+        for number, name in enumerate(("latency", "seconds_per_byte")):
+            one, other = getattr(first, name), getattr(second, name)
+            slowest = max(float(distinct_values(by_pair).max()) for by_pair in (one, other))
+            columns[name] = np.full((devices, devices), self.border[number] if self.border else slowest)
+            columns[name][: len(one), : len(one)], columns[name][len(one) :, len(one) :] = one, other
+        return columns
+
+    def _workload(self, first: CostTable, second: CostTable) -> Workload | None:
+        one, whole = first.workload, second.workload
+        if one is None or whole is None:
+            return None
+        flops = one.flops / self.encoder.batch / (3 if self.encoder.frozen else 1)
+        return replace(whole, flops=whole.flops + flops, gpus=whole.gpus + one.gpus * (not self.encoder.is_colocated))
+
+    def _towers(self, schedule: ScheduleColumns) -> tuple[str, ...]:
+        """Return the tower of each device; empty if devices run both."""
+        encoders = self.encoder.stages * self.encoder.copies
+        names = (self.encoder.name,) * encoders + ("backbone",) * (schedule.devices - encoders)
+        return () if self.encoder.is_colocated else names
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """Origin of each parameter of the backbone."""
+        return getattr(self.of_backbone, "provenance", {})
+
+    @property
+    def assumptions(self) -> list[str]:
+        """Assumptions of both towers."""
+        towers = ((self.encoder.name, self.of_encoder), ("backbone", self.of_backbone))
+        found = [f"{name}: {line}" for name, costs in towers for line in getattr(costs, "assumptions", [])]
+        return [*found, *_BORDER_ASSUMPTIONS]
 
 
-def _factors(module: Module, microbatches: int) -> list[float]:
-    """Return one factor per microbatch with mean 1, so that the costs are those of an average microbatch."""
-    if module.microbatch_scale is None:
-        return [1.0] * microbatches
-    row = microbatch_factors(check_microbatch_scale(module.microbatch_scale), "given", np.ones(1), microbatches)[0]
-    return (row / (row.mean() or 1.0)).tolist()
+_BORDER_ASSUMPTIONS = (
+    "a pass of the encoder sends its features at its end; each microbatch's gradient comes back on its own",
+)
+
+
+def _tower(schedule: ScheduleColumns, chosen: np.ndarray, first_stage: int) -> ScheduleColumns:
+    """Return the chosen rows as a schedule of the devices that have some, with stages from 0."""
+    counts = np.bincount(schedule.device[chosen], minlength=schedule.devices)
+    return ScheduleColumns(
+        schedule.kind[chosen], schedule.stage[chosen] - first_stage, schedule.microbatch[chosen],
+        np.concatenate([[0], np.cumsum(counts[counts > 0])]), joined=schedule.joined[chosen],
+    )  # fmt: skip
+
+
+def _scale_of(table: CostTable, tower: ScheduleColumns) -> np.ndarray:
+    shape = tower.num_stages, tower.microbatches
+    return np.ones(shape) if table.microbatch_scale is None else table.microbatch_scale
+
+
+def _joined(name: str, first: CostTable, second: CostTable) -> np.ndarray | None:
+    """Return a column of both towers' stages; a tower without it has zeros, or what stands for it."""
+    columns = [getattr(table, name) for table in (first, second)]
+    if all(column is None for column in columns):
+        return None
+    for number, table in enumerate((first, second)):
+        if columns[number] is None:
+            other = columns[1 - number]
+            stands = {"recompute_seconds": table.seconds[0], "offload_bytes": table.activation_bytes}.get(name)
+            columns[number] = np.zeros((*other.shape[:-1], table.seconds.shape[1])) if stands is None else stands
+    return np.concatenate(columns, axis=-1)
 
 
 def _is_node(value: object) -> bool:

@@ -109,6 +109,8 @@ class CostTable(EqualColumns):
         By [sender, receiver] the ports that a transfer uses; -1 fills pairs with fewer ports.
     port_capacity : int64 (ports,) or None
         Transfers that each port carries at once, each at its full rate; None: nothing is shared.
+    towers : tuple of str, one entry per device
+        Name of the tower that each device belongs to, for charts; empty if the model has one tower.
     """
 
     seconds: np.ndarray
@@ -141,6 +143,7 @@ class CostTable(EqualColumns):
     vocabulary_reduce_seconds: float = 0.0
     vocabulary_statistics_seconds: float | None = None
     vocabulary_bytes: np.ndarray | None = None
+    towers: tuple[str, ...] = ()
 
     __repr__ = short_repr
 

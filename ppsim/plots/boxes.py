@@ -255,6 +255,12 @@ def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
     return [*found, *(LegendEntry("lane", lane.title, lane=lane.sort) for lane in lanes.values())]
 
 
+def device_labels(timeline: TimelineColumns, word: str = "") -> list[str]:
+    """Return a label for each device: `word` and its number, or the name of its tower and its number."""
+    towers = timeline.table.towers or (word,) * timeline.schedule.devices
+    return [f"{tower} {device}".lstrip() for device, tower in enumerate(towers)]
+
+
 def title_text(timeline: TimelineColumns) -> str:
     """Return the config's name, if there is one, and the name and sizes of the schedule."""
     sizes = sizes_text(timeline.schedule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import matplotlib
@@ -19,7 +20,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.units import percent_text, time_unit
 from ppsim.plots import marks, scale
-from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, title_text
+from ppsim.plots.boxes import Boxes, block_names, common_title, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import POINTS, ChartRows
 from ppsim.plots.figures import PAGE, PIXELS, Chart, figure_of, font_points, settings, time_axis
 from ppsim.plots.legend import Legend, is_mixed, text_width
@@ -49,6 +50,10 @@ class _Block:
     @property
     def devices(self) -> int:
         return self.boxes.timeline.schedule.devices
+
+    @cached_property
+    def labels(self) -> list[str]:
+        return device_labels(self.boxes.timeline)
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,7 @@ def _draw_into(
     ax: Axes, boxes: Boxes, title: str | None, labels: bool, longest: float, theme: Theme, lines: dict[str, bool]
 ) -> Axes:
     """Draw the rows into given axes, with a title, an axis and a legend."""
-    _prepare(ax, boxes.timeline.schedule.devices, theme)
+    _prepare(ax, device_labels(boxes.timeline), theme)
     ax.tick_params(axis="x", length=2.5, labelbottom=True)
     ax.set_ylabel("device")
     ax.set_xlabel(f"time ({time_axis(ax, longest, _MAX_TICKS).symbol})")
@@ -225,11 +230,12 @@ def _draw_into(
     return ax
 
 
-def _prepare(ax: Axes, devices: int, theme: Theme, row: float = 0.0) -> None:
-    """Give each device a row, device 0 on top, and name devices at 1, 2, 4 ... steps."""
+def _prepare(ax: Axes, labels: Sequence[str], theme: Theme, row: float = 0.0) -> None:
+    """Give each device a row, device 0 on top, and label devices at 1, 2, 4 ... steps."""
+    devices = len(labels)
     ax.set_ylim(devices - 0.5, -0.5)
     every = scale.device_steps(row) if row else 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))
-    ax.set_yticks(range(0, devices, every))
+    ax.set_yticks(range(0, devices, every), labels[::every])
     ax.tick_params(axis="y", length=0, pad=4 * POINTS, labelcolor=theme.quiet, labelsize=font_points(11 * POINTS))
     ax.tick_params(axis="x", length=0, labelbottom=False)
     ax.grid(axis="x", color=theme.grid, linewidth=POINTS)
@@ -260,7 +266,7 @@ class _Writer:
 def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLayout:
     """Return the layout of a figure of a width in pixels."""
     widest = max(text_width(block.name, 13) for block in blocks) * 1.1
-    digits = text_width(str(max(block.devices for block in blocks)), 11)
+    digits = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
     digits = max(digits, text_width("88.88", 10)) if memory else digits
     beside = width >= _BESIDE and widest <= 0.2 * width
     names = max(widest, text_width("activations", 11) if memory else 0) + 14 if beside and len(blocks) > 1 else 0
@@ -306,7 +312,7 @@ def _compose(
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
         y += above
         ax = writer.axes(layout.left, y, layout.right - layout.left, rows)
-        _prepare(ax, block.devices, theme, rows / block.devices)
+        _prepare(ax, block.labels, theme, rows / block.devices)
         time_axis(ax, longest, _MAX_TICKS if pixels >= _BESIDE else 8)
         ChartRows(ax, block.boxes, theme, labels and not is_narrow)
         marks.add_evictions(ax, block.boxes, theme)

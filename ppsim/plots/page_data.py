@@ -28,7 +28,7 @@ from ppsim.analysis.memory import (
 )
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
-from ppsim.plots.boxes import Boxes, kind_letter, title_text
+from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.pixels import median_box
 from ppsim.timeline import TimelineColumns
@@ -85,6 +85,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "measures": measures_line(timeline),
         "run": f"transport {timeline.transport}",
         "devices": timeline.schedule.devices,
+        "towers": device_labels(timeline) if timeline.table.towers else None,
         "makespan": makespan(timeline),
         "step": iteration_time(timeline),
         "bound": lower_bound(timeline).seconds if few else None,

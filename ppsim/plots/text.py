@@ -12,7 +12,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import seconds_text, time_unit
-from ppsim.plots.boxes import Boxes, headline, kind_letter, make_boxes
+from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import LIGHT, TITLES, channels, label_colour
 from ppsim.plots.pixels import shares
@@ -74,8 +74,8 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
         raise ConfigError(f"width={shown(width)} is too wide for a chart; use at most {MAX_WIDTH:,} columns")
     boxes = make_boxes(timeline)
     style = _UNICODE if unicode else _ASCII
-    names = [f"device {device}" for device in range(timeline.schedule.devices)]
-    margin = len(names[-1]) + 1
+    names = device_labels(timeline, "device")
+    margin = max(map(len, names)) + 1
     room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
     fits = _actions_fit(boxes, per_second)

@@ -13,10 +13,12 @@ from ppsim.base.errors import BuildError, ConfigError, PpsimError, UnknownNameEr
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.checks.faults import check_runnable, validate
+from ppsim.costs.composed import EncoderTower
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
+from ppsim.families.encoder import add_encoder
 from ppsim.lowering.program import lower_schedule
 from ppsim.lowering.receive_buffers import ReceiveBuffers, find_receive_buffers
 from ppsim.lowering.sharding import FULL, MAX_ACTIVE_STAGES, Window
@@ -318,6 +320,33 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
     """
     validate(schedule)
     return _as(Program, add_copies(schedule, stages))
+
+
+@checked_call()
+def with_encoder(schedule: Schedule, encoder: EncoderTower) -> Schedule:
+    """Return the schedule with an encoder's stages before its own, for costs of `ppsim.costs.TowerCosts`.
+
+    The encoder's stages get the first numbers. On devices of its own, which come first too, it runs 1F1B: before each
+    backward as many forwards as the schedule's first stage needs by then, and one for each encoder stage from there on.
+    In `phases`, each device of the schedule forwards its part of the microbatches, runs its list, and then the
+    backwards of that part. With placement `first`, the first stage's device runs the encoder around that stage.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Without transfers, slices and several steps; in one direction, if the encoder has devices of its own.
+    encoder : EncoderTower
+        A `ppsim.costs.EncoderTower`: its stages, copies and how it runs.
+
+    Raises
+    ------
+    BuildError
+        The schedule has no room for such an encoder; the message names the reason.
+    """
+    validate(schedule)
+    combined = add_encoder(schedule, encoder)
+    validate(combined)
+    return Schedule.of(combined)
 
 
 @checked_call()

@@ -173,6 +173,7 @@ def advise(
     """
     check_headroom(headroom)
     config = as_config(config)
+    config.require_one_tower("advise")
     names = schedules_run_by(framework, config.model, research)
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()

@@ -158,7 +158,7 @@ function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by
   const coloured = (text, colour, title) => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
   const rows = [...Array(chart.devices).keys()].map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [, end] = chart.boxesOf(device);
-    return make("tr", {}, head(`device ${device}`, "row"), ...inOrder(chart.kinds).map((kind) => cell(time(shares.get(kind.title) || 0))),
+    return make("tr", {}, head(chart.towers?.[device] ?? `device ${device}`, "row"), ...inOrder(chart.kinds).map((kind) => cell(time(shares.get(kind.title) || 0))),
       cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(time(chart.ledger[cause][device]))),
       cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > chart.boxesOf(device)[0] ? time(chart.end(end - 1)) : ""));
   });

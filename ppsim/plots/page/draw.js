@@ -225,7 +225,7 @@ function drawNames({ chart, rows, row }, first, last) {   // device numbers at 1
   while (every * row < apart) every *= 2;
   if (every * row < 24 && chart.devices > 16) every *= 2;
   for (let device = Math.ceil(first / every) * every; device < last; device += every)
-    write(`${few ? "dev. " : ""}${device}`, left() - 6, rows + (device + 0.5) * row - gapOf(chart) / 2 + (row < 6 && !device ? 3 : 0), { size: phone() ? 10 : 11, align: "right", line: "middle" });
+    write((!phone() && chart.towers?.[device]) || `${few ? "dev. " : ""}${device}`, left() - 6, rows + (device + 0.5) * row - gapOf(chart) / 2 + (row < 6 && !device ? 3 : 0), { size: phone() ? 10 : 11, align: "right", line: "middle" });
   for (const device of Object.keys(chart.slow || {}).map(Number)) if (device >= first && device < last) {   // stragglers
     const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 40 : 16;
     context.fillStyle = theme.paper; context.fillRect(left() - 6 - wide, y - 6, wide, 12);

@@ -7,7 +7,7 @@ let canvas, context, theme = null, themeName = "light", width = 0, height = 0, a
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
 const phone = () => width <= 760;
-const left = () => (phone() ? 26 : 54);
+const left = () => (phone() ? 26 : charts.some((chart) => chart.towers) ? 84 : 54);
 const right = () => (phone() ? 12 : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules

@@ -1,0 +1,169 @@
+"""Towers: an encoder before a backbone, on its own or the backbone's devices, in lists, costs, configs and charts."""
+
+import numpy as np
+import pytest
+from timelines import actions
+
+import ppsim
+from ppsim.config import as_config
+from ppsim.costs import EncoderTower, TowerCosts
+
+ENCODER = ppsim.Costs(forward=1, backward=2, per="stage")
+BACKBONE = ppsim.Costs(forward=2, backward=4, per="stage")
+
+
+def simulate(encoder, name="1f1b", devices=2, microbatches=2, own=ENCODER, other=BACKBONE, **options):
+    schedule = ppsim.with_encoder(ppsim.build(name, devices=devices, microbatches=microbatches), encoder)
+    return ppsim.simulate(schedule, TowerCosts(encoder, own, other), **options)
+
+
+def simulate_plain(encoder):
+    return ppsim.simulate(ppsim.build("gpipe", devices=2, microbatches=2), TowerCosts(encoder, ENCODER, BACKBONE))
+
+
+def orders(name="1f1b", devices=2, microbatches=4, **encoder):
+    schedule = ppsim.build(name, devices=devices, microbatches=microbatches)
+    return [" ".join(one) for one in ppsim.with_encoder(schedule, EncoderTower(**encoder)).orders()]
+
+
+@pytest.mark.parametrize("engine", ["event", "compiled"])
+def test_an_encoder_with_a_device_of_its_own_runs_before_the_pipeline_and_after_it(engine):
+    assert actions(simulate(EncoderTower(), engine=engine)) == [
+        "0F0 0-1  0F1 1-2  0B0 13-15  0B1 19-21",
+        "1F0 1-3  1F1 3-5  1B0 9-13  1B1 15-19",
+        "2F0 3-5  2B0 5-9  2F1 9-11  2B1 11-15",
+    ]
+
+
+def test_in_phases_each_device_encodes_its_part_before_and_after_the_pipeline():
+    assert actions(simulate(EncoderTower(placement="phases"))) == [
+        "0F0 0-1  1F0 1-3  1F1 3-5  1B0 9-13  1B1 15-19  0B0 19-21",
+        "0F1 0-1  2F0 3-5  2B0 5-9  2F1 9-11  2B1 11-15  0B1 19-21",
+    ]
+
+
+def test_placed_first_the_encoder_lengthens_the_first_stage():
+    assert actions(simulate(EncoderTower(placement="first"))) == [
+        "0F0 0-1  1F0 1-3  0F1 3-4  1F1 4-6  1B0 9-13  0B0 13-15  1B1 15-19  0B1 19-21",
+        "2F0 3-5  2B0 5-9  2F1 9-11  2B1 11-15",
+    ]
+
+
+def test_a_pass_of_two_microbatches_sends_both_at_its_end_and_its_backward_waits_for_both_gradients():
+    own = ppsim.Costs(forward=2, backward=4, per="stage", transfer_bytes=2, bandwidth=4)
+    assert actions(simulate(EncoderTower(batch=2), own=own)) == [
+        "0F0 0-2  0F1 2-2  0B1 20.75-20.75  0B0 20.75-24.75",
+        "1F0 2.5-4.5  1F1 4.5-6.5  1B0 10.5-14.5  1B1 16.5-20.5",
+        "2F0 4.5-6.5  2B0 6.5-10.5  2F1 10.5-12.5  2B1 12.5-16.5",
+    ]
+
+
+def test_one_forward_one_backward_runs_ahead_by_the_stages_that_follow():
+    straight = ppsim.build("1f1b", devices=5, microbatches=6).orders()
+    assert orders(devices=3, microbatches=6, stages=2) == [" ".join(one) for one in straight]
+
+
+def test_copies_take_microbatches_in_turn():
+    assert orders(copies=2)[:2] == ["0F0 0F2 0B0 0B2", "0F1 0F3 0B1 0B3"]
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb-h1", "interleaved-1f1b", "zb-v", "vocab-1f1b"])
+@pytest.mark.parametrize("placement", ["separate", "phases", "first"])
+def test_any_schedule_in_one_direction_takes_an_encoder_and_both_engines_agree(name, placement):
+    runs = [
+        simulate(EncoderTower(placement=placement, batch=3), name, 4, 8, transport="rank", engine=engine)
+        for engine in ("event", "compiled")
+    ]
+    assert np.array_equal(runs[0].end, runs[1].end)
+    assert runs[0].device_busy.sum() == pytest.approx(8 / 3 * 3 + 8 * 6 * (runs[0].schedule.num_stages - 1))
+
+
+def test_prefetched_features_are_those_of_a_step_that_follows_another():
+    """Two steps in one list, whose encoder runs on: the second takes as long as one step with prefetched features."""
+    frozen = EncoderTower(frozen=True, prefetch=1)
+    schedule = ppsim.build("1f1b", devices=2, microbatches=4)
+    again = [[f"{one[:2]}{int(one[2:]) + 4}" for one in mine] for mine in schedule.orders()]
+    both = ppsim.Schedule.from_orders([one + other for one, other in zip(schedule.orders(), again, strict=True)])
+    ahead = EncoderTower(frozen=True)
+    costs = TowerCosts(ahead, ENCODER, BACKBONE)
+    steps = []
+    for lists, count in ((schedule, 4), (both, 8)):
+        own = [f"0F{k}" for k in range(count)] + [f"0B{k}" for k in range(count)]
+        backbone = ppsim.with_encoder(lists, ahead).orders()[1:]
+        steps.append(ppsim.simulate(ppsim.Schedule.from_orders([own, *backbone]), costs).makespan)
+    assert simulate(frozen, microbatches=4).makespan == steps[1] - steps[0] == steps[0] - 1
+
+
+def test_a_frozen_encoder_has_neither_backward_nor_gradients_nor_activations():
+    sizes = {"activation_bytes": 5, "weight_bytes": 1, "gradient_bytes": 2, "optimizer_bytes": 6}
+    own, other = (ppsim.Costs(**{**sizes, "forward": 1, "backward": 2}, per="stage") for _ in range(2))
+    frozen, trained = (simulate(EncoderTower(frozen=one), own=own, other=other) for one in (True, False))
+    assert (frozen.peak_memory[0], trained.peak_memory[0]) == (1, 9 + 2 * 5)
+    assert frozen.device_busy[0] == 2
+
+
+CONFIG = {
+    "model": {"num_layers": 8, "hidden": 1024, "heads": 16, "vocabulary": 1000, "sequence": 512},
+    "hardware": {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"},
+    "layout": {"data": 4},
+    "encoder": {"name": "ViT", "stages": 2, "merge": 4, "layout": {"data": 2},
+                "model": {"num_layers": 4, "hidden": 256, "heads": 4, "sequence": 256}},
+    "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
+}  # fmt: skip
+
+
+def changed(**encoder):
+    return {**CONFIG, "encoder": {**CONFIG["encoder"], **encoder}}
+
+
+def test_a_copy_of_the_encoder_that_serves_two_of_the_backbone_encodes_and_sends_twice_as_much():
+    config = as_config(changed())
+    run = config.simulate()
+    assert config.costs.of_encoder.layout.microbatch_size == 2
+    assert config.costs.border_bytes == 2 * 256 / 4 * 1024 * 2
+    assert run.table.workload.gpus == 2 * 4 + 2 * 2
+    alone = config.costs.of_encoder.table(ppsim.build("1f1b", devices=2, microbatches=4))
+    assert np.array_equal(run.table.seconds[:, :2], alone.seconds)
+    assert run.table.transfer_bytes[0, 1] == run.table.transfer_bytes[1, 2] == config.costs.border_bytes
+    assert as_config(changed(batch=2)).costs.of_encoder.layout.microbatch_size == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": 0.25}, "encoder.images: a pass has 0.5 images on each copy"),
+        ({"prefetch": 1}, "encoder: prefetch=1 needs frozen"),
+        ({"placement": "phases"}, "leave out stages=2"),
+        ({"placement": "phases", "stages": 1}, "tensor x context x data is 2, but the encoder runs on the 4"),
+        ({"placement": "beside"}, "encoder.placement: 'beside' is not known"),
+        ({"layout": {"microbatch_size": 2}}, "encoder.layout.microbatch_size: follows from images"),
+        ({"model": None}, "encoder.model: is given if, and only if"),
+        ({"model": {"hidden": 4}}, "encoder.model.num_layers: is missing"),
+        ({"stages": 0}, "encoder.stages: 0 must be a whole number"),
+    ],
+)  # fmt: skip
+def test_illegal_sizes_are_one_error(change, message):
+    with pytest.raises(ppsim.ConfigError, match="(?s)" + message.replace(".", r"\.")):
+        as_config(changed(**change))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: simulate(EncoderTower(copies=3)), "2 microbatches of the encoder, fewer than its copies"),
+        (lambda: simulate(EncoderTower(), "terapipe"), "has slices of microbatches"),
+        (lambda: simulate(EncoderTower(), "chimera", 2, 4), "its first stage on 2 devices; use a schedule in one"),
+        (lambda: simulate(EncoderTower(frozen=True, prefetch=2), own=ppsim.Costs(forward=9)), "encoder computes 18 s"),
+        (lambda: simulate_plain(EncoderTower(stages=2)), "the schedule has 2 stages"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(make, message):
+    with pytest.raises(ppsim.PpsimError, match=message):
+        make()
+
+
+def test_charts_name_the_towers():
+    run, names = simulate(EncoderTower(name="ViT")), ["ViT 0", "backbone 1", "backbone 2"]
+    lines = run.to_text(width=60).splitlines()[1:4]
+    assert all(line.startswith(name) for line, name in zip(lines, names, strict=True))
+    assert [text.get_text() for text in run.plot().axes[0].get_yticklabels()] == names
