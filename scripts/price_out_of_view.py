@@ -1,8 +1,10 @@
-"""Prices the runs of docs/data/out_of_view.yaml once; writes docs/data/out_of_view.json, which docs/accuracy.md shows.
+"""Prices further public runs, which docs/accuracy.md shows.
 
-`python scripts/price_out_of_view.py FOLDER` takes some minutes. FOLDER holds the sources' own files: hagemann/*.xlsx,
-nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playbook.html. The results stay as they are: a later version
-of the laws was chosen with these runs in view.
+`python scripts/price_out_of_view.py` prices the runs of docs/data/set_aside.yaml once, and writes
+docs/data/out_of_view.json. These results stay as they are: later laws are chosen with these runs in view.
+`python scripts/price_out_of_view.py FOLDER` prices the five sources that were set aside before, with the laws of
+today, and writes docs/data/further_runs.json; it takes some minutes. FOLDER holds the sources' own files:
+hagemann/*.xlsx, nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playbook.html.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import judge_calibration
 import numpy as np
+import yaml
 from published import DATA, read_runs
 
 from ppsim import PpsimError
@@ -25,13 +28,12 @@ from ppsim.base.files import write_atomically
 from ppsim.config import make_config
 from ppsim.costs.spread import class_of, scales
 
-OUT = DATA / "out_of_view.json"
+SET_ASIDE, OUT_OF_VIEW, FURTHER = DATA / "set_aside.yaml", DATA / "out_of_view.json", DATA / "further_runs.json"
 COLUMNS = ("name", "source", "group", "framework", "sweep", "measured", "predicted", "tokens", "scales", "peak")
 COUNTS = ("ran", "ran_but_predicted_not_to_fit", "crashed", "crashed_and_predicted_not_to_fit")
 ABOUT = (
-    "Runs of docs/data/out_of_view.yaml, priced once on 2026-11-23 by scripts/price_out_of_view.py. Seconds of a step, "
-    "measured and predicted; scales: hidden size, FLOPs of F of a block on one GPU, GPUs, peak; peak: bytes of the "
-    "first GPU, measured and predicted."
+    "{}, priced by scripts/price_out_of_view.py. Seconds of a step, measured and predicted; scales: hidden size, FLOPs "
+    "of F of a block on one GPU, GPUs, peak; peak: bytes of the first GPU, measured and predicted."
 )
 SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 A100, H100 = "A100 SXM", "H100 SXM"
@@ -83,29 +85,52 @@ class Found(NamedTuple):
     peak: float | None = None
 
 
-def main(folder: Path) -> None:
+def main(folder: str = "") -> None:
     """Price every run and write the results."""
     data = read_runs()
+    if folder:
+        found = (
+            run for source in (hagemann, nemo, bridge, llm_foundry, playbook) for run in source(Path(folder), data)
+        )
+        write(FURTHER, ABOUT.format("Runs of docs/data/out_of_view.yaml"), found)
+    else:
+        write(OUT_OF_VIEW, ABOUT.format("Runs of docs/data/set_aside.yaml"), set_aside())
+
+
+def write(path: Path, about: str, found: Iterable[Found]) -> None:
+    """Price runs and write the results to a file."""
     rows, refused, fits = [], 0, dict[str, dict[str, int]]()
-    for source in (hagemann, nemo, bridge, llm_foundry, playbook):
-        for run in source(folder, data):
-            try:
-                row = priced(run)
-            except PpsimError as error:
-                refused += 1
-                print(run.name, error, file=sys.stderr)
-                continue
-            counts = fits.setdefault(run.source, dict.fromkeys(COUNTS, 0))
-            counts[COUNTS[0] if run.seconds else COUNTS[2]] += 1
-            if not row.pop("fits"):
-                counts[COUNTS[1] if run.seconds else COUNTS[3]] += 1
-            if run.seconds:
-                rows.append([row.get(name) for name in COLUMNS])
-        print(source.__name__, len(rows), refused, flush=True)
+    for run in found:
+        try:
+            row = priced(run)
+        except PpsimError as error:
+            refused += 1
+            print(run.name, error, file=sys.stderr)
+            continue
+        counts = fits.setdefault(run.source, dict.fromkeys(COUNTS, 0))
+        counts[COUNTS[0] if run.seconds else COUNTS[2]] += 1
+        if not row.pop("fits"):
+            counts[COUNTS[1] if run.seconds else COUNTS[3]] += 1
+        if run.seconds:
+            rows.append([row.get(name) for name in COLUMNS])
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
-    heads = {"about": ABOUT, "refused": refused, "fits": fits, "columns": COLUMNS}
+    heads = {"about": about, "refused": refused, "fits": fits, "columns": COLUMNS}
     top = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in heads.items())
-    write_atomically(OUT, f'{{{top},\n"runs": [\n{lines}\n]}}\n')
+    write_atomically(path, f'{{{top},\n"runs": [\n{lines}\n]}}\n')
+
+
+def set_aside() -> Iterator[Found]:
+    """Yield the runs of docs/data/set_aside.yaml; raise SystemExit if they were priced before."""
+    data = yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))
+    if data["priced"] != "not yet":
+        raise SystemExit(f"{SET_ASIDE.name}: priced on {data['priced']}; a second time they would be in view")
+    for run in data["runs"]:
+        source, schedule = run["source"], schedule_of(run["devices"], run["microbatches"], run.get("stages", 1))
+        model = data["models"][run["model"]] | {key: run[key] for key in ("sequence",) if key in run}
+        layout = data["layouts"][source] | run["layout"]
+        config = config_of(data, model, run["device"], run["gpus"], layout, schedule)
+        name = data["sources"][source]["name"]
+        yield Found(run["name"], name, config, run["seconds"], f"{name}: {run['model']}, {run['device']}")
 
 
 def priced(run: Found) -> dict[str, Any]:
@@ -361,4 +386,4 @@ def _pairs(hover: str) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*sys.argv[1:])

@@ -107,6 +107,13 @@ def test_nanotrons_messages_are_late_on_64_nodes_and_a_stage_waits_for_each_neig
     assert on_64.input_grad[1] - on_60.input_grad[1] == pytest.approx(late)
 
 
+def test_nanotrons_host_works_between_two_steps():
+    works, spared = (
+        costs(framework="nanotron", cuda_graphs=way).for_stages(4).optimizer_step[1] for way in (False, True)
+    )
+    assert works - spared == pytest.approx(0.06)
+
+
 def test_a_slot_that_overlaps_an_f_and_a_b_waits_for_both_hosts():
     setup = costs(devices=2, framework="eager", overlap=True)
     slots = setup.for_stages(4, devices=2).overlap

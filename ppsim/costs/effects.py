@@ -26,6 +26,7 @@ from ppsim.costs.collectives import (
     tensor_parallel,
     tensor_parallel_outside,
 )
+from ppsim.costs.host_time import start_seconds
 from ppsim.costs.layers import Layer
 from ppsim.costs.operators import CAST_BYTES
 from ppsim.costs.setup import Setup
@@ -111,6 +112,10 @@ def _step_gather(setup: Setup, stage: StageOfStep) -> float | None:
 
 def _step_update(setup: Setup, stage: StageOfStep) -> float | None:
     return update_seconds(setup, stage.parameters)
+
+
+def _step_host(setup: Setup, stage: StageOfStep) -> float | None:
+    return setup.layout.run_by.host.step if start_seconds(setup) else None
 
 
 def _step_weights_to_fp8(setup: Setup, stage: StageOfStep) -> float | None:
@@ -316,6 +321,11 @@ EFFECTS = (
         "30 bytes for each parameter whose state the GPU keeps, over the memory bandwidth: reads gradient, fp32 weight "
         "and both moments, writes these three and the bf16 weight",
         "follows from Adam in mixed precision", assumed.optimizer, step=_step_update,
+    ),
+    Effect(
+        "optimizer_step", "seconds",
+        "a host's work between two steps, which no GPU overlaps: norms of gradients, logs, data; 0.06 s in nanotron",
+        "The Ultra-Scale Playbook, its steps of 1B on 8 to 32 nodes", step=_step_host,
     ),
     Effect(
         "optimizer_step", "seconds", "weights to fp8, once a step: 4 bytes each, over the memory bandwidth",

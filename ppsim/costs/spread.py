@@ -28,7 +28,7 @@ TABLE = Path(__file__).with_name("spread.json")
 DIMENSIONS = ("hidden", "block_flops", "gpus", "peak")
 PER_DOUBLING = 1.1  # assumed: each doubling beyond the measured range moves both bounds outwards by a tenth
 SMALL = 2048  # largest hidden size of a small model
-EAGER = "eager kernels"
+EAGER = ("eager kernels", "eager kernels on one node")
 FP8 = ("fp8, dense", "fp8, mixture of experts", f"fp8, small (hidden up to {SMALL})")
 DENSE = {"dense on A100": 312e12, "dense on H100": 989e12, "dense on B200 and GB200": 2250e12}
 
@@ -102,11 +102,12 @@ def order_error(kind: str) -> OrderError:
 def class_of(setup: Setup, devices: int) -> str:
     """Return the class of a run: the first of the following that fits.
 
-    A framework whose kernels are not fused, fp8 (small model, experts, neither), experts, small model, sharded weights
-    without pipeline, device. A dense model belongs to the device of `DENSE` with the nearest peak.
+    A framework whose kernels are not fused (on several nodes, on one), fp8 (small model, experts, neither), experts,
+    small model, sharded weights without pipeline, device. A dense model belongs to the device of `DENSE` with the
+    nearest peak.
     """
     if not setup.layout.run_by.policies.get("fused", True):
-        return EAGER
+        return EAGER[devices * setup.layout.gpus_per_device <= setup.cluster.gpus_per_node]
     if setup.layout.casts:
         return FP8[2 if setup.model.hidden <= SMALL else bool(setup.model.experts)]
     if setup.model.experts:

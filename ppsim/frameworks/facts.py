@@ -29,6 +29,8 @@ class Host(NamedTuple):
         more than one node: hosts that drift apart wait for each other in every collective.
     node : float
         Starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait.
+    step : float
+        Seconds at the end of a step, before the optimizer: norms of gradients, logs, the next data.
     """
 
     forward: float
@@ -37,6 +39,7 @@ class Host(NamedTuple):
     compiled: bool = False
     member: float = 0.0
     node: float = 0.0
+    step: float = 0.0
 
 
 class Stall(NamedTuple):

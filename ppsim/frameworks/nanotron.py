@@ -5,7 +5,7 @@ from ppsim.frameworks.facts import Extra, Facts, Host, Messages, Stall
 FACTS = Facts(
     "nanotron",
     {"overlap_data": True, "loss_bytes": 10, "fused": False, "fused_norms": True, "gradient_buffers": True},
-    Host(220, 280, 100, member=130, node=195),
+    Host(220, 280, 100, member=130, node=195, step=0.06),
     "a 1B model of the Ultra-Scale Playbook takes 4.5 ms a block at tensor 4 and 8",
     # fused_norms: nn/layer_norm.py, Triton's RMS norm of flash-attn
     # 25 MiB of bf16 (config: ddp_bucket_cap_mb); with ZeRO-1 each tensor (optim/gradient_accumulator.py, optim/zero.py)
