@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,20 +43,31 @@ def sleep_table() -> str:
     return error_table(evaluate(traces, calibrate(traces[:1])), f"{traces[0].device_name}, {traces[0].recorded}")
 
 
+@cache
 def recorded(folder: str) -> list[Trace]:
     """The recorded runs of a folder."""
     return [read_trace(path) for path in sorted((DATA / "cpu" / folder).glob("*.json"))]
 
 
-def left_out(traces: list[Trace]) -> list[RunError]:
-    """Each run, predicted from the others."""
+@cache
+def left_out(folder: str) -> list[RunError]:
+    """Each run of a folder, predicted from the others."""
+    traces = recorded(folder)
     return [evaluate([held], calibrate([trace for trace in traces if trace is not held])).runs[0] for held in traces]
 
 
-def band_table() -> str:
-    """Steps of all recorded runs that lie in the 90 % interval of a profile of the other runs."""
-    lines = ["| steps in the 90 % interval | timed sleeps | real compute | all |", "|---|---|---|---|"]
-    rows = [[_inside(folder) for folder in folders] for folders in RANKS.values()]
+def alone(folder: str) -> list[RunError]:
+    """Each run of a folder, predicted from each of the others alone."""
+    traces = recorded(folder)
+    profiles = [(trace, calibrate([trace])) for trace in traces]
+    return [evaluate([held], one).runs[0] for fitted, one in profiles for held in traces if held is not fitted]
+
+
+def band_table(predicted: Callable[[str], list[RunError]] = left_out) -> str:
+    """Steps of all recorded runs that lie in the 90 % interval of a profile of the other runs, all or each alone."""
+    how = "of all others" if predicted is left_out else "of one other run"
+    lines = [f"| steps in the 90 % interval, {how} | timed sleeps | real compute | all |", "|---|---|---|---|"]
+    rows = [[_inside(predicted(folder)) for folder in folders] for folders in RANKS.values()]
     rows.append([_summed(column) for column in zip(*rows, strict=True)])
     for name, row in zip((*(f"{ranks} ranks" for ranks in RANKS), "all"), rows, strict=True):
         cells = (f"{inside} of {steps}, {percent_text(inside / steps, 0)}" for inside, steps in [*row, _summed(row)])
@@ -63,8 +75,7 @@ def band_table() -> str:
     return "\n".join(lines)
 
 
-def _inside(folder: str) -> tuple[int, int]:
-    runs = left_out(recorded(folder))
+def _inside(runs: list[RunError]) -> tuple[int, int]:
     return _summed([(run.inside or 0, run.steps) for run in runs])
 
 
@@ -80,7 +91,7 @@ def compute_table(ranks: int) -> str:
         "| run, left out | measured | predicted | error | noise of its steps | in 90 % |",
         "|---|---|---|---|---|---|",
     ]
-    for held, run in zip(traces, left_out(traces), strict=True):
+    for held, run in zip(traces, left_out(RANKS[ranks][1]), strict=True):
         own = calibrate([held]).steps
         assert own is not None  # noqa: S101 - a calibration always has them
         cells = seconds_text(run.measured, 3), seconds_text(run.predicted, 3), percent_text(run.error, 0, signed=True)
@@ -127,4 +138,5 @@ def link_sentence() -> str:
 
 
 if __name__ == "__main__":
-    print(sleep_table(), link_sentence(), band_table(), compute_table(2), compute_table(4), sep="\n\n")
+    tables = band_table(), band_table(alone), compute_table(2), compute_table(4)
+    print(sleep_table(), link_sentence(), *tables, sep="\n\n")

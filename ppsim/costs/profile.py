@@ -317,6 +317,7 @@ def _schema() -> Any:
     steps = record(
         "Steps", errors=(list[any_number], ...), noise=(amount, ...), drift=(any_number, ...), steps=(count, ...),
         disturbed=(count, 0), halved=(bool, False), summed=(bool, False), reach=(amount | None, None),
+        ranks=(amount, 0.0),
     )  # fmt: skip
     amounts = dict.fromkeys(("overhead", "latency", "transfer_bytes", "jitter", "residual"), (amount, 0.0))
     return record(

@@ -163,9 +163,9 @@ PRICED_BY_OTHERS = {
 class StepSpread:
     """Spread of measured / predicted seconds of a step, from the traces that a profile was fitted to.
 
-    If runs could be left out of the fit, half of the 90 % interval is the `reach` of their steps. Otherwise it has two
-    independent parts, whose squares add up: the error of a schedule that was not measured, and the noise between steps,
-    by the normal distribution.
+    If runs could be left out of the fit, half of the 90 % interval is the `reach` of their steps. Otherwise it has
+    independent parts, whose squares add up: the error of a schedule that was not measured, the noise between ranks, and
+    the noise between steps, by the normal distribution.
 
     Attributes
     ----------
@@ -181,6 +181,9 @@ class StepSpread:
         Steps that were dropped in addition: see `ppsim.studies.calibration.undisturbed`.
     halved, summed : bool
         If the steps contain I and W that were taken as halves of B, or B that was taken as I + W.
+    ranks : float
+        Standard deviation of log(work of a device in a step / its median over steps), over the root of the number of
+        devices: the noise of the mean over devices. 0 in profiles of earlier versions.
     reach : float or None
         `interval_reach` of the steps of left-out runs; None with fewer than two, and in profiles of earlier versions.
     """
@@ -193,6 +196,7 @@ class StepSpread:
     halved: bool = False
     summed: bool = False
     reach: float | None = None
+    ranks: float = 0.0
 
     __repr__ = short_repr
 
@@ -212,7 +216,7 @@ class StepSpread:
         if self.runs > 1:
             between = student_quantile(self.runs) * math.sqrt(sum(error**2 for error in self.errors) / self.runs)
         else:
-            between = NORMAL * ASSUMED_ERROR
+            between = NORMAL * math.hypot(ASSUMED_ERROR, self.ranks)
         return math.hypot(between, NORMAL * self.noise)
 
     @property
@@ -237,7 +241,7 @@ class StepSpread:
             source = f"errors of {self.runs} runs, each left out of the fit, and noise of {self.steps} steps"
         else:
             unknown = f"{percent_text(ASSUMED_ERROR, 0)} assumed for a schedule that was not measured"
-            source = f"{unknown}, and noise of {self.steps} steps"
+            source = f"{unknown}, noise between ranks, and noise of {self.steps} steps"
         if self.halved:
             source += (
                 f"; {percent_text(HALVED_ERROR, 0)} assumed for I and W as halves of B, which one run of zb-h1 settles"

@@ -93,7 +93,17 @@ def _step_spread(traces: Sequence[Trace], layers: Sequence[int], disturbed: int)
         steps=len(noise),
         disturbed=disturbed,
         reach=interval_reach(left_out) if len(left_out) > 1 else None,
+        ranks=float(np.sqrt(np.mean([_rank_noise(trace) ** 2 for trace in traces]))),
     )
+
+
+def _rank_noise(trace: Trace) -> float:
+    """Return the standard deviation of log(work of a device in a step / its median) over the root of the devices."""
+    seconds, devices = (trace.end - trace.start)[:, trace.compute], trace.program.compute.device
+    work = np.stack([np.nansum(seconds[:, devices == device], axis=1) for device in range(trace.program.devices)])
+    usual = np.median(work, axis=1, keepdims=True)
+    noise = np.log(np.divide(work, usual, out=np.ones_like(work), where=(work > 0) & (usual > 0)))
+    return float(np.sqrt(np.mean(noise**2) / trace.program.devices))
 
 
 def _log_ratios(measured: np.ndarray, predicted: float) -> np.ndarray:
