@@ -194,13 +194,14 @@ def hagemann(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             microbatch = int(float(row["micro_batch_size"]))
             model = HAGEMANN[size] | LLAMA | {"vocabulary": 128000, "sequence": sequence}
             model |= {"attention": KERNELS.get(kernel.split(" ")[0], "full")}
-            layout = {"framework": "eager", "fused": False, "fused_norms": "RMS" in kernel, "tensor": tensor}
+            layout = {"framework": "scaling", "fused_norms": "RMS" in kernel, "tensor": tensor}
             layout |= {"data": gpus // (tensor * devices), "microbatch_size": microbatch, "distributed_optimizer": True}
             layout |= {"sequence_parallel": row.get("sequence_parallel") in ("1", "1.0")}
-            layout |= {"sharded_by": "stage", "overlap_data": False}
             layout |= {"recompute": "full"} if row["activation_checkpointing_type"] == "every_layer" else {}
             microbatches, left = divmod(BATCHES[sequence], layout["data"] * microbatch)
             if left or not microbatches or gpus % (tensor * devices):
+                continue
+            if row.get("Average Step Time") in ("Kernel not available", "Other Error"):
                 continue
             name = f"hagemann-{size}-s{sequence}-{gpus}-tp{tensor}pp{devices}mbs{microbatch}-{kernel}-{row['Trial ID']}"
             config = config_of(data, model, A100, gpus, layout, schedule_of(devices, microbatches))

@@ -125,10 +125,11 @@ def held_beyond(setup: Setup) -> str | None:
     facts = setup.layout.run_by.facts
     if not any(facts.extra):
         return None
-    return (
-        f"{facts.name} holds {percent_text(facts.extra.fragments, 0)} more than the activations in fragments, a bf16 "
-        f"gradient of each parameter, and {facts.extra.whole} whole inputs and gradients of a tensor-parallel block"
-    )
+    held = [f"{percent_text(facts.extra.fragments, 0)} more than the activations in fragments"]
+    held += ["a bf16 gradient of each parameter"] * facts.extra.gradients
+    held += [f"{facts.extra.whole} whole inputs and gradients of a tensor-parallel block"] * (facts.extra.whole > 0)
+    held += ["the logits of the whole vocabulary on each GPU"] * facts.extra.logits
+    return f"{facts.name} also holds {', '.join(held)}"
 
 
 def state(setup: Setup) -> str:

@@ -30,7 +30,7 @@ from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
 from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.setup import Setup
 from ppsim.costs.spread import Spread, spread_of
-from ppsim.costs.sublayers import embedding, head
+from ppsim.costs.sublayers import LOGIT_BYTES, embedding, head
 from ppsim.costs.table import CostTable, Workload
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -171,7 +171,10 @@ class DerivedCosts(Setup):
         """
         whole = self.layout.run_by.facts.extra.whole * (self.border_bytes - self.own_border_bytes) * bool(layers)
         dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
-        loss = sum(self.share(layer.logits) for layer in layers) * self.layout.chosen("loss_bytes")
+        logits, of_loss = sum(self.share(layer.logits) for layer in layers), self.layout.chosen("loss_bytes")
+        loss = logits * of_loss
+        if self.layout.run_by.facts.extra.logits:
+            loss += logits * (self.layout.tensor - 1) * (of_loss + LOGIT_BYTES)
         return max([loss, whole, *dropped])
 
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:

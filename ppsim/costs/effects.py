@@ -269,11 +269,12 @@ EFFECTS = (
     ),
     Effect(
         "layout.framework", "bytes",
-        "beyond the tensors that the shapes give, in nanotron: 0.12 of the activations in fragments of the allocator; "
+        "beyond the tensors that the shapes give, in nanotron: 0.12 of the activations in fragments of the allocator "
+        "(0.25 in Scaling, which gathers the logits of the whole vocabulary on each GPU); "
         "2 a parameter, because bf16 gradients go to the fp32 ones after a whole backward; in a backward with sequence "
         "parallelism 10 s b h / c for the whole inputs, outputs and gradients of a block's products",
         "PyTorch, CUDA semantics: memory management; nanotron, optim/gradient_accumulator.py, "
-        "parallel/tensor_parallel/functional.py", assumed.held_beyond,
+        "parallel/tensor_parallel/functional.py; Aleph-Alpha/scaling, lm_head.py", assumed.held_beyond,
     ),
     Effect(
         "slice_costs", "seconds",

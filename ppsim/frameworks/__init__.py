@@ -19,6 +19,7 @@ from ppsim.frameworks import (
     nanotron,
     primus,
     pytorch,
+    scaling,
     torchtitan,
 )
 from ppsim.frameworks.facts import Facts, Host
@@ -38,7 +39,7 @@ FACTS: Mapping[str, Facts] = {
     facts.name.lower(): facts
     for facts in (
         megatron.FACTS, megatron.CORE_FACTS, megatron_bridge.FACTS, primus.FACTS, torchtitan.FACTS, pytorch.FACTS,
-        deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, eager.FACTS,
+        deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, scaling.FACTS, eager.FACTS,
     )
 }  # fmt: skip
 DEFAULT, EXAMPLE = "megatron-lm 2.6", "torchtitan"  # of a layout that names none: that of the papers

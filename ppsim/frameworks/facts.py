@@ -84,11 +84,14 @@ class Extra(NamedTuple):
         If a bf16 gradient of every parameter is held until a backward ends.
     whole : int
         Inputs, outputs and gradients of a block's products that a backward holds whole with sequence parallelism.
+    logits : bool
+        If each GPU of a tensor-parallel group holds the logits of the whole vocabulary for the loss.
     """
 
     fragments: float = 0.0
     gradients: bool = False
     whole: int = 0
+    logits: bool = False
 
 
 @checked_methods
