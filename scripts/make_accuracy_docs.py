@@ -681,7 +681,7 @@ Those that were set aside before:
 
 ## In view
 
-**No figure here was fitted to itself.** The operator law ([the cost model](cost-model.md)) has six constants that no
+**No figure here was fitted to the run that it is compared with.** The operator law ([the cost model](cost-model.md)) has six constants that no
 data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs; each run below is priced
 with the constants that the runs of **all other sources** give. Table 4 of Qi et al., the runs of SimuMax and of GPT
 OSS, and all in fp8 have no part in the fit at all; nor has any configuration of `configs/`, where none of these is.
@@ -763,9 +763,9 @@ them   again and back, and in fp8 pads them (Megatron-LM, `token_dispatcher.py`,
 without   these; fusing its kernels, later, made such a step 1.9 times as fast (developer.nvidia.com, "Boosting MoE
 Training   Throughput with Advanced Fusion Kernels", 2026).
 
-Far off still are experts with one sequence a microbatch where all tokens are kept and CUDA graphs spare the host no
-more than the router (Qwen3 on B200, and 30B on H100 in release 25.11). These runs took 9 to 17 ms a block, twice what
-they took when tokens were dropped (release 25.09), for then no host waits for the numbers of tokens. How long it
+The largest remaining errors are those of experts with one sequence per microbatch, if all tokens are kept and CUDA
+graphs cover only the router (Qwen3 on B200, and 30B on H100 in release 25.11). These runs took 9 to 17 ms per block,
+twice as long as with dropped tokens (release 25.09), because the host then waits for the numbers of tokens. How long it
 waits is not published.
 
 ## Products in fp8

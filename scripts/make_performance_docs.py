@@ -34,7 +34,7 @@ its part of the caches and of the memory's bandwidth.
 
 AIMS = """## Aims
 
-What this project asks of itself, with the figure of this run that is furthest from it.
+The project's aims, each with the figure of this run that is furthest from the aim.
 """
 
 ENGINES = """## The compiled engine and the event model

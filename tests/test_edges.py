@@ -212,7 +212,7 @@ def test_a_missing_folder_is_refused_before_any_work(option, tmp_path):
 @pytest.mark.parametrize("option", ["--csv", "--json", "--table"])
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_what_names_no_file_is_refused_before_any_work(option, name):
-    assert "is no name of a file; give one such as out.json" in refusal("simulate", UNIT_COSTS, option, name)
+    assert "not a file name; use a name such as out.json" in refusal("simulate", UNIT_COSTS, option, name)
 
 
 def test_two_outputs_in_one_file_are_refused(tmp_path):
@@ -288,7 +288,7 @@ def test_a_trace_of_steps_without_time_is_refused(tmp_path):
     (tmp_path / "zero.json").write_text(json.dumps(document))
     assert ppsim("calibrate", tmp_path / "zero.json", "-o", tmp_path / "p.yaml").status == 0
     said = refusal("evaluate", tmp_path / "zero.json", "--profile", tmp_path / "p.yaml", "--json", "-")
-    assert f"{tmp_path}/zero.json: a step takes 0 s" in said
+    assert f"{tmp_path}/zero.json: the median step takes 0 s, but must be above 0 s" in said
 
 
 def test_a_packed_profiler_trace_that_unpacks_without_end_is_refused(tmp_path):

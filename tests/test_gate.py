@@ -122,7 +122,10 @@ def test_limits_hold_whatever_the_baseline_says():
         (lambda: Limits.parse(max_bubble=float("nan")), "max_bubble: nan"),
         (lambda: Limits.parse(max_memory="80 GHz"), "max_memory: .*unit of bytes"),
         (lambda: Limits.parse(max_step_time=-1), "max_step_time: -1"),
-        (lambda: Tolerance.parse({"makespn": 1}), "absolute tolerance of 'makespn': no measure; use one of makespan"),
+        (
+            lambda: Tolerance.parse({"makespn": 1}),
+            "absolute tolerance of 'makespn': unknown measure; use one of makespan",
+        ),
         (lambda: Tolerance.parse({"makespan": "x"}), "absolute tolerance of makespan: 'x'"),
         (lambda: Tolerance.parse(relative="-1%"), "relative tolerance: '-1%'"),
         (lambda: Tolerance.parse(relative="5"), "relative tolerance: '5' must be below 1, or percent: 5% or 0.05"),
@@ -180,7 +183,7 @@ def whole(**changes):
         (json.dumps({**whole(), "units": 3}), "units is missing"),
         (json.dumps({**whole(), "units": {**UNITS, "makespan": "ms"}}), "units.makespan is 'ms', expected 'seconds'"),
         (json.dumps({**whole(), "units": {**UNITS, "busy": None}}), "units.busy is None, expected 'device-seconds'"),
-        (json.dumps(whole(bubbles=1.0)), "configs.a.yaml.bubbles is no measure"),
+        (json.dumps(whole(bubbles=1.0)), "configs.a.yaml.bubbles is not a measure"),
         (json.dumps(whole()).replace("33.0", "1e999"), "makespan is inf"),
     ],
 )

@@ -143,7 +143,7 @@ def check_target(path: str | PathLike[str]) -> None:
     """
     target = _as_path(path)
     if "\0" in str(target) or os.path.isdir(target):
-        raise ConfigError(f"{_name(path)}: is no name of a file; give one such as out.json")
+        raise ConfigError(f"{_name(path)}: not a file name; use a name such as out.json")
     folder = os.path.dirname(os.path.realpath(target))
     if not os.path.isdir(folder):
         raise ConfigError(f"{_name(path)}: cannot be written: there is no folder {_name(folder)}")

@@ -38,7 +38,7 @@ Operators = Annotated[
 Steps = Annotated[
     Path | None,
     typer.Option(
-        metavar="RUNS.yaml", help="Runs with `config`, measured `seconds` of a step and perhaps `peak_memory`."
+        metavar="RUNS.yaml", help="Runs, each with `config`, measured `seconds` of a step and optional `peak_memory`."
     ),
 ]
 MAX_RUNS = 4  # runs, or parts of the model, in the text

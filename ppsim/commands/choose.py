@@ -111,7 +111,8 @@ def choose(
     output: Annotated[Path | None, OutputOption("Write the winner as a config.", "--output", "-o")] = None,
     verbose: Verbose = False,
     costs: Annotated[
-        bool, typer.Option("--costs", help="Print what the ranking adds for stragglers, and its source, too.")
+        bool,
+        typer.Option("--costs", help="Also print the seconds that the ranking adds for stragglers, with their source."),
     ] = False,
     json: JsonTarget = None,
 ) -> None:

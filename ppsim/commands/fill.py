@@ -71,7 +71,9 @@ def _from_text(text: str) -> FillItem:
         return fill_items(item)[0]
     except ConfigError as wrong:
         fault = str(wrong).removeprefix("items[0]: ")
-        raise ConfigError(f"--work {shown(text)}: {fault}; write a time and perhaps bytes, such as 40ms,6GB") from None
+        raise ConfigError(
+            f"--work {shown(text)}: {fault}; write a time, and bytes if needed, such as 40ms,6GB"
+        ) from None
 
 
 def _page(filling: Filling, verbose: bool) -> Iterator[str]:

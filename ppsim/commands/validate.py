@@ -23,9 +23,7 @@ MAX_FAULTS = 3  # of a file without --verbose; one wrong cell often breaks many 
 @command
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.csv", help="One row of actions a device, no header.")],
-    slices: Annotated[
-        str, typer.Option(metavar="K", help="Pieces that each microbatch is cut into along the sequence.")
-    ] = "1",
+    slices: Annotated[str, typer.Option(metavar="K", help="Slices of each microbatch along the sequence.")] = "1",
     transport: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"Also: nothing deadlocks under it. One of: {', '.join(TRANSPORTS)}."),

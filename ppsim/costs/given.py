@@ -181,14 +181,14 @@ class Costs:
     )  # fmt: skip
     vocabulary_forward: PerStage = _vocabulary("S, one device's part of the output layer forward", "4 ms", 0)
     vocabulary_backward: PerStage = _vocabulary(
-        "T, its backward; where no T stands in the lists S lasts both", "8 ms", 1
+        "T, its backward; without T in the lists, S lasts as long as both", "8 ms", 1
     )
     vocabulary_reduce: float = _reduction(
-        "the input gradient, and where no T stands in the lists the softmax statistics with it,", "0 s, or derived",
+        "the input gradient, together with the softmax statistics if the lists hold no T,", "0 s, or derived",
         "0.5 ms", "vocabulary_reduce_seconds", default=0.0, of_note="the input gradient",
     )  # fmt: skip
     vocabulary_statistics: float | None = _reduction(
-        "the softmax statistics, where T stands in the lists,", "`vocabulary_reduce`, or derived", "60 us",
+        "the softmax statistics, if the lists hold T,", "`vocabulary_reduce`, or derived", "60 us",
         "vocabulary_statistics_seconds", of_note="the softmax statistics",
     )  # fmt: skip
     slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(

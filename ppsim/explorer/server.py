@@ -317,7 +317,9 @@ class RequestWorkers:
                         return answer
         finally:
             self._requests -= 1
-        raise RefusedError(503, "the process of this work ended twice, perhaps without memory; use fewer microbatches")
+        raise RefusedError(
+            503, "the process of this work ended twice, possibly for lack of memory; use fewer microbatches"
+        )
 
     async def _answer_of_one(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes | None:
         """Return the answer of one worker; None if it dies."""

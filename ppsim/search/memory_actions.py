@@ -137,7 +137,11 @@ def _needed_on(holding: Holding, device: int, limit: float) -> list[int]:
             heapq.heappush(held, (-own, by_r))
         while level > limit + _ROUNDING:
             if not held or -held[0][0] <= row:
-                whole = ", or whole backwards: what waits for its W cannot be made again" if Kind.W in kinds else ""
+                whole = (
+                    ", or whole backwards: an activation that waits for its W cannot be recomputed"
+                    if Kind.W in kinds
+                    else ""
+                )
                 raise BuildError(
                     f"memory_limit={limit:g} on device {device}: with all recomputed it still holds {level:g} "
                     f"activations at {schedule.label(row)}; use at least {level:g}{whole}"

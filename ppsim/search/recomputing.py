@@ -29,7 +29,7 @@ RECOMPUTED_FRACTIONS = (0.5, 1.0)  # fractions of the stages, from stage 0 on: t
     group="memory",
     title="Interleaved 1F1B with R in idle time (RiPipe)",
     idea="Interleaved 1F1B in which R is an action of its own. In mode `in-bubble` only what goes beyond p v live "
-    "stages is made again, as far as it can in time that would be idle. In mode `in-advance` all stages are made again "
+    "stages is recomputed, as far as possible in idle time. In mode `in-advance` all stages are recomputed "
     "but where a backward directly follows its forward, and R moves ahead into idle time, so that it does not wait for "
     "the gradient. What is idle follows from `costs`.",
     constraints="those of interleaved-1f1b",

@@ -114,7 +114,7 @@ def _run_error(trace: Trace, profile: Profile) -> RunError:
     measured = float(np.median(trace.step_seconds))
     if not measured > 0:
         raise ConfigError(
-            f"{trace.path}: a step takes {measured:g} s, and no prediction can be held to that; record it again"
+            f"{trace.path}: the median step takes {measured:g} s, but must be above 0 s; record the trace again"
         )
     actual = trace.timeline()
     shift = np.abs((predicted.row_start - predicted.row_start.min()) - (actual.row_start - actual.row_start.min()))

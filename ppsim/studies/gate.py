@@ -99,7 +99,9 @@ class Tolerance:
         amounts = {}
         for name, amount in (absolute or {}).items():
             if name not in guarded():
-                raise ConfigError(f"absolute tolerance of {shown(name)}: no measure; use one of {', '.join(guarded())}")
+                raise ConfigError(
+                    f"absolute tolerance of {shown(name)}: unknown measure; use one of {', '.join(guarded())}"
+                )
             amounts[name] = _tolerated(f"absolute tolerance of {name}", amount, MEASURES[name].unit, force)
         return cls(amounts, _tolerated("relative tolerance", relative, "fraction", force), force)
 
@@ -367,7 +369,7 @@ def _faults(numbers: Any) -> Iterator[str]:
         yield f" has no {', '.join(missing)}"
     for name, value in numbers.items():
         if name not in guarded() and not explains(name):
-            yield f".{name} is no measure; measures are {', '.join(guarded())}, '{BUSY}' and '{IDLE}...'"
+            yield f".{name} is not a measure; measures are {', '.join(guarded())}, '{BUSY}' and '{IDLE}...'"
         elif value is not None and not _is_finite(value):
             yield f".{name} is {shown(value)}, not a finite number"
 

@@ -133,7 +133,9 @@ class Sweep:
         for key in reversed(self.keys):
             if len({as_number(point.changes[key]) for point in self.points} - {None}) > 1:
                 return key
-        raise ConfigError(f"none of {', '.join(self.keys)} has two numbers; sweep one, such as 8:128:x2")
+        raise ConfigError(
+            f"cannot plot: none of {', '.join(self.keys)} has two numeric values; sweep numbers, such as 8:128:x2"
+        )
 
     def table(self) -> list[list[str]]:
         """Return cells of text, the heading first: values, known measures, and a refusal in the last column."""
