@@ -681,7 +681,7 @@ Those that were set aside before:
 
 ## In view
 
-**No figure here was fitted to the run that it is compared with.** The operator law ([the cost model](cost-model.md)) has six constants that no
+**No figure here was fitted to its own run.** The operator law ([the cost model](cost-model.md)) has six constants that no
 data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs; each run below is priced
 with the constants that the runs of **all other sources** give. Table 4 of Qi et al., the runs of SimuMax and of GPT
 OSS, and all in fp8 have no part in the fit at all; nor has any configuration of `configs/`, where none of these is.

@@ -119,7 +119,7 @@ FLAGS = {
     "dispatch": Flag(
         "dispatch",
         "NAME",
-        "list, or ready: a device starts the first action of its list that is ready and fits in memory. [default: list]",
+        "list, or ready: a device starts the first action of its list that is ready and fits. [default: list]",
     ),
     "approximate": Flag("model.approximate", "", "Read a config.json of an unknown architecture as the nearest one."),
 }

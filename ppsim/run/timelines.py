@@ -175,7 +175,7 @@ class Timeline(TimelineColumns):
         Parameters
         ----------
         items : FillItem, mapping, or a list of them
-            Work with a `duration`, and optionally `memory`, a `release` time, a `device`, a `count` and a `name`, such as
+            Work with a `duration`; optional: `memory`, a `release` time, a `device`, a `count` and a `name`, such as
             `{"duration": "40 ms", "memory": "6 GB", "count": 32}`. A piece runs without a break within one bubble.
         headroom : float
             Fraction of the memory that stays free: a piece fits only where the memory in use and its own are below the
