@@ -681,10 +681,10 @@ Those that were set aside before:
 
 ## In view
 
-**No figure here was fitted to its own run.** The operator law ([the cost model](cost-model.md)) has six constants that no
-data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs; each run below is priced
-with the constants that the runs of **all other sources** give. Table 4 of Qi et al., the runs of SimuMax and of GPT
-OSS, and all in fp8 have no part in the fit at all; nor has any configuration of `configs/`, where none of these is.
+**No figure here was fitted to its own run.** The operator law ([the cost model](cost-model.md)) has six constants
+that no data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs; each run below is
+priced with the constants that the runs of **all other sources** give. Table 4 of Qi et al., the runs of
+SimuMax and of GPT OSS, and all in fp8 have no part in the fit; nor has any configuration of `configs/`.
 The constants were fitted before the law of collectives was written; a new fit moves the mean by less than 0.1 points.
 What that law, the hosts and the messages of frameworks were chosen by: these runs, nanotron's 1B (The Ultra-Scale
 Playbook) and the all-reduces over 1 to 64 nodes of the same book.
