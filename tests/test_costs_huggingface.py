@@ -156,7 +156,7 @@ def test_windows_in_any_order_are_a_pattern():
 
 def test_an_unknown_architecture_is_read_as_the_nearest_one_on_request():
     config = CONFIGS["moonshotai/Kimi-K2-Base"][0] | {"model_type": "kimi_k9"}
-    with pytest.raises(ConfigError, match=r"model_type 'kimi_k9', not known; .*--approximate .*`approximate: true`"):
+    with pytest.raises(ConfigError, match=r"model_type 'kimi_k9', .*--approximate .*`approximate: true`"):
         Model.from_huggingface(config)
     assert Model.from_huggingface(config, approximate=True).parameters == CONFIGS["moonshotai/Kimi-K2-Base"][1] - 23_040
     with pytest.raises(ConfigError, match="and no num_hidden_layers"):
