@@ -7,7 +7,7 @@ from typing import Any
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.config import as_config
-from ppsim.launch import FRAMEWORKS, megatron_script
+from ppsim.launch import FRAMEWORKS, megatron_model, megatron_script
 from ppsim.launch.flags import Row
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
@@ -65,7 +65,8 @@ CHANGES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
 def rows() -> str:
     """Return the rows of Megatron-LM's table: a key, its flag, and the flag's arguments by value."""
     tables = (
-        megatron_script.MODEL, megatron_script.ATTENTION, megatron_script.LATENT, megatron_script.EXPERTS,
+        megatron_model.MODEL, megatron_model.ATTENTION, megatron_model.LATENT, megatron_model.EXPERTS,
+        megatron_model.MAMBA, megatron_model.DELTA_NET, megatron_model.INDEXER, megatron_script.EXPERT_LAYOUT,
         megatron_script.LAYOUT, (megatron_script.CONTEXT, megatron_script.TENSOR),
     )  # fmt: skip
     lines = ["| key | flag | arguments |", "|---|---|---|"]

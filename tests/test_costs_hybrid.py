@@ -3,7 +3,7 @@
 import pytest
 from published_models import CONFIGS, MEGATRON_FLOPS, flops_as_megatron_counts
 
-from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model, build, simulate, to_launch
+from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model, build, simulate
 from ppsim.costs import find_device, find_link
 
 SIZES = {"hidden": 4096, "heads": 32, "vocabulary": 1000, "sequence": 4096, "norm": "rmsnorm", "key_value_heads": 8}
@@ -121,16 +121,6 @@ def test_a_pattern_that_is_none_is_one_clear_error(pattern, changes, message):
 def test_context_parallelism_of_a_scan_is_refused():
     with pytest.raises(ConfigError, match="context=2: the exchange of a scan's states is not priced"):
         DerivedCosts(hybrid("M-"), CLUSTER, Layout(context=2))
-
-
-def test_no_flags_of_megatron_lm_are_printed_for_a_pattern():
-    config = {
-        "model": {**SIZES, **STATE, "num_layers": 4, "pattern": "M-|M-"},
-        "hardware": {"device": "H100 SXM", "link": "NVLink 4", "gpus": 2},
-        "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
-    }
-    with pytest.raises(ConfigError, match="flags of hybrid models are not printed"):
-        to_launch(config, "Megatron-LM")
 
 
 def test_hybrids_are_read_from_their_configs():

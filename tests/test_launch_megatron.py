@@ -389,3 +389,69 @@ def test_layers_of_stages_are_split_as_megatron_does(flags, partition, stages):
 def test_frameworks_without_launch_files_are_named():
     with pytest.raises(ppsim.ConfigError, match="Megatron-LM"):
         ppsim.to_launch(LLAMA, "nanotron")
+
+
+HYBRID = {
+    "model": {
+        "num_layers": 6, "hidden": 1024, "heads": 16, "key_value_heads": 4, "ffn": 4096, "vocabulary": 32000,
+        "sequence": 2048, "norm": "rmsnorm", "state_heads": 32, "state_head_size": 64, "state_size": 128,
+        "experts": 8, "experts_per_token": 2, "expert_ffn": 1024, "expert_hidden": 512, "prediction_layers": 1,
+    },
+    "hardware": {"device": "H100 SXM", "link": "NVLink 4", "gpus": 4},
+    "layout": {"framework": "megatron-core", "data": 2, "expert": 2},
+    "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
+}  # fmt: skip
+
+
+def with_pattern(pattern, **others):
+    return {**HYBRID, "model": {**HYBRID["model"], "pattern": pattern, **others}}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "more", "printed"),
+    [
+        ("MEM*ME/*E", {}, "MEM|*ME/*E"),
+        ("ME|M*ME", {}, "ME|M*ME/*E"),
+        ("[GE][GE]|[*E]", {"num_layers": 3, "state_groups": 16, "attention_gate": True, "shared_gate": True,
+                           "shared_experts": 1}, "GEGE|*E/*E"),
+    ],
+)  # fmt: skip
+def test_a_hybrid_is_printed_with_its_stages_and_read_back(pattern, more, printed):
+    config = with_pattern(pattern, **more)
+    text = ppsim.to_launch(config, "Megatron-LM")
+    assert "pretrain_hybrid.py --spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec" in text
+    assert f"--hybrid-layer-pattern '{printed}'" in text
+    assert "--pipeline-model-parallel-layout" not in text
+    back = ppsim.from_launch("Megatron-LM", text)
+    assert (back.model.pattern, back.model.num_layers) == (printed, 6)
+    assert back.model.step_flops() == pytest.approx(as_config(config).model.step_flops())
+    assert "pretrain_mamba.py --spec megatron.core.models.mamba" in ppsim.to_launch(config, "Megatron-LM core 0.17.1")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (with_pattern("WEMEKE", window=128, state_groups=32), "no letter for K, W; it has MG"),
+        (with_pattern("[*E][*E][*E]", num_layers=3) | {"layout": {"framework": "megatron-core", "recompute": "full"}},
+         "layout.recompute=full: Megatron-LM's layers are single sublayers"),
+    ],
+)  # fmt: skip
+def test_a_hybrid_that_megatron_lm_lacks_is_one_clear_error(config, message):
+    with pytest.raises(ppsim.ConfigError, match=message):
+        ppsim.to_launch(config, "Megatron-LM")
+    with pytest.raises(ppsim.ConfigError, match=r"core 0\.16\.1 has no --hybrid-layer-pattern"):
+        ppsim.to_launch(with_pattern("MEM*ME"), "Megatron-LM core 0.16.1")
+
+
+def test_the_older_names_of_a_pattern_are_read():
+    flags = (
+        "pretrain_mamba.py --is-hybrid-model --hybrid-override-pattern M-M*M- --hidden-size 1024 --seq-length 2048 "
+        "--num-attention-heads 16 --mtp-num-layers 2 --mtp-hybrid-override-pattern '*-' --micro-batch-size 1 "
+        "--pipeline-model-parallel-size 2"
+    )
+    reading = read_launch("Megatron-LM", flags, gpus=2)
+    model = reading.config().model
+    assert (model.pattern, model.prediction_layers) == ("M-M*M-/*-/*-", 2)
+    assert (model.state_heads, model.state_head_size, model.state_size, model.state_groups) == (32, 64, 128, 8)
+    with pytest.raises(ppsim.ConfigError, match="its stages are no multiple of 2"):
+        read_launch("Megatron-LM", flags.replace("M-M*M-", "'M-|M*|M-'"), gpus=2).config()

@@ -40,8 +40,9 @@ def to_launch(config: AnyConfig, framework: str) -> str:
     config : path, dict or Config
         Its costs come from a model.
     framework : str
-        "Megatron-LM": a bash script for pretrain_gpt.py. "torchtitan": one for torchtitan.train; the model's own config
-        is a variable in it, unless torchtitan has the model. A version may follow, as in "Megatron-LM core 0.16.1".
+        "Megatron-LM": a bash script for pretrain_gpt.py, or for pretrain_hybrid.py if the model has a pattern.
+        "torchtitan": one for torchtitan.train; the model's own config is a variable in it, unless torchtitan has the
+        model. A version may follow, as in "Megatron-LM core 0.16.1".
 
     Raises
     ------
@@ -49,10 +50,7 @@ def to_launch(config: AnyConfig, framework: str) -> str:
         The framework cannot run the config; the message names each reason and what to change.
     """
     launcher, version = _framework(framework)
-    case = as_config(config)
-    if launcher is FRAMEWORKS["Megatron-LM"] and case.model is not None and case.model.pattern:
-        raise ConfigError("Megatron-LM: flags of hybrid models are not printed; leave out model.pattern")
-    return launcher.text(case, version)
+    return launcher.text(as_config(config), version)
 
 
 @checked_call()

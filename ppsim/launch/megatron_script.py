@@ -6,7 +6,6 @@ Every rule follows megatron/training/arguments.py and megatron/core at the versi
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote, split
 from typing import Any
@@ -19,6 +18,7 @@ from ppsim.families.interleaved import group_sizes
 from ppsim.frameworks import megatron, options_of
 from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
 from ppsim.launch.flags import Flags, Row, torchrun_gpus
+from ppsim.launch.megatron_model import PATTERN, model_flags, read_model, training_program, with_single_sublayers
 from ppsim.launch.reading import (
     ENDING,
     Reading,
@@ -33,41 +33,8 @@ from ppsim.launch.reading import (
 from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule
 
-YES, NO = {True: ""}, {False: ""}
 MODULES = {"norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj"}
-FLASH = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "full"}  # --attention-backend -> attention
-
-MODEL = (
-    Row("model.num_layers", "num-layers"),
-    Row("model.hidden", "hidden-size"),
-    Row("model.ffn", "ffn-hidden-size"),
-    Row("model.heads", "num-attention-heads"),
-    Row("model.sequence", "seq-length"),
-    Row("model.gated", "swiglu", YES, False),
-    Row("model.norm", "normalization", {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}, "layernorm"),
-    Row("model.positions", "position-embedding-type", {"rotary": "rope", "learned": "learned_absolute"}, "learned"),
-    Row("model.tied_embeddings", "untie-embeddings-and-output-weights", NO, True),
-    Row("model.head_norm", "qk-layernorm", YES, False),
-    Row("model.clamped", "activation-func-clamp-value", {True: "7.0"}, False),
-    Row("model.prediction_layers", "mtp-num-layers", None, 0),
-)
-ATTENTION = (Row("model.head_size", "kv-channels", None, 0),)
-LATENT = (
-    Row("model.key_value_rank", "kv-lora-rank"),
-    Row("model.query_rank", "q-lora-rank", None, 0),
-    Row("model.head_size", "qk-head-dim"),
-    Row("model.rotary_head_size", "qk-pos-emb-head-dim"),
-    Row("model.value_head_size", "v-head-dim"),
-)
-LATENT_DEFAULTS = {"key_value_rank": 32, "head_size": 128, "rotary_head_size": 64, "value_head_size": 128}
-EXPERTS = (
-    Row("model.experts", "num-experts"),
-    Row("model.experts_per_token", "moe-router-topk"),
-    Row("model.expert_ffn", "moe-ffn-hidden-size", None, 0),
-    Row("layout.expert", "expert-model-parallel-size", None, 1),
-    Row("layout.expert_tensor", "expert-tensor-parallel-size"),
-    Row("layout.grouped_experts", "moe-grouped-gemm", YES, False),
-)
+YES = {True: ""}
 LAYOUT = (
     Row("layout.tensor", "tensor-model-parallel-size", None, 1),
     Row("schedule.devices", "pipeline-model-parallel-size", None, 1),
@@ -79,6 +46,11 @@ LAYOUT = (
     Row("layout.fp8_gather", "fp8-param-gather", YES, False),
     Row("layout.replicas", "num-distributed-optimizer-instances", None, 1),
 )
+EXPERT_LAYOUT = (
+    Row("layout.expert", "expert-model-parallel-size", None, 1),
+    Row("layout.expert_tensor", "expert-tensor-parallel-size"),
+    Row("layout.grouped_experts", "moe-grouped-gemm", YES, False),
+)
 CONTEXT = Row(
     "layout.context_exchange", "cp-comm-type", {"ring": "p2p", "gather": "allgather", "all-to-all": "a2a"}, "ring"
 )
@@ -87,9 +59,9 @@ TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
 
 def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
-    costs, schedule = _checked(config)
+    config, costs, schedule = _checked(config)
     gpus = costs.gpus(schedule.devices)
-    node = min(gpus, costs.cluster.gpus_per_node)
+    node, program = min(gpus, costs.cluster.gpus_per_node), training_program(costs.model.pattern, version)
     name = str(config.data.get("name", "A config")).replace("\n", " ")
     lines = [
         "#!/bin/bash",
@@ -98,7 +70,7 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
         notes_text(notes_of(config)),
         "unset CUDA_DEVICE_MAX_CONNECTIONS" if costs.layout.reduces_blocks else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
         f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
-        "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} pretrain_gpt.py \\",
+        f"  --master-addr ${{MASTER_ADDR:-localhost}} --master-port ${{MASTER_PORT:-29500}} {program} \\",
         *(f"  {flag} \\" for flag in _read_back(config, costs, schedule, version)),
         "  --bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4",
     ]
@@ -107,12 +79,12 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
 
 def script_flags(config: Config, version: str = OPTIONS["version"]) -> list[str]:
     """Return the flags of `script_text`, each with its argument; ConfigError names what Megatron-LM cannot run."""
-    return _read_back(config, *_checked(config), version)
+    return _read_back(*_checked(config), version)
 
 
 def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
-    printed = _flags(config, costs, schedule)
+    printed = _flags(config, costs, schedule, version)
     reading = read(split(" ".join(printed)), notes_of(config), costs.gpus(schedule.devices))
     if found := differences(config, schedule, reading.config(place=config.path)):
         raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(found))
@@ -121,7 +93,7 @@ def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version:
     return printed
 
 
-def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
+def _checked(config: Config) -> tuple[Config, DerivedCosts, Schedule]:
     if not isinstance(config.costs, DerivedCosts):
         raise ConfigError("Megatron-LM needs sections model and hardware; this config gives costs without a model")
     name = config.schedule.get("name")
@@ -130,7 +102,10 @@ def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
     schedule = config.build()
     if reasons := list(_reasons(config, config.costs, schedule)):
         raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(reasons))
-    return config.costs, schedule
+    if config.costs.model.pattern:
+        config = with_single_sublayers(config, config.costs, schedule)
+    assert isinstance(config.costs, DerivedCosts)  # noqa: S101 - as before
+    return config, config.costs, schedule
 
 
 def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
@@ -187,7 +162,7 @@ def _warnings(costs: DerivedCosts) -> Iterator[str]:
         yield f"Megatron-LM pads the vocabulary to {padded(vocabulary, layout.tensor)} entries"
 
 
-def _flags(config: Config, costs: DerivedCosts, schedule: Schedule) -> list[str]:
+def _flags(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
     """Return the flags with their arguments: model, groups, batch, partition, then policies."""
     model, layout = costs.model, costs.layout
 
@@ -202,33 +177,9 @@ def _flags(config: Config, costs: DerivedCosts, schedule: Schedule) -> list[str]
             yield from row.printed(value(row))
 
     def all_flags() -> Iterator[str]:
-        yield from printed(*MODEL)
-        yield f"--max-position-embeddings {model.sequence}"
-        yield f"--vocab-size {model.vocabulary}"
-        yield "--make-vocab-size-divisible-by 1"
-        if model.key_value_rank:
-            yield "--multi-latent-attention"
-            yield from printed(*LATENT)
-        else:
-            yield from printed(*ATTENTION)
-            if model.key_value_heads != model.heads:
-                yield f"--group-query-attention --num-query-groups {model.key_value_heads}"
-        if not (model.projection_bias and model.mlp_bias):
-            yield "--disable-bias-linear" + " --add-qkv-bias" * model.attention_bias
-        if not model.dropout:
-            yield "--attention-dropout 0.0"
-            yield "--hidden-dropout 0.0"
-        if model.attention == "full":
-            yield "--attention-backend unfused"
-        if model.window:
-            yield f"--window-size {model.window - 1},0"
-            yield from [f"--window-attn-skip-freq {model.window_period}"] * (model.window_period > 0)
+        yield from model_flags(model, version)
         if model.experts:
-            yield from printed(*EXPERTS)
-            if model.shared_experts:
-                yield f"--moe-shared-expert-intermediate-size {model.shared_experts * model.expert_ffn}"
-            if model.dense_layers:
-                yield f"--moe-layer-freq '[0]*{model.dense_layers}+[1]*{model.num_layers - model.dense_layers}'"
+            yield from printed(*EXPERT_LAYOUT)
             if layout.chosen("expert_exchange") == "hierarchical":
                 yield "--moe-token-dispatcher-type flex"
                 yield "--moe-flex-dispatcher-backend deepep"
@@ -236,7 +187,7 @@ def _flags(config: Config, costs: DerivedCosts, schedule: Schedule) -> list[str]
                 yield "--moe-token-dispatcher-type alltoall"
         yield from printed(*LAYOUT)
         yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
-        if schedule.devices > 1:
+        if schedule.devices > 1 and not model.pattern:
             yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
         if schedule.num_stages > schedule.devices > 1:
             options = config.schedule.get("options", {})
@@ -294,14 +245,17 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     return reading
 
 
+SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of them is in every command that trains
+
+
 def _command(launch: Script) -> tuple[list[str], list[str]]:
     """Return the words after the training program and those before it."""
     for words in launch.commands:
         ends = [index for index, word in enumerate(words) if word.endswith(".py")]
-        if ends and "--num-layers" in " ".join(words):
+        if ends and {*SIZES} & {*" ".join(words).replace("=", " ").split()}:
             return words[ends[-1] + 1 :], words[: ends[-1]]
     words = [word for words in launch.commands for word in words]
-    if "--num-layers" not in words:  # the command depends on a condition, or another script has it
+    if not {*SIZES} & {*words}:  # the command depends on a condition, or another script has it
         words += [word for value in launch.variables.values() if "--" in value for word in value.split()]
     if not any(word.startswith("--") for word in words):
         raise ConfigError("holds no flags of Megatron-LM; give the script that calls pretrain_gpt.py, or its flags")
@@ -311,7 +265,7 @@ def _command(launch: Script) -> tuple[list[str], list[str]]:
 def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Reading:
     """Return what the flags say, as the sections of a config."""
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
-    model, layout, schedule = ({} for _ in range(3))
+    model, layout, schedule = read_model(flags), dict[str, Any](), dict[str, Any]()
     sections: dict[str, dict[str, Any]] = {"model": model, "layout": layout, "schedule": schedule}
 
     def read_rows(*rows: Row) -> None:
@@ -319,18 +273,11 @@ def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Re
             section, name = row.key.split(".")
             sections[section][name] = row.read(flags)
 
-    read_rows(*MODEL)
-    for row in MODEL[:5]:
-        if model[row.key.partition(".")[2]] is None and row.flag != "ffn-hidden-size":
-            raise ConfigError(f"gives no --{row.flag}; Megatron-LM needs it, such as --{row.flag} 32")
-    _read_model(flags, model)
-    latent = flags.has("multi-latent-attention")
-    read_rows(*(LATENT if latent else ATTENTION))
-    for key, size in LATENT_DEFAULTS.items() if latent else ():
-        model[key] = model[key] or size
-    if model.get("experts") is None and flags.has("num-experts"):
-        read_rows(*EXPERTS)
-        _read_experts(flags, model, layout)
+    if "experts" in model:
+        read_rows(*EXPERT_LAYOUT)
+        dispatcher = flags.text("moe-token-dispatcher-type") or "allgather"
+        flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")
+        layout["expert_exchange"] = "hierarchical" if dispatcher == "flex" else "all-to-all"
     read_rows(*LAYOUT, CONTEXT, TENSOR)
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, layout, reading)
@@ -342,49 +289,6 @@ def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Re
         reading.data[name] = {key: value for key, value in part.items() if value is not None}
     sort_unread(flags, reading, OPTIONS, megatron.LEFT_OUT_GROUPS, megatron.LEFT_OUT)
     return reading
-
-
-def _read_model(flags: Flags, model: dict[str, Any]) -> None:
-    if model["ffn"] is None:
-        width = model["hidden"] * 4
-        model["ffn"] = int(width * 2 / 3 / 64) * 64 if model["gated"] else width
-    if flags.has("quick-geglu"):
-        model["gated"] = True
-    if flags.has("use-rotary-position-embeddings"):
-        model["positions"] = "rotary"
-    flags.has("group-query-attention")
-    model["key_value_heads"] = flags.number("num-query-groups", model["heads"]) or model["heads"]
-    without = flags.has("disable-bias-linear")
-    model |= {"projection_bias": not without, "mlp_bias": not without}
-    model["attention_bias"] = flags.has("add-qkv-bias") or not without
-    dropouts = [flags.text(name) or "0.1" for name in ("attention-dropout", "hidden-dropout")]
-    model["dropout"] = any(float(value) > 0 for value in dropouts if re.fullmatch(r"[0-9.e-]{1,9}", value))
-    backend = flags.text("attention-backend") or "auto"
-    if backend not in FLASH:
-        raise ConfigError(f"--attention-backend {shown(backend)} is not known here; use {', '.join(FLASH)}")
-    model |= {"attention": FLASH[backend], "causal": FLASH[backend] == "flash"}
-    window = re.match(r"\(?\s*(\d{1,9})\s*,", flags.text("window-size") or "")
-    if window:
-        model |= {"window": int(window[1]) + 1, "window_period": flags.number("window-attn-skip-freq", 0)}
-
-
-def _read_experts(flags: Flags, model: dict[str, Any], layout: dict[str, Any]) -> None:
-    width, model["experts_per_token"] = model["expert_ffn"] or model["ffn"], model["experts_per_token"] or 2
-    shared = flags.number("moe-shared-expert-intermediate-size", 0)
-    if shared % width:
-        raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
-    model |= {"expert_ffn": width, "shared_experts": shared // width}
-    frequency = (flags.text("moe-layer-freq") or "1").replace(" ", "").strip("()'\"")
-    dense = re.fullmatch(r"(\[0\](?:\*(\d{1,6}))?\+)?\[1\]\*(\d{1,6})", re.sub(r"[()]", "", frequency))
-    if dense:
-        model["dense_layers"] = int(dense[2] or 1) if dense[1] else 0
-    elif frequency != "1":
-        raise ConfigError(
-            f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"
-        )
-    dispatcher = flags.text("moe-token-dispatcher-type") or "allgather"
-    flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")
-    layout["expert_exchange"] = "hierarchical" if dispatcher == "flex" else "all-to-all"
 
 
 def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
@@ -463,6 +367,11 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
             raise ConfigError(
                 f"--pipeline-model-parallel-layout {shown(text)}: its stages are no multiple of {devices}"
             )
+        return stages
+    if "|" in model.get("pattern", ""):
+        stages, rest = divmod(model["pattern"].count("|") + 1, devices)
+        if rest:
+            raise ConfigError(f"--{PATTERN} {shown(model['pattern'])}: its stages are no multiple of {devices}")
         return stages
     ends = [flags.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
     first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))

@@ -1,0 +1,231 @@
+"""Megatron-LM's flags of a model, printed and read: rows of keys and flags, and patterns of hybrid models.
+
+Sources: megatron/training/arguments.py and megatron/core/models/hybrid at the version of `OPTIONS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from shlex import quote
+from typing import Any
+
+from ppsim.base.errors import ConfigError, shown
+from ppsim.config import Config
+from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.model import Model
+from ppsim.costs.shape import split_blocks
+from ppsim.frameworks import options_of
+from ppsim.frameworks.megatron import OPTIONS
+from ppsim.launch.flags import Flags, Row
+from ppsim.run.schedules import Schedule
+
+YES, NO = {True: ""}, {False: ""}
+FLASH = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "full"}  # --attention-backend -> attention
+
+MODEL = (
+    Row("model.num_layers", "num-layers"),
+    Row("model.hidden", "hidden-size"),
+    Row("model.ffn", "ffn-hidden-size"),
+    Row("model.heads", "num-attention-heads"),
+    Row("model.sequence", "seq-length"),
+    Row("model.gated", "swiglu", YES, False),
+    Row("model.norm", "normalization", {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}, "layernorm"),
+    Row("model.positions", "position-embedding-type", {"rotary": "rope", "learned": "learned_absolute"}, "learned"),
+    Row("model.tied_embeddings", "untie-embeddings-and-output-weights", NO, True),
+    Row("model.head_norm", "qk-layernorm", YES, False),
+    Row("model.clamped", "activation-func-clamp-value", {True: "7.0"}, False),
+    Row("model.prediction_layers", "mtp-num-layers", None, 0),
+)
+ATTENTION = (
+    Row("model.head_size", "kv-channels", None, 0),
+    Row("model.attention_gate", "attention-output-gate", YES, False),
+)
+LATENT = (
+    Row("model.key_value_rank", "kv-lora-rank"),
+    Row("model.query_rank", "q-lora-rank", None, 0),
+    Row("model.head_size", "qk-head-dim"),
+    Row("model.rotary_head_size", "qk-pos-emb-head-dim"),
+    Row("model.value_head_size", "v-head-dim"),
+)
+LATENT_DEFAULTS = {"key_value_rank": 32, "head_size": 128, "rotary_head_size": 64, "value_head_size": 128}
+EXPERTS = (
+    Row("model.experts", "num-experts"),
+    Row("model.experts_per_token", "moe-router-topk"),
+    Row("model.expert_ffn", "moe-ffn-hidden-size", None, 0),
+    Row("model.expert_hidden", "moe-latent-size", None, 0),
+    Row("model.shared_gate", "moe-shared-expert-gate", YES, False),
+)
+# Sizes of a state: of Mamba-2 layers, of gated delta nets, of the indexer of sparse attention.
+MAMBA = (
+    Row("model.state_heads", "mamba-num-heads"),
+    Row("model.state_head_size", "mamba-head-dim", None, 64),
+    Row("model.state_size", "mamba-state-dim", None, 128),
+    Row("model.state_groups", "mamba-num-groups", None, 8),
+)
+DELTA_NET = (
+    Row("model.state_heads", "linear-num-value-heads", None, 32),
+    Row("model.state_head_size", "linear-value-head-dim", None, 128),
+    Row("model.state_size", "linear-key-head-dim", None, 128),
+    Row("model.state_groups", "linear-num-key-heads", None, 16),
+    Row("model.conv_size", "linear-conv-kernel-dim", None, 4),
+)
+INDEXER = (
+    Row("model.index_heads", "dsa-indexer-n-heads"),
+    Row("model.index_head_size", "dsa-indexer-head-dim"),
+    Row("model.index_tokens", "dsa-indexer-topk"),
+)
+LETTERS = "MG*D+-E"  # its letters of sublayers: megatron/core/models/hybrid/hybrid_layer_allocation.py, Symbols
+PATTERN = "hybrid-layer-pattern"  # before core 0.17: --hybrid-override-pattern, without stages
+
+
+def training_program(pattern: str, version: str) -> str:
+    """Return the script that trains a model, with the specification of a hybrid's layers."""
+    if not pattern:
+        return "pretrain_gpt.py"
+    if version == "core 0.17.1":
+        return "pretrain_mamba.py --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
+    return "pretrain_hybrid.py --spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec"
+
+
+def with_single_sublayers(config: Config, costs: DerivedCosts, schedule: Schedule) -> Config:
+    """Return a hybrid's config with one sublayer per block and a bar after each stage, as Megatron-LM has its layers.
+
+    Raises ConfigError for sublayers that it does not have, and for a recompute level that means something else then.
+    """
+    model, stages = costs.model, costs.stage_layers(schedule.num_stages)
+    modules = model.pattern.split("/")[1:]
+    if lacking := sorted({*model.pattern} - {*LETTERS, *"[]|/"}):
+        raise ConfigError(f"model.pattern: Megatron-LM has no letter for {', '.join(lacking)}; it has {LETTERS}")
+    if model.prediction_layers and not modules:
+        modules = [model.prediction_letters] * model.prediction_layers
+    if any(layer.name == "prediction" for stage in stages[:-1] for layer in stage):
+        raise ConfigError("layout.partition: Megatron-LM puts a hybrid's prediction modules on the last stage")
+    rest = iter(model.block_letters)
+    cut = ["".join(next(rest) for layer in stage if layer.name == "block") for stage in stages]
+    pattern = "/".join(["|".join(cut), *("".join(split_blocks(one)) for one in modules)])
+    changes = {"model.pattern": pattern, "model.num_layers": sum(map(len, cut)), "layout.partition": "even"}
+    if "full" in costs.layout.recompute_of_stages(schedule.num_stages) and "[" in model.pattern:
+        raise ConfigError(
+            "layout.recompute=full: Megatron-LM's layers are single sublayers, and it holds the input of each; write "
+            "model.pattern without [ ]"
+        )
+    return config.changed(changes | {f"layout.{end}_stage_layers": None for end in ("first", "last")})
+
+
+def model_flags(model: Model, version: str) -> Iterator[str]:
+    """Yield the flags of a model with their arguments."""
+
+    def printed(*rows: Row) -> Iterator[str]:
+        for row in rows:
+            yield from row.printed(getattr(model, row.key.partition(".")[2]))
+
+    yield from printed(*MODEL)
+    if model.pattern:
+        if PATTERN not in options_of(OPTIONS, version):
+            raise ConfigError(f"Megatron-LM {version} has no --{PATTERN}; use {OPTIONS['version']}")
+        yield f"--{PATTERN} {quote(model.pattern)}"
+        for letter, rows in (("M", MAMBA), ("G", DELTA_NET), ("D", INDEXER)):
+            yield from printed(*rows) if letter in model.pattern else ()
+    yield f"--max-position-embeddings {model.sequence}"
+    yield f"--vocab-size {model.vocabulary}"
+    yield "--make-vocab-size-divisible-by 1"
+    if model.key_value_rank:
+        yield "--multi-latent-attention"
+        yield from printed(*LATENT)
+    else:
+        yield from printed(*ATTENTION)
+        if model.key_value_heads != model.heads:
+            yield f"--group-query-attention --num-query-groups {model.key_value_heads}"
+    if not (model.projection_bias and model.mlp_bias):
+        yield "--disable-bias-linear" + " --add-qkv-bias" * model.attention_bias
+    if not model.dropout:
+        yield "--attention-dropout 0.0"
+        yield "--hidden-dropout 0.0"
+    if model.attention == "full":
+        yield "--attention-backend unfused"
+    if model.window:
+        yield f"--window-size {model.window - 1},0"
+        yield from [f"--window-attn-skip-freq {model.window_period}"] * (model.window_period > 0)
+    if model.experts:
+        yield from printed(*EXPERTS)
+        if model.shared_experts:
+            yield f"--moe-shared-expert-intermediate-size {model.shared_experts * model.expert_ffn}"
+        if model.dense_layers and not model.pattern:
+            yield f"--moe-layer-freq '[0]*{model.dense_layers}+[1]*{model.num_layers - model.dense_layers}'"
+
+
+def read_model(flags: Flags) -> dict[str, Any]:
+    """Return the keys of the section `model` that flags give, without the vocabulary."""
+
+    def read_rows(*rows: Row) -> dict[str, Any]:
+        return {row.key.partition(".")[2]: row.read(flags) for row in rows}
+
+    model, pattern = read_rows(*MODEL), _read_pattern(flags)
+    if pattern:
+        model |= {"pattern": pattern, "num_layers": sum(map(pattern.split("/")[0].count, LETTERS))}
+        model["prediction_layers"] = pattern.count("/") or model["prediction_layers"]
+    for row in MODEL[:5]:
+        if model[row.key.partition(".")[2]] is None and row.flag != "ffn-hidden-size":
+            raise ConfigError(f"gives no --{row.flag}; Megatron-LM needs it, such as --{row.flag} 32")
+    _read_attention(flags, model)
+    latent = flags.has("multi-latent-attention") or bool({*"+D"} & {*pattern})
+    model |= read_rows(*(LATENT if latent else ATTENTION))
+    for key, size in LATENT_DEFAULTS.items() if latent else ():
+        model[key] = model[key] or size
+    for letter, rows in (("M", MAMBA), ("G", DELTA_NET), ("D", INDEXER)):
+        model |= read_rows(*rows) if letter in pattern else {}
+    if "M" in pattern:
+        model["state_heads"] = model["state_heads"] or 2 * model["hidden"] // model["state_head_size"]
+    if flags.has("num-experts"):
+        model |= read_rows(*EXPERTS)
+        _read_experts(flags, model)
+    return model
+
+
+def _read_pattern(flags: Flags) -> str:
+    """Return the pattern of a hybrid model, with its prediction modules; empty for other models."""
+    flags.has("spec", "is-hybrid-model")
+    pattern = flags.text(PATTERN) or flags.text("hybrid-override-pattern") or ""
+    module, count = flags.text("mtp-hybrid-override-pattern"), flags.number("mtp-num-layers", 0)
+    return pattern + f"/{module}" * count if pattern and module and "/" not in pattern else pattern
+
+
+def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
+    if model["ffn"] is None:
+        width = model["hidden"] * 4
+        model["ffn"] = int(width * 2 / 3 / 64) * 64 if model["gated"] else width
+    if flags.has("quick-geglu"):
+        model["gated"] = True
+    if flags.has("use-rotary-position-embeddings"):
+        model["positions"] = "rotary"
+    flags.has("group-query-attention")
+    model["key_value_heads"] = flags.number("num-query-groups", model["heads"]) or model["heads"]
+    without = flags.has("disable-bias-linear")
+    model |= {"projection_bias": not without, "mlp_bias": not without}
+    model["attention_bias"] = flags.has("add-qkv-bias") or not without
+    dropouts = [flags.text(name) or "0.1" for name in ("attention-dropout", "hidden-dropout")]
+    model["dropout"] = any(float(value) > 0 for value in dropouts if re.fullmatch(r"[0-9.e-]{1,9}", value))
+    backend = flags.text("attention-backend") or "auto"
+    if backend not in FLASH:
+        raise ConfigError(f"--attention-backend {shown(backend)} is not known here; use {', '.join(FLASH)}")
+    model |= {"attention": FLASH[backend], "causal": FLASH[backend] == "flash"}
+    window = re.match(r"\(?\s*(\d{1,9})\s*,", flags.text("window-size") or "")
+    if window:
+        model |= {"window": int(window[1]) + 1, "window_period": flags.number("window-attn-skip-freq", 0)}
+
+
+def _read_experts(flags: Flags, model: dict[str, Any]) -> None:
+    width, model["experts_per_token"] = model["expert_ffn"] or model["ffn"], model["experts_per_token"] or 2
+    shared = flags.number("moe-shared-expert-intermediate-size", 0)
+    if shared % width:
+        raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
+    model |= {"expert_ffn": width, "shared_experts": shared // width}
+    frequency = (flags.text("moe-layer-freq") or "1").replace(" ", "").strip("()'\"")
+    dense = re.fullmatch(r"(\[0\](?:\*(\d{1,6}))?\+)?\[1\]\*(\d{1,6})", re.sub(r"[()]", "", frequency))
+    if dense:
+        model["dense_layers"] = int(dense[2] or 1) if dense[1] else 0
+    elif frequency != "1":
+        raise ConfigError(
+            f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"
+        )
