@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
-from ppsim.costs import DeviceSheet, LinkSheet
+from ppsim.costs import DEVICES, DeviceSheet, LinkSheet
 
 MODEL = Model(num_layers=8, hidden=64, heads=4, vocabulary=100, sequence=32)
 CLUSTER = Cluster(DeviceSheet("unit", 1e9, 20e6, 0.5), LinkSheet("fast", 1e6, 1e-3), LinkSheet("slow", 1e5, 1e-3))
@@ -172,6 +172,7 @@ def test_a_capacity_is_bytes_or_text_with_a_unit():
 
 
 def test_what_programs_can_allocate_is_what_every_command_uses():
+    assert all(sheet.usable and "GiB can be allocated" in sheet.source for sheet in DEVICES.values())
     config = ppsim.load_config("configs/llama-3-8b-8xh100.yaml")
     assert config.simulate().memory().capacity == pytest.approx(79.1 * 2**30, rel=1e-3)  # sold as 80 GB
     given = config.changed({"hardware.device": {"like": "H100 SXM", "memory": "60 GB"}})
