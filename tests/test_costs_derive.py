@@ -80,6 +80,7 @@ def test_members_of_several_nodes_wait_for_the_last_one():
     assert [group_of(CLUSTER, size).nodes for size in (CLUSTER.gpus_per_node, 4 * CLUSTER.gpus_per_node)] == [1, 4]
     assert group_of(CLUSTER, CLUSTER.gpus_per_node).wait == 0
     assert group_of(replace(CLUSTER, node_wait=3.0), 4 * CLUSTER.gpus_per_node).wait == 12.0
+    assert group_of(replace(CLUSTER, node_wait=3.0), 400 * CLUSTER.gpus_per_node).wait == 64 * 3.0
     model, layout = Model(num_layers=2, hidden=16, heads=16, vocabulary=16, sequence=16), Layout(tensor=16)
     quick, slow = (derived(layout, model, replace(CLUSTER, node_wait=one)).for_stages(2).forward for one in (0.0, 3.0))
     waits = 2 * 3.0 * (16 // CLUSTER.gpus_per_node)  # two all-reduces a block, and that of the embedding

@@ -162,8 +162,9 @@ EFFECTS = (
         "hardware.all_reduce, hardware.node_wait", "seconds",
         "a pass of a ring of n GPUs in k nodes: (2.5 + n - k) latency inside + (k-1) latency between + (n-1)/n x "
         "/ bandwidth, an all-reduce two; a tree up and down: (1.5 + n/k) latency inside + log2 k latency between + x "
-        "/ (0.92 bandwidth) each way; between nodes all members wait k `node_wait` for the last one, once in each pass "
-        "of a block and in each reduction and gather of a step. Gradients and weights go in messages by framework",
+        "/ (0.92 bandwidth) each way; between nodes all members wait k `node_wait`, at most 64, for the last one, once "
+        "in each pass of a block and in each reduction and gather of a step. Gradients and weights go in messages by "
+        "framework",
         "NCCL's tuning model, github.com/NVIDIA/nccl, src/graph/tuning.cc (2.2x); The Ultra-Scale Playbook, "
         "pp_comm_bandwidth.html; deepseek-ai/profile-data, train.json", assumed.collectives,
     ),

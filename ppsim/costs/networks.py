@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ppsim.costs.sheets import Cluster, LinkSheet
 
 START_HOPS = 2.5  # the start of a collective, in hops inside a node: 8.4 over 3.4 µs in NCCL's tuning model
+WAITING_NODES = 64  # most nodes whose wait was measured; steps on 128 to 484 show no longer one: docs/accuracy.md
 TREE_BANDWIDTH = 0.92  # of a ring's: NCCL's tuning model
 
 
@@ -53,7 +54,7 @@ class Group(NamedTuple):
 def group_of(cluster: Cluster, size: int, distance: int = 1) -> Group:
     """Return the group of `size` GPUs at a `distance` of GPUs from each other, while all such groups are busy."""
     nodes = min(size, -(-size * distance // cluster.gpus_per_node))
-    wait = cluster.node_wait * nodes if nodes > 1 else 0.0
+    wait = cluster.node_wait * min(nodes, WAITING_NODES) if nodes > 1 else 0.0
     return Group(size, nodes, cluster.link_of_ring(size, distance), cluster.link.latency, wait)
 
 

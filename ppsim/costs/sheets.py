@@ -159,7 +159,7 @@ class Cluster:
         default_text="one a GPU, no waiting",
     )
     node_wait: float = declared(
-        "seconds by which a collective between nodes lasts longer for each of its nodes: all wait for the last GPU",
+        "seconds by which a collective between nodes lasts longer for each of its first 64 nodes: all wait for one",
         rules.weight, NODE_WAIT, unit="seconds", example="100 us", default_text="200 us",
     )  # fmt: skip
     host_bandwidth: float = declared(
