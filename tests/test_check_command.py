@@ -110,7 +110,7 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
         ),
         (["--max-bubble", "0.9", "--tolerance-rel", "500%"], "--tolerance-rel: '500%' is above 100%"),
         (["--max-bubble", "0.9", "--tolerance-abs", "3"], "write MEASURE=AMOUNT, such as makespan=2ms"),
-        (["--max-bubble", "0.9", "--tolerance-abs", "speed=3"], "--tolerance-abs of 'speed': no measure"),
+        (["--max-bubble", "0.9", "--tolerance-abs", "speed=3"], "--tolerance-abs of 'speed': unknown measure"),
         (["no-such.yaml", "--max-bubble", "0.9"], "no-such.yaml: cannot be read"),
         (["--baseline", "no/such/folder/b.json", "--update"], "cannot be written"),
     ],

@@ -31,7 +31,7 @@ from ppsim.studies.gate import (
 )
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-MAX_NAMED = 5
+MAX_NAMED = 2
 
 
 @command

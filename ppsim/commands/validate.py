@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.tables import paragraph
 from ppsim.base.units import counted
 from ppsim.commands import options
 from ppsim.commands.reporting import CALL_WAS_WRONG, DONE, answer, command, exit_status, say
@@ -94,6 +95,6 @@ def _text(result: dict[str, Any], passed: str, verbose: bool) -> str:
     faults = result["faults"] if verbose else result["faults"][:MAX_FAULTS]
     left = len(result["faults"]) - len(faults)
     more = [f"and {counted(left, 'more fault')}; -v prints all"] if left else []
-    return "\n".join(
-        [f"FAIL  {result['file']}", *(f"      {line}" for fault in [*faults, *more] for line in fault.splitlines())]
-    )
+    texts = [line.removeprefix(f"{result['file']}: ") for fault in [*faults, *more] for line in fault.splitlines()]
+    count = counted(len(result["faults"]), "fault")
+    return "\n".join([f"FAIL  {result['file']}: {count}", *(row for text in texts for row in paragraph(text, " " * 6))])

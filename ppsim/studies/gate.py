@@ -15,7 +15,7 @@ from ppsim.base.errors import ConfigError, shown, visible
 from ppsim.base.files import read_text, write_atomically
 from ppsim.base.rules import is_number
 from ppsim.base.short_repr import short_repr
-from ppsim.base.tables import aligned
+from ppsim.base.tables import aligned, paragraph
 from ppsim.base.units import counted, difference_text, parse_fraction, parse_quantity, value_text
 from ppsim.interop.result import plain
 from ppsim.run.timelines import Timeline
@@ -446,7 +446,8 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
         lines.append(f"and {len(changed) - len(shown)} more; -v prints all")
     explained = {finding.config: finding.why for finding in shown if finding.why}
     told = list(explained.items()) if verbose else list(explained.items())[:1]
-    lines += [f"time that changed in {config}, all devices: {'; '.join(why)}" for config, why in told]
+    for config, why in told:
+        lines += paragraph(f"time that changed in {config}, all devices: {'; '.join(why)}")
     verdicts = {finding.verdict for finding in changed}
     if "new" in verdicts:
         lines.append("new: not in the baseline; add it with --update")
