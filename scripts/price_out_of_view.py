@@ -10,6 +10,7 @@ hagemann/*.xlsx, nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playb
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import zipfile
@@ -23,10 +24,11 @@ import numpy as np
 import yaml
 from published import DATA, read_runs
 
-from ppsim import PpsimError
+from ppsim import DerivedCosts, PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.config import make_config
 from ppsim.costs.spread import class_of, scales
+from ppsim.studies.evaluation import kendall_tau
 
 SET_ASIDE, OUT_OF_VIEW, FURTHER = DATA / "set_aside.yaml", DATA / "out_of_view.json", DATA / "further_runs.json"
 COLUMNS = ("name", "source", "group", "framework", "sweep", "measured", "predicted", "tokens", "scales", "peak")
@@ -72,6 +74,9 @@ POLICIES = ("recompute", "expert_exchange", "expert_tensor")
 FOUNDRY = {"a100_80gb": A100, "a100_40gb": "A100 40GB", "h100_80gb": H100}
 FOUNDRY_NAMES = {"a100_80gb": "a100-80gb", "a100_40gb": "a100-40gb", "h100_80gb": "h100-80gb"}
 PLAYBOOK_AXES = {"x2": "3B", "x4": "80B"}
+RANKED_AXES = {"x": "1B", **PLAYBOOK_AXES, "x3": "8B"}
+HEADROOM = 0.1  # part of the memory that `ppsim choose` leaves free
+FEWEST = 3  # runs with an order
 
 
 class Found(NamedTuple):
@@ -92,13 +97,13 @@ def main(folder: str = "") -> None:
         found = (
             run for source in (hagemann, nemo, bridge, llm_foundry, playbook) for run in source(Path(folder), data)
         )
-        write(FURTHER, ABOUT.format("Runs of docs/data/out_of_view.yaml"), found)
+        write(FURTHER, ABOUT.format("Runs of docs/data/out_of_view.yaml"), found, ranking=ranking(Path(folder)))
     else:
         write(OUT_OF_VIEW, ABOUT.format("Runs of docs/data/set_aside.yaml"), set_aside())
 
 
-def write(path: Path, about: str, found: Iterable[Found]) -> None:
-    """Price runs and write the results to a file."""
+def write(path: Path, about: str, found: Iterable[Found], **more: Any) -> None:
+    """Price runs and write the results to a file, with what `more` there is."""
     rows, refused, fits = [], 0, dict[str, dict[str, int]]()
     for run in found:
         try:
@@ -114,7 +119,7 @@ def write(path: Path, about: str, found: Iterable[Found]) -> None:
         if run.seconds:
             rows.append([row.get(name) for name in COLUMNS])
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
-    heads = {"about": about, "refused": refused, "fits": fits, "columns": COLUMNS}
+    heads = {"about": about, "refused": refused, "fits": fits, **more, "columns": COLUMNS}
     top = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in heads.items())
     write_atomically(path, f'{{{top},\n"runs": [\n{lines}\n]}}\n')
 
@@ -348,11 +353,37 @@ def llm_foundry(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
         yield Found(name, "llm-foundry, the other rows", config, seconds, f"llm-foundry: {size}, {sequence}, {device}")
 
 
-def playbook(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
-    """Yield the runs of the Ultra-Scale Playbook's table of 3B and 80B."""
+def ranking(folder: Path) -> list[list[Any]]:
+    """Return by model and nodes of nanotron's table how well layouts that fit are ranked.
+
+    A row has the model, nodes, runs, Kendall's tau, and the regret: how much longer than the fastest published step the
+    step of the layout is that is predicted to be the fastest.
+    """
+    found = dict[tuple[str, int], list[tuple[float, float]]]()
+    for run in playbook(folder, {}, RANKED_AXES):
+        if run.seconds:
+            config = make_config(run.config, place=run.name)
+            timeline, costs = config.simulate(), config.costs
+            assert isinstance(costs, DerivedCosts)  # noqa: S101 - every config here has a model
+            _, model, nodes = run.sweep.split(" ")[:3]
+            fits = np.asarray(timeline.peak_memory).max() <= (1 - HEADROOM) * costs.cluster.device.capacity
+            own = found.setdefault((model.strip(","), int(nodes)), [])
+            own.append((timeline.iteration_time if fits else math.inf, run.seconds))
+    rows = []
+    for (model, nodes), pairs in sorted(found.items()):
+        fitting = [pair for pair in pairs if pair[0] < math.inf]
+        if len(fitting) >= FEWEST:
+            predicted, measured = zip(*fitting, strict=True)
+            regret = min(fitting)[1] / min(seconds for _, seconds in pairs) - 1
+            rows.append([model, nodes, len(fitting), _short(kendall_tau(predicted, measured)), _short(regret)])
+    return rows
+
+
+def playbook(folder: Path, data: Mapping[str, Any], axes: Mapping[str, str] = PLAYBOOK_AXES) -> Iterator[Found]:
+    """Yield the runs of the Ultra-Scale Playbook's table of 3B and 80B, or of other models."""
     text = (folder / "playbook.html").read_text(encoding="utf-8")
     traces, _ = json.JSONDecoder().raw_decode(text[text.index('[{"hoverinfo"') :])
-    for axis, model in PLAYBOOK_AXES.items():
+    for axis, model in axes.items():
         hovers = dict.fromkeys(one for trace in traces if trace.get("xaxis") == axis for one in trace.get("text") or ())
         for hover in hovers:
             values = {key: _number(re.split(r"[ %]", value)[0]) for key, value in _pairs(hover)}
