@@ -11,7 +11,7 @@ from ppsim import load_config
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
 
-# Predicted before anything was chosen by them, and further off than the others: docs/accuracy.md, "Models trained in 2026".
+# Predicted before anything was chosen by them, and further off than the others: docs/accuracy.md, the models of 2026.
 NEW_MODELS = ("nemotron-3-nano-16xh100", "nemotron-h-56b-256xh100", "qwen3-next-80b-128xh100")
 UNSEEN = dict.fromkeys(NEW_MODELS, 0.28)
 MEASURES = {"step": "makespan", "mfu": "mfu", "tokens_per_second": "tokens_per_second"}
