@@ -14,8 +14,8 @@ DPI = 150
 
 INTRODUCTION = """# Gallery
 
-This page and its pictures are written by `scripts/make_gallery.py`; below each picture stand the lines that make it,
-after these:
+`scripts/make_gallery.py` writes this page and its pictures. Below each picture are the lines that make it; they follow
+these:
 
 ```python
 import ppsim
@@ -44,7 +44,7 @@ class Chart(NamedTuple):
 
 SIZES = (
     ("4", "4 devices", "4, 8", "Every box has its microbatch; in grey, its kind too."),
-    ("8", "8 devices", "8, 32", "Numbers stand where they fit, marks where a box has three pixels."),
+    ("8", "8 devices", "8, 32", "Boxes show numbers if they fit, and marks from a width of three pixels."),
     ("64", "64 devices", "64, 256", "Narrow actions mix their colours; the fills are the same means at every size."),
 )
 FOUR = '("1f1b", "zb-h1", "zb-v", "dualpipe")'
@@ -76,14 +76,14 @@ CHARTS = (
     Chart(
         "steps",
         "Several steps",
-        "A line in a row is the begin of a step.",
+        "A line in a row marks the begin of a step.",
         'run("pipedream", 4, 8, iterations=3).plot()',
     ),
     Chart(
         "slots",
         "Overlapped slots, and memory that does not fit",
-        "A fused slot shows F above and B below. The dashed line is what a device has; a peak above it is bold. Thin "
-        "bars below the rows are gradient reductions.",
+        "A fused slot shows F above and B below. The dashed line is the memory of a device; a peak above it is bold. "
+        "Thin bars below the rows are gradient reductions.",
         'ppsim.load_config("configs/deepseek-v3-2048xh800.yaml").simulate().plot(memory=True)',
     ),
     Chart(
@@ -119,7 +119,7 @@ CHARTS = (
     Chart(
         "front",
         "Step time against memory",
-        "Each point is a run; the line joins those that no other beats in both, the Pareto front.",
+        "Each point is a run; the line joins the Pareto front: the runs that no other run beats in both.",
         """ppsim.sweep(
     "configs/llama-3-8b-8xh100.yaml",
     over={
@@ -145,8 +145,8 @@ PAGES = (
     Chart(
         "viewer",
         "In a browser",
-        "One page for any number of actions, to zoom, search and print; several schedules stand on one axis. A click "
-        "follows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
+        "One page for any number of actions, to zoom, search and print; several schedules share one axis. A click "
+        "shows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
         "compare CONFIG --gantt chart.html` write it too.",
         'save_html([run("1f1b", 4, 8), run("zb-h1", 4, 8)], "chart.html", shown=("transfers", "memory", "ledger"))',
     ),

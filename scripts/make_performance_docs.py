@@ -39,9 +39,9 @@ The project's aims, each with the figure of this run that is furthest from the a
 
 ENGINES = """## The compiled engine and the event model
 
-`engine="event"` is the SimPy model: one process a device, readable, the reference. `engine="compiled"` follows the same
-dependencies in compiled loops; both make the same floating-point operations in the same order, so their timelines are
-equal bit for bit, and tests hold them to it. The times are whole calls of `ppsim.simulate` on a built schedule, with
+`engine="event"` is the SimPy model: one process per device, readable, the reference. `engine="compiled"` follows the
+same dependencies in compiled loops; both make the same floating-point operations in the same order, so their timelines
+are equal bit for bit, and tests check it. The times are whole calls of `ppsim.simulate` on a built schedule, with
 latency; under queued transports that includes lowering.
 """
 
@@ -87,8 +87,8 @@ latency) and takes makespan and bubble fraction.
 
 SIMPY = """## The event model against a plain SimPy model
 
-The plain model has one process a device, one event an action, and transfers that its consumers wait for. Ours makes an
-event of a transfer only where someone waits for it.
+The plain model has one process per device, one event per action, and transfers that consumers wait for. Ours makes an
+event of a transfer only if an action waits for it.
 """
 
 VALIDATION = """## Validation

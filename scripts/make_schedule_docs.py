@@ -26,34 +26,33 @@ SCALES = (33.0, 49.5, 99.0)  # seconds of the time axis: of 1F1B, and half as mu
 
 INTRODUCTION = """# Schedules
 
-This page is written by `scripts/make_schedule_docs.py` from the registry that `ppsim list` and `ppsim.schedules()`
-show; a test keeps it up to date. Words are those of the [glossary](glossary.md).
+`scripts/make_schedule_docs.py` writes this page from the registry that `ppsim list` and `ppsim.schedules()` show; a
+test keeps it up to date. The [glossary](glossary.md) defines the words.
 
-Notation: p devices, r a device (from 0), m microbatches (both directions counted), v stages a device, g microbatch
-group size. F, B = I + W are the seconds of one microbatch through one device share of the model; f, b, i, w those of
-one stage where v > 1 (F = v f). c is the latency of a transfer under the `async` transport. Activations are in
-microbatches through one device share, and W frees them all. A formula that begins with "=" is exact and held by a test;
-"~" is an approximation.
+Notation: p devices, r a device (from 0), m microbatches (both directions counted), v stages per device, g microbatch
+group size. F, B = I + W are the seconds of one microbatch through one device share of the model; f, b, i, w are those
+of one stage if v > 1 (F = v f). c is the latency of a transfer under the `async` transport. Activations are in
+microbatches through one device share, and W frees them all. A formula that begins with "=" is exact, and a test checks
+it; "~" is an approximation.
 
 Every picture and every line "in the picture" is a simulation of {devices} devices and {microbatches} microbatches with
-F = I = W = 1 s and transfers that take no time; where the output layer is cut over devices, beside that, S = T = 0.5 s
-and a reduction of 0.25 s. The parts of a fused slot (OVERLAP_F_B) run one after the other, so that the pictures compare
-orders and not kernels. All pictures have one time scale, so that lengths compare; only those of schedules that take
-longer than 1F1B go half as far again, or three times as far. Numbers in the boxes are microbatches; of a microbatch cut
-into slices 3.1 is slice 1 of microbatch 3.
+F = I = W = 1 s and transfers that take no time. If the output layer is split over devices, S = T = 0.5 s and a
+reduction of 0.25 s are added. The parts of a fused slot (OVERLAP_F_B) run one after the other, because the pictures
+compare orders and not kernels. All pictures have the same time scale; only those of schedules that take longer than
+1F1B show 1.5 or 3 times as many seconds. Numbers in the boxes are microbatches; 3.1 is slice 1 of microbatch 3.
 
-Every schedule can be written to a CSV file and read again. A file holds the lists alone: versions of weights
-(`pipedream`, `pipedream-2bw`) and evictions (`bpipe`) are not kept in it. The page on
+Every schedule can be written to a CSV file and read again. A file holds the lists alone, without versions of weights
+(`pipedream`, `pipedream-2bw`) and evictions (`bpipe`). The page on
 [exchanging schedules with PyTorch](pytorch.md) has more.
 """
 
 DRAIN = """## Without a drain
 
-`pipedream` and `pipedream-2bw` are asynchronous: their steps follow each other without a drain, so that they have no
-bubble in the steady part, and pay with gradients on weights that are a step or more old. `pipedream` keeps a version
-of the weights for each microbatch under way, `pipedream-2bw` two in all. Beside schedules that wait, on the zero-bubble
-paper's model of 28 billion parameters and 32 A100 (`configs/zero-bubble-28b-32xa100.yaml`, without the optimizer's
-step); wherever schedules are ranked, asynchronous ones are marked and stand apart.
+`pipedream` and `pipedream-2bw` are asynchronous: their steps follow each other without a drain. They have no bubble in
+the steady part, but compute gradients with weights that are one or more steps old. `pipedream` keeps one version of the
+weights per microbatch in progress, `pipedream-2bw` two in total. The table compares them with synchronous schedules on
+the zero-bubble paper's model of 28 billion parameters and 32 A100 (`configs/zero-bubble-28b-32xa100.yaml`, without the
+optimizer's step). Rankings mark asynchronous schedules and list them separately.
 """
 
 
@@ -94,17 +93,15 @@ def without_a_drain() -> list[str]:
         kind = "asynchronous" if ppsim.schedules()[name].asynchronous else "synchronous"
         step, peak = seconds_text(run.iteration_time), value_text(float(run.peak_memory.max()), "bytes")
         rows.append(f"| `{name}` | {kind} | {step} | {run.tokens_per_second:,.0f} | {peak} |")
-    return [DRAIN, "| name | steps | step | tokens a second | peak memory |", "|---|---|---|---|---|", *rows]
+    return [DRAIN, "| name | steps | step | tokens per second | peak memory |", "|---|---|---|---|---|", *rows]
 
 
 def section(family: ppsim.Family, timeline: Timeline) -> str:
     """One family: picture, idea, rules, formulas, source."""
-    stages = (
-        f"{family.stages_per_device}" if family.fixed_stages else f"{family.stages_per_device} unless said otherwise"
-    )
+    stages = f"{family.stages_per_device}" if family.fixed_stages else f"{family.stages_per_device} by default"
     facts = {
         "sizes": family.constraints,
-        "stages a device": stages,
+        "stages per device": stages,
         "options": "; ".join(f"`{name}`" for name in family.options) or "none",
         "makespan": family.makespan,
         "peak activations": family.peak_activations,

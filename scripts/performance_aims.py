@@ -138,7 +138,9 @@ AIMS = [
         _largest("test_families_by_search", _seconds),
         " s",
     ),
-    Aim("First answer of `auto`, 64 devices and 512 microbatches, one stage a device", 0.5, _first_answer("one"), " s"),
+    Aim(
+        "First answer of `auto`, 64 devices and 512 microbatches, one stage per device", 0.5, _first_answer("one"), " s"
+    ),
     Aim("First answer of `auto`, 64 devices and 512 microbatches, V", 1, _first_answer("v"), " s"),
     Aim("10,000 points of at most 16 devices and 256 microbatches", 60, _largest("test_10_000_points", _seconds), " s"),
     Aim(

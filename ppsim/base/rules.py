@@ -227,7 +227,7 @@ def nested(check: Check, depth: int = 1) -> Check:
     def each(value: Any, left: int = depth) -> Any:
         if isinstance(value, list) and left:
             if not value:
-                raise ConfigError("[] is empty; list one value a stage, or give one value")
+                raise ConfigError("[] is empty; list one value per stage, or give one value")
             return [each(item, left - 1) for item in value]
         return check(value)
 

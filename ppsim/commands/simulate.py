@@ -40,7 +40,7 @@ TraceFile = Annotated[
     OutputOption("Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large)."),
 ]
 ScheduleFile = Annotated[
-    Path | None, OutputOption("Write the schedule: one row of actions a device, as PyTorch reads it.")
+    Path | None, OutputOption("Write the schedule: one row of actions per device, as PyTorch reads it.")
 ]
 ProgramFile = Annotated[Path | None, OutputOption("Write the schedule with its SEND and RECV, as --csv does.")]
 Sharded = Annotated[

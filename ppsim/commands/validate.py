@@ -23,7 +23,7 @@ MAX_FAULTS = 3  # of a file without --verbose; one wrong cell often breaks many 
 
 @command
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE.csv", help="One row of actions a device, no header.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.csv", help="One row of actions per device, no header.")],
     slices: Annotated[str, typer.Option(metavar="K", help="Slices of each microbatch along the sequence.")] = "1",
     transport: Annotated[
         str | None,

@@ -66,7 +66,9 @@ def _known(find: Callable[[str], Any]) -> Check:
 def _family(name: str) -> Any:
     family_name, stages = split_stages(name)
     if stages is not None:
-        raise ConfigError(f"{shown(name)} says {stages} stages a device, stages_per_device another number; say it once")
+        raise ConfigError(
+            f"{shown(name)} says {stages} stages per device, stages_per_device another number; say it once"
+        )
     return find_family(family_name)
 
 

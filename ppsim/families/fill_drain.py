@@ -44,7 +44,7 @@ def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[B
     "looped-bfs",
     group="interleaved",
     title="Breadth-first pipeline (looped)",
-    idea="Several stages a device in a loop; each device runs all microbatches through its first stage, then all "
+    idea="Several stages per device in a loop; each device runs all microbatches through its first stage, then all "
     "through its second, and back in reverse: few and large communication phases for sharded data parallelism. "
     '`memory="balanced"` runs the last local stage as 1F1B, so that activations are released earlier.',
     makespan="= (mv+p-1)(f+b) for m >= p, (pv+m-1)(f+b) for m < p; c = 0",

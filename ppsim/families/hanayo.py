@@ -14,13 +14,15 @@ def _waves(v: int, waves: int | None) -> int:
     if waves is None:
         if v % 2:
             raise BuildError(
-                f"hanayo: stages_per_device={v} is odd, and each wave goes down and up: it is two stages a device; "
+                f"hanayo: stages_per_device={v} is odd, and each wave goes down and up: it is two stages per device; "
                 f"use {nearest_multiples(v, 2)}"
             )
         return v // 2
     w = require_count("waves", waves)
     if v not in (2, 2 * w):
-        raise BuildError(f"hanayo: stages_per_device={v} with waves={w}: each wave is two stages a device; use {2 * w}")
+        raise BuildError(
+            f"hanayo: stages_per_device={v} with waves={w}: each wave is two stages per device; use {2 * w}"
+        )
     return w
 
 
@@ -28,7 +30,7 @@ def _waves(v: int, waves: int | None) -> int:
     "hanayo",
     group="interleaved",
     title="Hanayo (wave pipeline)",
-    idea="Stages run down the devices and back up, `waves` times, so v = 2 waves stages a device. In units of p, "
+    idea="Stages run down the devices and back up, `waves` times, so v = 2 waves stages per device. In units of p, "
     "microbatches enter every second slot: at f = b no two actions then meet on a device, and units follow each other "
     "without a gap. At b = 2f each unit leaves gaps: more waves make them smaller, more microbatches do not. "
     "The paper (SC'23) has one backward a stage and microbatch: it is older than the split in I and W (arXiv "

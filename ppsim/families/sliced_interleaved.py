@@ -1,4 +1,4 @@
-"""Sliced sequences over several stages a device: Seq1F1B-I and SlimPipe."""
+"""Sliced sequences over several stages per device: Seq1F1B-I and SlimPipe."""
 
 from collections.abc import Iterator
 
@@ -36,9 +36,9 @@ def _checked_slices(name: str, p: int, m: int, v: int, slices: int) -> int:
     "seq1f1b-i",
     group="slices",
     title="Seq1F1B-I (interleaved)",
-    idea="Seq1F1B over v stages a device in a loop: pieces walk the stages of a device in groups of g, p rounded up to "
-    "whole microbatches, with the warm-up of interleaved 1F1B and k-1 pieces more. Slices are numbered microbatch x "
-    "slices + piece.",
+    idea="Seq1F1B over v stages per device in a loop: slices pass through the stages of a device in groups of g, p "
+    "rounded up to whole microbatches, with the warm-up of interleaved 1F1B and k-1 slices more. Slices are numbered "
+    "microbatch x slices + slice.",
     constraints="slices >= 1 (default 2), m a multiple of ceil(p/slices)",
     makespan="= (mkv+p-1)(f+b)/k {with k slices}, p mod k = 0",
     peak_activations="= min(mkv, 2(p-r-1)+(v-1)g+k)/(kv)",

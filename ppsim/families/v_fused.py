@@ -1,4 +1,4 @@
-"""1F1B-V: a V of two stages a device with the full backward, at about two thirds of 1F1B's activations."""
+"""1F1B-V: a V of two stages per device with the full backward, at about two thirds of 1F1B's activations."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

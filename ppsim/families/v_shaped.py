@@ -1,4 +1,4 @@
-"""ZB-V: zero bubble on a V of two stages a device, with no more activations than 1F1B."""
+"""ZB-V: zero bubble on a V of two stages per device, with no more activations than 1F1B."""
 
 from collections.abc import Iterator
 

@@ -94,7 +94,7 @@ PATTERNS = (
         r"(?:.*distributed/pipelining/stage\.py\(\d+\): )backward_one_chunk",
         "PyTorch",
     ),
-    # torch/distributed/pipelining/schedules.py, GPipe, and other schedules of one stage a rank in earlier versions
+    # torch/distributed/pipelining/schedules.py, GPipe, and other schedules of one stage per rank in earlier versions
     Pattern("PyTorch and torchtitan", r"Forward (\d+)", r"Backward (\d+)", "PyTorch", receives=True),
     # megatron/core/pipeline_parallel/schedules.py: functions (with_stack=True, or NVTX ranges) and timers
     Pattern(
