@@ -15,8 +15,9 @@ from ppsim.schedule.blocks import Block, alternate, concatenate, run
     group="two directions",
     title="BitPipe",
     idea="Two copies of the model in opposite directions, each a V of two stages per device, in units of p "
-    "microbatches: a device holds four stages, each 1/2p of the model, so that the fill is half of Chimera's. The drain of a "
-    "unit and the fill of the next run into each other. Microbatches 0..m/2-1 enter at device 0, the others at device p-1.",
+    "microbatches: a device holds four stages, each 1/2p of the model, so that the fill is half of Chimera's. "
+    "The drain of a unit and the fill of the next run into each other. Microbatches 0..m/2-1 enter at device 0, "
+    "the others at device p-1.",
     constraints="p even, m a multiple of p",
     makespan="= (4m+p-2)f at f = b; = 6mf + (p-2)(m/p+1)f at b = 2f{: one gap more for each unit}",
     peak_activations="= (3p/2 + 1 + min(r, p-1-r))/2",
