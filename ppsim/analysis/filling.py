@@ -28,16 +28,19 @@ EXAMPLE = "such as {duration: 40 ms, memory: 6 GB, count: 32}"
 _EXACT = 1e-12  # relative: sums of seconds and bytes are compared up to rounding
 
 
-def _amount(unit: str, example: str, above: float = -1.0) -> Check:
-    """Return a check for a number of a unit, or text with the unit, above a bound."""
+def _duration(value: Any) -> float:
+    """Return seconds above 0, from a number or text with a unit."""
+    try:
+        seconds = parse_quantity(value, "seconds")
+    except ConfigError as wrong:
+        raise ConfigError(str(wrong).replace("of at least 0", "above 0")) from None
+    if not seconds > 0:
+        raise ConfigError(f"{shown(value)} must be above 0, such as 40 ms")
+    return seconds
 
-    def check(value: Any) -> float:
-        amount = parse_quantity(value, unit)
-        if not amount > above:
-            raise ConfigError(f"{shown(value)} must be above {above:g}, such as {example}")
-        return amount
 
-    return check
+def _amount(unit: str) -> Check:
+    return lambda value: parse_quantity(value, unit)
 
 
 def _count(value: Any) -> int | str:
@@ -56,9 +59,9 @@ class FillItem:
     Raises ConfigError with the field, its value and what is legal.
     """
 
-    duration: float = declared("seconds of one piece, or text such as 40 ms", _amount("seconds", "40 ms", 0.0))
-    memory: float = declared("bytes that a piece holds while it runs", _amount("bytes", "6 GB"), 0.0)
-    release: float = declared("seconds of the step before which no piece runs", _amount("seconds", "1 s"), 0.0)
+    duration: float = declared("seconds of one piece, or text such as 40 ms", _duration)
+    memory: float = declared("bytes that a piece holds while it runs", _amount("bytes"), 0.0)
+    release: float = declared("seconds of the step before which no piece runs", _amount("seconds"), 0.0)
     device: int | None = declared("device that runs the pieces; None: any", whole_number(0), None)
     count: int | str = declared('number of pieces, or "max" for all that fit', _count, 1)
     name: str = declared("name in tables and charts", text, "work")
@@ -79,7 +82,9 @@ AnyItems = FillItem | Mapping[str, Any] | Iterable[FillItem | Mapping[str, Any]]
 
 def fill_items(given: AnyItems, place: str = "items") -> tuple[FillItem, ...]:
     """Return checked items; ConfigError names `place`, the number of the item and its fault."""
-    listed: Any = [given] if isinstance(given, FillItem | Mapping) else given
+    if isinstance(given, FillItem | Mapping):
+        return (_item(given, place),)
+    listed: Any = given
     if isinstance(listed, str) or not isinstance(listed, Iterable):
         raise ConfigError(f"{place}: {shown(given)} must be a list of items, {EXAMPLE}")
     found = tuple(_item(one, f"{place}[{number}]") for number, one in enumerate(listed))

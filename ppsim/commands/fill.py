@@ -66,14 +66,11 @@ def _from_file(path: Path) -> tuple[FillItem, ...]:
 
 def _from_text(text: str) -> FillItem:
     duration, comma, memory = text.partition(",")
+    item = {"duration": duration, "count": ALL_THAT_FIT, "name": text} | ({"memory": memory} if comma else {})
     try:
-        item = {"duration": duration, "count": ALL_THAT_FIT, "name": text} | ({"memory": memory} if comma else {})
-        return fill_items(item)[0]
+        return fill_items(item, f"--work {shown(text)}")[0]
     except ConfigError as wrong:
-        fault = str(wrong).removeprefix("items[0]: ")
-        raise ConfigError(
-            f"--work {shown(text)}: {fault}; write a time, and bytes if needed, such as 40ms,6GB"
-        ) from None
+        raise ConfigError(f"{wrong}; write a time, and bytes if needed, such as 40ms,6GB") from None
 
 
 def _page(filling: Filling, verbose: bool) -> Iterator[str]:
