@@ -31,6 +31,7 @@ COMMANDS = {
     "advise": ("advise", "the change that helps most"),
     "optimum": ("optimum", "prove a tiny case"),
     "fill": ("fill", "other work in the bubbles"),
+    "lengths": ("lengths", "pack unequal sequences"),
     "import": ("import_launch", "a launch script to a config"),
     "explain": ("explain", "where a measured step goes"),
     "calibrate": ("calibrate", "traces or steps to costs"),
@@ -43,7 +44,7 @@ COMMANDS = {
 }
 GROUPS = {  # lines of `ppsim --help`
     "look": ("simulate", "compare", "sweep", "what-if", "fits", "explore"),
-    "decide": ("choose", "advise", "optimum", "fill"),
+    "decide": ("choose", "advise", "optimum", "fill", "lengths"),
     "measure": ("import", "explain", "calibrate", "evaluate"),
     "guard": ("check", "validate"),
     "know": ("list", "hardware", "glossary"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.base.arrays import SizedColumns
 from ppsim.base.immutable import Columns, EqualColumns, cached_column, closed, equal
-from ppsim.costs.table import CostModel, CostTable
+from ppsim.costs.table import CostModel, CostTable, Workload
 from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.host_copies import OFFLOADS, RELOADS
 from ppsim.plan.resolve import Plan
@@ -125,6 +125,10 @@ class TimelineColumns(Columns):
     def named(self, name: str | None) -> Self:
         """Return the same timeline under its config's name, for the titles of its charts."""
         return self._changed(name=name)
+
+    def with_workload(self, workload: Workload | None) -> Self:
+        """Return the same timeline with another size of its microbatches, for tokens per second and MFU."""
+        return self._changed(table=replace(self.table, workload=workload))
 
     def with_fills(self, fills: FillSpans) -> Self:
         """Return the same timeline with work in its idle time, for its charts; measures and ledger stay."""

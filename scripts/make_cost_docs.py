@@ -14,6 +14,7 @@ from ppsim.base.units import percent_text
 from ppsim.costs import Cluster, Costs, DeviceSheet, EncoderTower, Layout, LinkSheet, Model
 from ppsim.costs.effects import EFFECTS
 from ppsim.costs.operators import OperatorLaw
+from ppsim.costs.packing import SequenceLengths
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("config.md", "cost-model.md", "glossary.md")
@@ -26,6 +27,7 @@ KEYS = {
     "layout": Layout,
     "operators": OperatorLaw,
     "encoder": EncoderTower,
+    "lengths": SequenceLengths,
 }
 _PLACE = re.compile(r"(<!-- made by make_cost_docs.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

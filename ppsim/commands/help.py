@@ -73,6 +73,11 @@ EXAMPLES = {
         "my.yaml --with items.yaml --gantt filled.html",
         "my.yaml --work 10ms --table pieces.csv",
     ),
+    "lengths": (
+        "my.yaml",
+        "my.yaml --set lengths.file=lengths.txt",
+        "my.yaml --set lengths.batches=100 --json lengths.json",
+    ),
     "calibrate": (
         "trace.json -o profile.yaml",
         "--steps runs.yaml -o calibration.yaml",

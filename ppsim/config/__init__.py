@@ -1,5 +1,6 @@
 """The YAML config: read, checked, and turned into a schedule, costs and a run. Keys: docs/config.md."""
 
+from ppsim.config.assembly import legal_microbatches
 from ppsim.config.config import (
     AnyConfig,
     Config,
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigSource",
     "as_config",
     "config_source",
+    "legal_microbatches",
     "load_config",
     "make_config",
     "value_at",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+import numpy as np
+
 from ppsim.base.documents import Path
-from ppsim.base.errors import ConfigError, CostError
+from ppsim.base.errors import BuildError, ConfigError, CostError
 from ppsim.config.schema import MEASURED, Fault, sharding_fault
 from ppsim.costs import Costs
 from ppsim.costs.calibrated import read_calibration
@@ -17,9 +20,11 @@ from ppsim.costs.composed import EncoderTower, TowerCosts
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import VALUE_BYTES
 from ppsim.costs.layout import Layout
+from ppsim.costs.microbatches import attention_fraction
 from ppsim.costs.model import Model
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
+from ppsim.costs.packing import DYNAMIC, MicrobatchSlots, PackedLengths, SequenceLengths
 from ppsim.costs.partition import BALANCED
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
@@ -50,6 +55,10 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     """
     faults = _Faults()
     schedule = checked["schedule"]
+    if "lengths" in checked:
+        if "microbatches" in schedule:
+            faults.append((("schedule", "microbatches"), "follows from lengths; leave it out"))
+        schedule = checked["schedule"] = {**schedule, "microbatches": 1}  # until the first step is packed
     faults += _schedule_faults(schedule)
     model = _model(checked.get("model"), place, faults)
     cluster = cluster_of(checked.get("hardware"), place, faults.attempt)
@@ -59,7 +68,8 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         faults.append((("layout", "sharding"), fault))
         section.pop("sharding")
     layout = faults.attempt(("layout",), lambda: Layout(**section, **resident))
-    given = checked.get("costs", {})
+    lengths = _lengths(checked, place, model, layout, faults)
+    schedule, given = checked["schedule"], checked.get("costs", {})
     faults += _missing_partners(checked)
     faults += _window_faults(schedule, layout, given)
     faults += _memory_action_faults(schedule, "memory_limit" in checked)
@@ -89,6 +99,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         "schedule": schedule,
         "costs": costs,
         "model": model,
+        "lengths": lengths,
         "jitter": jitter if "jitter" in checked else None,
         "seed": checked.get("jitter", {}).get("seed", 0),
         **{key: checked[key] for key in unchanged if key in checked},
@@ -101,6 +112,73 @@ def _calibrated(costs: Any, path: str, faults: _Faults) -> DerivedCosts | None:
         faults.append((("calibration",), "calibrates derived costs; give model and hardware, or leave it out"))
         return None
     return faults.attempt(("calibration",), lambda: read_calibration(path).applied(costs))
+
+
+def _lengths(
+    checked: dict[str, Any], place: str, model: Model | None, layout: Layout | None, faults: _Faults
+) -> PackedLengths | None:
+    """Return the lengths of the sequences, and put the first step's microbatches into the sections."""
+    if "lengths" not in checked:
+        return None
+    section, schedule = dict(checked["lengths"]), checked["schedule"]
+    if "file" in section:
+        section["file"] = os.path.join(os.path.dirname(place), section["file"])
+    faults += _length_faults(section, checked)
+    lengths = faults.attempt(("lengths",), lambda: SequenceLengths(**section))
+    if faults or lengths is None:
+        return None
+    sizes = lengths.tokens or 1, 1, 1, 1, lengths.attention or 0.0
+    if model and layout:
+        attention = attention_fraction(model.layers)
+        sizes = model.sequence, layout.microbatch_size, layout.data, layout.context, attention
+    drawn = faults.attempt(("lengths",), lambda: lengths.draw(sizes[0]))
+    if drawn is None:
+        return None
+    found = PackedLengths(drawn, MicrobatchSlots(*sizes), lengths.packing)
+    factors = found.factors(0)
+    count = legal_microbatches(schedule, factors.shape[1])
+    busiest = factors[factors.sum(axis=1).argmax()]
+    checked["schedule"] = {**schedule, "microbatches": count}
+    scale = np.append(busiest, np.zeros(count - len(busiest))).tolist()
+    checked["costs"] = {**checked.get("costs", {}), "microbatch_scale": scale}
+    return found
+
+
+def legal_microbatches(schedule: Mapping[str, Any], least: int) -> int:
+    """Return the first number of microbatches from `least` on that the section's schedule allows, or `least`."""
+    family = find_family(schedule["name"])
+    options = schedule.get("options", {})
+    for count in range(least, least + schedule["devices"]) if "costs" not in family.options else ():
+        with suppress(BuildError):
+            family.columns(schedule["devices"], count, schedule.get("stages_per_device"), **options)
+            return count
+    return least
+
+
+def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
+    """Return the faults between the section `lengths` and others."""
+    schedule = checked["schedule"]
+    found: list[Fault] = [(("lengths",), f"does not go with {key}") for key in ("encoder", "batch") if key in checked]
+    if "csv" in schedule:
+        found.append(
+            (("lengths",), "does not go with schedule.csv: a step has the microbatches that its sequences need")
+        )
+    has_model = "model" in checked
+    for key in ("tokens", "attention"):
+        if (key in section) == has_model:
+            found.append(
+                (("lengths", key), "follows from the model; leave it out" if has_model else "needed without model")
+            )
+    for key in ("microbatch_scale", "microbatch_order"):
+        if key in checked.get("costs", {}):
+            found.append((("costs", key), "does not go with lengths, which give the microbatches and their order"))
+    if section.get("packing") == DYNAMIC and schedule.get("devices", 1) > 1:
+        found.append((
+            ("lengths", "packing"),
+            f"{DYNAMIC} runs without a pipeline, as in Megatron-LM, but there are {schedule['devices']} devices; use "
+            f"balance",
+        ))  # fmt: skip
+    return found
 
 
 def _towers(

@@ -6,9 +6,11 @@ import functools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
+
+import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_yaml
@@ -21,7 +23,10 @@ from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_shard
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.composed import TowerCosts
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.microbatches import attention_fraction
 from ppsim.costs.model import Model
+from ppsim.costs.packing import MicrobatchSlots, PackedLengths
+from ppsim.costs.table import Workload
 from ppsim.families.registry import RegisteredFamily
 from ppsim.lowering.sharding import WINDOW
 from ppsim.plan.jitter import Jitter
@@ -58,6 +63,8 @@ class Config:
         Maximum live activations per device, for dispatch "ready" and `schedule.recompute`.
     model : Model or None
         None if all costs are given.
+    lengths : PackedLengths or None
+        Sequences of unequal length, which set the microbatches of a step.
     jitter : Jitter or None
     seed : int
         Seed of the jitter.
@@ -77,6 +84,7 @@ class Config:
     dispatch: str = "list"
     memory_limit: float | list[float] | None = None
     model: Model | None = None
+    lengths: PackedLengths | None = None
     jitter: Jitter | None = None
     seed: int = 0
     published: Mapping[str, Any] = field(default_factory=dict)
@@ -117,7 +125,8 @@ class Config:
     def simulate(self, schedule: Schedule | None = None, *, dispatch: str | None = None) -> Timeline:
         """Build and simulate, or simulate another schedule or dispatch instead; raise the errors of both.
 
-        With jitter this is one sample, which depends on the seed only; `ppsim.simulate_many` draws many.
+        With jitter this is one sample, which depends on the seed only; `ppsim.simulate_many` draws many. With `lengths`
+        it is the busiest data-parallel copy of the first step; `ppsim lengths` simulates all.
         """
         schedule = self.build() if schedule is None else schedule
         if dispatch is None:
@@ -136,8 +145,19 @@ class Config:
             memory_limit=self.memory_limit if dispatch == "ready" else None,
         )
         vars(run)["config"] = self
+        if self.lengths:
+            run = run.with_workload(self.workload(run, self.lengths.drawn[0]))
         name = self.data.get("name")
         return run if name in (None, schedule.name) else run.named(name)
+
+    def workload(self, run: Timeline, lengths: np.ndarray) -> Workload | None:
+        """Return the work of a run's microbatches if a step has sequences of these lengths; attention in full."""
+        whole, model = run.table.workload, self.model
+        if whole is None or model is None:
+            return None
+        full = MicrobatchSlots(model.sequence, attention=attention_fraction(replace(model, causal=False).layers))
+        flops, count = model.step_flops() * full.work(lengths).sum(), run.schedule.microbatches_of_a_step
+        return replace(whole, tokens=float(lengths.sum()) / count, flops=float(flops) / count)
 
     def lowered(self, schedule: Schedule) -> Schedule | Program:
         """Return the schedule to simulate: lowered with UNSHARD and REDUCE_GRAD if weights are sharded."""
@@ -347,7 +367,10 @@ def make_config(
     if not faults:
         fields, faults = assembled(checked, place)
     else:
-        faults += missing_keys(data.get("schedule"))
+        section = data.get("schedule")
+        if "lengths" in data and isinstance(section, dict):
+            section = {**section, "microbatches": 1}
+        faults += missing_keys(section)
     if faults:
         replaced = [tuple(key.split(".")) for key in changes]
         known = (item for item in (lines or {}).items() if not any(item[0][: len(key)] == key for key in replaced))

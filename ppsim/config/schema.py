@@ -30,6 +30,7 @@ from ppsim.costs.given import Costs
 from ppsim.costs.layout import SHARDINGS, Layout
 from ppsim.costs.model import Model
 from ppsim.costs.operators import OperatorLaw
+from ppsim.costs.packing import SequenceLengths
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.engines.running import ENGINES
 from ppsim.lowering.posts import TRANSPORTS
@@ -183,6 +184,7 @@ _ENCODER = {
     "layout": _section("EncoderLayout", _declared(Layout)),
     "costs": _section("EncoderCosts", _declared(Costs)),
 }
+_LENGTHS = {**_declared(SequenceLengths), "file": _file}
 _PUBLISHED = {"step": _quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
 DOCUMENT = _section(
     "Document",
@@ -193,6 +195,7 @@ DOCUMENT = _section(
         "layout": _section("Layout", {**_declared(Layout), "sharding": choice(*SHARDINGS)}),
         "schedule": _section("Schedule", _SCHEDULE),
         "costs": _section("Costs", {**_declared(Costs), "profile": _file, "stage_layers": nested(whole_number(1))}),
+        "lengths": _section("SequenceLengths", _LENGTHS, required=("sequences",)),
         "encoder": _section("EncoderTower", _ENCODER),
         "jitter": _section("Jitter", _JITTER),
         "published": _section("Published", _PUBLISHED),
@@ -296,6 +299,7 @@ def _fault(item: Any, data: dict[str, Any]) -> Fault:
 
 _MISSING = {
     "schedule": "a config has a section `schedule` with name, devices and microbatches, or with csv",
+    "sequences": "give the sequences of one step, all copies together, such as 512",
     "device": "name a device, such as H100 SXM, or give peak, memory and achieved",
     "link": "name the link inside a node, such as NVLink 4, or give bandwidth and latency",
 }

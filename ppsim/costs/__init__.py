@@ -11,6 +11,7 @@ from ppsim.costs.microbatches import causal_slice_costs
 from ppsim.costs.model import Model
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
+from ppsim.costs.packing import MicrobatchSlots, SequenceLengths, packed
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet, find_device, find_link
@@ -46,10 +47,12 @@ __all__ = [
     "Layout",
     "LayoutString",
     "LinkSheet",
+    "MicrobatchSlots",
     "Model",
     "OperatorLaw",
     "Pieces",
     "Profile",
+    "SequenceLengths",
     "SharedPorts",
     "TowerCosts",
     "balanced",
@@ -63,6 +66,7 @@ __all__ = [
     "find_link",
     "interval_reach",
     "order_error",
+    "packed",
     "read_calibration",
     "read_operators",
     "read_profile",

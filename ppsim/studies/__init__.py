@@ -16,6 +16,7 @@ from ppsim.studies.gate import (
     update_baseline,
     write_baseline,
 )
+from ppsim.studies.packed_steps import packed_steps
 from ppsim.studies.points import Candidate, run_points
 from ppsim.studies.recipe import config_yaml
 from ppsim.studies.step_calibration import calibrated_config
@@ -47,6 +48,7 @@ __all__ = [
     "junit_report",
     "known_change",
     "markdown_report",
+    "packed_steps",
     "predict",
     "read_baseline",
     "rerouted",

@@ -1,0 +1,89 @@
+"""Step times over many batches of sequences of unequal length, for each way to pack them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ppsim.base.errors import ConfigError
+from ppsim.base.rules import checked_call
+from ppsim.config import AnyConfig, Config, as_config, legal_microbatches
+from ppsim.costs.packing import DYNAMIC, PACKINGS, PackedLengths
+from ppsim.costs.table import CostTable
+from ppsim.run.batches import simulate_many
+from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.partitions import with_stages_of_run
+
+
+@dataclass(frozen=True)
+class PackedSteps:
+    """Steps of one packing, one entry per drawn batch.
+
+    Attributes
+    ----------
+    packing : str
+    seconds : float64 (batches,)
+        Step time: that of the slowest data-parallel copy, which all others wait for.
+    microbatches : int64 (batches,)
+        Microbatches of each copy.
+    imbalance : float64 (batches,)
+        Work of the busiest copy over the mean of all copies, minus 1.
+    """
+
+    packing: str
+    seconds: np.ndarray
+    microbatches: np.ndarray
+    imbalance: np.ndarray
+
+
+@checked_call()
+def packed_steps(config: AnyConfig) -> list[PackedSteps]:
+    """Return the steps of all batches that `lengths` draws, for each packing that the schedule allows.
+
+    Every data-parallel copy is a run of its own; the step lasts as long as the longest. Runs of the same number of
+    microbatches share their plan.
+
+    Raises
+    ------
+    ConfigError
+        The config is wrong, or has no section `lengths`.
+    PpsimError
+        The config cannot be simulated.
+    """
+    checked = as_config(config)
+    if checked.lengths is None:
+        raise ConfigError(f"{checked.path}: lengths: is missing; give such as {{sequences: 512, median: 1500}}")
+    names = [name for name in PACKINGS if name != DYNAMIC or checked.schedule["devices"] == 1]
+    return [_steps(checked, checked.lengths, name) for name in names]
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Costs of a table whose microbatches have these factors."""
+
+    priced: CostTable
+    factors: np.ndarray
+
+    def table(self, schedule: ScheduleColumns) -> CostTable:
+        """Return the table; its stages all have the same factors."""
+        shape = schedule.num_stages, len(self.factors)
+        return replace(self.priced, microbatch_scale=np.broadcast_to(self.factors, shape).copy())
+
+
+def _steps(config: Config, lengths: PackedLengths, packing: str) -> PackedSteps:
+    every = [lengths.factors(step, packing) for step in range(len(lengths.drawn))]
+    counts = np.array([factors.shape[1] for factors in every])
+    seconds = np.empty(len(every))
+    for count in np.unique(counts).tolist():
+        legal = legal_microbatches(config.schedule, count)
+        one = config.changed({"lengths": None, "schedule.microbatches": legal})
+        schedule = one.lowered(one.build())
+        costs = with_stages_of_run(one.costs, schedule, one.transport, one.optimizer).table(schedule.compute)
+        steps = np.flatnonzero(counts == count)
+        rows = [_Scaled(costs, np.pad(row, (0, legal - count))) for step in steps for row in every[step]]
+        runs = simulate_many(schedule, rows, transport=one.transport, optimizer=one.optimizer)
+        seconds[steps] = runs.makespan.reshape(len(steps), -1).max(axis=1)
+    work = [factors.sum(axis=1) for factors in every]
+    imbalance = np.array([one.max() / one.mean() - 1 for one in work])
+    return PackedSteps(packing, seconds, counts, imbalance)
