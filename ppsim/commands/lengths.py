@@ -23,7 +23,7 @@ PERCENTS = (5, 50, 95)
 def lengths(read: Callable[[], Config], json: JsonTarget = None) -> None:
     """Pack sequences of unequal length; print quantiles of the step over batches, and what balancing gains."""
     config = read()
-    found, lengths = packed_steps(config), config.lengths
+    found, lengths = packed_steps(config), config.packed_lengths
     drawn, packing, tokens = lengths.drawn, lengths.packing, lengths.slots.tokens
     document = {
         "schema": "ppsim.lengths/1",

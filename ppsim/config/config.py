@@ -150,6 +150,13 @@ class Config:
         name = self.data.get("name")
         return run if name in (None, schedule.name) else run.named(name)
 
+    @property
+    def packed_lengths(self) -> PackedLengths:
+        """The section `lengths`; ConfigError if it is missing."""
+        if self.lengths is None:
+            raise ConfigError(f"{self.path}: lengths: is missing; give such as {{sequences: 512, median: 1500}}")
+        return self.lengths
+
     def workload(self, run: Timeline, lengths: np.ndarray) -> Workload | None:
         """Return the work of a run's microbatches if a step has sequences of these lengths; attention in full."""
         whole, model = run.table.workload, self.model

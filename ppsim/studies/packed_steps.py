@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError
 from ppsim.base.rules import checked_call
 from ppsim.config import AnyConfig, Config, as_config, legal_microbatches
 from ppsim.costs.packing import DYNAMIC, PACKINGS, PackedLengths
@@ -52,10 +51,9 @@ def packed_steps(config: AnyConfig) -> list[PackedSteps]:
         The config cannot be simulated.
     """
     checked = as_config(config)
-    if checked.lengths is None:
-        raise ConfigError(f"{checked.path}: lengths: is missing; give such as {{sequences: 512, median: 1500}}")
+    lengths = checked.packed_lengths
     names = [name for name in PACKINGS if name != DYNAMIC or checked.schedule["devices"] == 1]
-    return [_steps(checked, checked.lengths, name) for name in names]
+    return [_steps(checked, lengths, name) for name in names]
 
 
 @dataclass(frozen=True)
