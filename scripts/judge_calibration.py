@@ -4,6 +4,9 @@
 nanotron's benchmark (Hugging Face, The Ultra-Scale Playbook, benchmarks_interactive.html): model, nodes, dp, tp, pp,
 mbs, acc, gbs, zero, tgs (tokens per second and GPU; none if the run crashed) and mem (GiB of the first GPU). Random
 runs of one and two nodes are fitted, and the others of the model predicted.
+
+`python scripts/judge_calibration.py FOLDER` judges two other sources, whose files price_out_of_view.py describes, and
+writes docs/data/calibration.json, which docs/accuracy.md shows: any runs of a source are fitted, and others predicted.
 """
 
 from __future__ import annotations
@@ -31,9 +34,13 @@ SHAPES = {  # layers, hidden size, heads, ffn, tied embeddings
     "80B": (80, 8192, 64, 28672, False),
 }  # fmt: skip
 VOCABULARY, SEQUENCE, GIB = 131072, 4096, 2**30
+DATA = PAGE.parents[1] / "data" / "calibration.json"
+DRAWS, HURTS = 5, 0.005  # fits of each size of a source, and points of median error from which a fit has hurt
 CASES, OTHERS = ((10, 3), (3, 3)), 60  # (runs in a fit, fits), and runs that each fit predicts
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 8}
 PLACE = re.compile(r"(<!-- made by judge_calibration.py -->\n).*?(<!-- end -->)", re.DOTALL)
+CASE = re.compile(r"(<!-- case by judge_calibration.py -->\n).*?(<!-- end of case -->)", re.DOTALL)
+OVERLAPPED = 2.555  # seconds of the last step of torchtitan_steps.yaml with tensor-parallel collectives overlapped
 HEADER = ("runs fitted", "nodes of the others", "median error without", "with", "Kendall's tau without", "with",
           "memory error without", "with", "inside 90 %")  # fmt: skip
 
@@ -118,7 +125,56 @@ def main(path: str, model: str) -> None:
         texts = [f"{value:.2f}" if number in (2, 3) else percent_text(value) for number, value in enumerate(values)]
         rows.append((str(size), words, *texts))
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    write_atomically(PAGE, PLACE.sub(lambda place: place[1] + table + place[2], PAGE.read_text(encoding="utf-8")))
+    page = PLACE.sub(lambda place: place[1] + table + place[2], PAGE.read_text(encoding="utf-8"))
+    write_atomically(PAGE, CASE.sub(lambda place: place[1] + case() + place[2], page))
+
+
+def case() -> str:
+    """Return the sentences about published steps of torchtitan, four of them fitted."""
+    runs = study.load_step_runs(PAGE.parents[1] / "data" / "torchtitan_steps.yaml")
+    calibration = study.fitted_constants(runs)
+    errors = [[abs(one / run.seconds - 1) for one in (run.before, run.after)] for run in calibration.measured]
+    before, after = (percent_text(float(np.median(one)), 0) for one in zip(*errors, strict=True))
+    other = runs[-1].config.changed({"layout.overlap_tensor": True})
+    steps = [one.simulate().makespan for one in (other, study.calibrated_config(other, calibration))]
+    further = " and ".join(percent_text(abs(step / OVERLAPPED - 1), 0) for step in steps)
+    return (
+        f"Their predictions were {before} off (median), and {after} after calibration; those of a fifth step, which\n"
+        f"was not fitted, {further}. {calibration.sentence[0].upper()}{calibration.sentence[1:]}.\n"
+    )
+
+
+def judge_sources(folder: Path) -> None:
+    """Write how far calibration from a few runs of each source changes the error of others."""
+    import price_out_of_view as sources  # which prices nanotron's runs by this module
+
+    rows = []
+    for source in (sources.llm_foundry, sources.hagemann):
+        found = [run for run in source(folder, sources.read_runs()) if run.seconds]
+        for size in (3, 10):
+            random, changes = np.random.default_rng(27), []
+            for _ in range(DRAWS):
+                drawn = random.choice(len(found), size + OTHERS // 2, replace=False)
+                made = [study.PricedRun(_step_run(found[number])) for number in drawn]
+                calibration = study.fitted_constants([one.run for one in made[:size]])
+                logs = {name: float(np.log(factor)) for name, factor in calibration.factors.items()}
+                changes.append([_median_error(made[size:], values) for values in ({}, logs)])
+            before, after = np.transpose(changes)
+            middle = [float(np.median(one)) for one in (before, after)]
+            hurt = float(np.mean(after > before + HURTS))
+            rows.append([found[0].source, size, DRAWS, *middle, hurt, float((after - before).max())])
+            print(*rows[-1], flush=True)
+        write_atomically(DATA, json.dumps(rows, indent=1) + "\n")
+
+
+def _step_run(found: Any) -> study.StepRun:
+    sections = {**found.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
+    return study.StepRun(make_config(sections, place=found.name), found.seconds, None)
+
+
+def _median_error(runs: Sequence[study.PricedRun], logs: Mapping[str, float]) -> float:
+    steps = [run.under(logs).iteration_time / run.run.seconds for run in runs]
+    return float(np.median(np.abs(np.array(steps) - 1)))
 
 
 def _row(runs: Sequence[Mapping[str, Any]], before: Sequence[Timeline], after: Sequence[Timeline]) -> list[float]:
@@ -136,4 +192,4 @@ def _inside(calibration: calibrated.Calibration, run: study.PricedRun, seconds: 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:3]) if len(sys.argv) > 2 else judge_sources(Path(sys.argv[1]))

@@ -52,6 +52,7 @@ SET_ASIDE, SET_ASIDE_BEFORE = (ROOT / "docs" / "data" / f"{name}.yaml" for name 
 OUT_OF_VIEW, FURTHER, MODELS = (
     ROOT / "docs" / "data" / f"{name}.json" for name in ("out_of_view", "further_runs", "models_2026")
 )
+CALIBRATION = ROOT / "docs" / "data" / "calibration.json"  # by scripts/judge_calibration.py
 NORMAL_90 = 1.645  # standard deviations of a normal distribution that hold 90 %
 
 
@@ -324,6 +325,7 @@ def page(
         priced=_set_aside()["priced"],
         date=_set_aside()["set_aside"],
         fits=_lines(_fit_rows()),
+        calibration=_lines(_calibration_rows()),
         count_out=len(_set_aside()["runs"]),
         count_further=len(further_runs()),
         models=_lines(_source_rows(listed_runs(MODELS))),
@@ -540,6 +542,13 @@ def _fit_rows() -> Iterator[tuple[str, ...]]:
                percent_text(wrong / ran, 0))  # fmt: skip
 
 
+def _calibration_rows() -> Iterator[tuple[str, ...]]:
+    yield ("source", "runs fitted", "draws", "median error without", "with", "draws that it hurt", "largest harm")
+    for source, size, draws, *parts in json.loads(CALIBRATION.read_text(encoding="utf-8")):
+        before, after, hurt, worst = (percent_text(part) for part in parts)
+        yield source, str(size), str(draws), before, after, hurt, worst
+
+
 def _source_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
     yield ("source", "class", *ERRORS)
     for source, members in by(runs, "source").items():
@@ -698,6 +707,17 @@ Whether a run fits, by its predicted peak and the memory that its GPU has, witho
 
 {fits}
 
+What these runs taught: nanotron keeps a bf16 gradient of every parameter; Hagemann's framework, Scaling, sums gradients
+in bf16 and gathers its logits; so do Megatron-Bridge's recipes sum them; llm-foundry's loss holds its logits in bf16.
+The runs of Megatron-Bridge that are still predicted not to fit copy activations to the host (Llama 3 70B: 20 to 40
+layers) or keep Adam's moments in bf16 (DeepSeek-V3, Kimi K2), which its tables do not print. Not every crash of
+nanotron is for want of memory: the table does not tell; 20 trials of Hagemann that had no kernel are left out.
+
+**Calibration.** Random runs of one source are fitted, others of it predicted; medians over draws. Nothing was chosen
+with these draws; [the how-to](howto/calibrate.md) has nanotron's 8B, which had no part in any choice.
+
+{calibration}
+
 The sources that were set aside:
 
 {set_aside}
@@ -844,7 +864,8 @@ The peak of the fullest GPU, predicted over published, less 1:
 {peaks}
 
 - What is counted, with its formulas, is in [the cost model](cost-model.md#bytes). Not counted: the CUDA context, what
-  NCCL and the libraries of products hold (0.5 to 2 GB), and what the allocator loses to fragments.
+  NCCL and the libraries of products hold (0.5 to 2 GB: the headroom of 10 % is for them), and what the allocator
+  loses to fragments, except in nanotron and Scaling, whose peaks and crashes it was chosen by.
 - torchtitan prints what PyTorch's allocator reserves, which is at least what is allocated. It runs without fused
   operations in the rows without `compile`; the memory of both is priced the same.
 - SimuMax prints the bytes allocated on each of 8 GPUs, here the largest.
