@@ -710,7 +710,7 @@ Whether a run fits, by its predicted peak and the memory that its GPU has, witho
 What these runs taught: nanotron keeps a bf16 gradient of every parameter; Hagemann's framework, Scaling, sums gradients
 in bf16 and gathers its logits; so do Megatron-Bridge's recipes sum them; llm-foundry's loss holds its logits in bf16.
 The runs of Megatron-Bridge that are still predicted not to fit copy activations to the host (Llama 3 70B: 20 to 40
-layers) or keep Adam's moments in bf16 (DeepSeek-V3, Kimi K2), which its tables do not print. Not every crash of
+layers) or keep Adam's moments in bf16 (DeepSeek-V3, some of Qwen3), which its tables do not print. Not every crash of
 nanotron is for want of memory: the table does not tell; 20 trials of Hagemann that had no kernel are left out.
 
 **Calibration.** Random runs of one source are fitted, others of it predicted; medians over draws. Nothing was chosen
