@@ -713,8 +713,8 @@ The runs of Megatron-Bridge that are still predicted not to fit copy activations
 layers) or keep Adam's moments in bf16 (DeepSeek-V3, some of Qwen3), which its tables do not print. Not every crash of
 nanotron is for want of memory: the table does not tell; 20 trials of Hagemann that had no kernel are left out.
 
-**Calibration.** Random runs of one source in view are fitted, others of it predicted; medians over draws. No prior was chosen
-by them; [the how-to](howto/calibrate.md) has nanotron's 8B, which had no part in any choice.
+**Calibration.** Random runs of one source in view are fitted, others of it predicted; medians over draws. No prior was
+chosen by them; [the how-to](howto/calibrate.md) has nanotron's 8B, which had no part in any choice.
 
 {calibration}
 
