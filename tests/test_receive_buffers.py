@@ -37,6 +37,17 @@ def test_a_split_backward_keeps_the_activation_until_w():
 REVIEWED = {"stage": [22, 30, 28, 32], "direction": [14, 20, 17, 18], "device": [14, 20, 17, 16]}
 
 
+# A second comment of that day, for ScheduleZBVZeroBubble with 4 ranks; equal for 8 and 16 microbatches.
+REVIEWED_V = {"stage": [5, 14, 16, 8], "direction": [5, 14, 16, 8], "device": [3, 11, 12, 7]}
+
+
+@pytest.mark.parametrize("microbatches", [8, 16])
+@pytest.mark.parametrize("pool", POOLS)
+def test_slots_of_a_v_equal_those_that_a_reviewer_of_pytorch_counted(pool, microbatches):
+    schedule = ppsim.build("zb-v", devices=4, microbatches=microbatches)
+    assert ppsim.lower(schedule, sharded=True).receive_buffers(pool).slots.tolist() == REVIEWED_V[pool]
+
+
 @pytest.mark.parametrize("microbatches", [8, 16, 32])
 @pytest.mark.parametrize("pool", POOLS)
 def test_slots_equal_those_that_a_reviewer_of_pytorch_counted(pool, microbatches):

@@ -50,7 +50,9 @@ class Oracle:
             self.engines.setdefault((device, parts[0][0]), []).append(parts[0])
             self.posted[parts[0]] = self.clock[device]
         elif "_" in parts[0][0]:
-            self.post(device, *parts[0])
+            first = self.post(device, *parts[0])
+            for part in parts[1:]:
+                self.post(device, *part, batch=first)
         elif len(parts) == 2 and self.overlap is None:
             if not self.compute(device, [next(part for part in parts if part not in self.times)], None):
                 return False
@@ -102,16 +104,22 @@ class Oracle:
         self.line_free[shared] = start + COPY
         return True
 
-    def post(self, device, kind, stage, microbatch):
+    def post(self, device, kind, stage, microbatch, batch=None):
+        """Queue one end of a transfer, in the `batch` before it if that is in the same queue; return its batch."""
         key = carried(kind, stage, microbatch)
         sender, receiver = self.ends_of[key]["SEND"], self.ends_of[key]["RECV"]
         self.made[key, kind[:4]] = self.clock[device]
         line = {"pair": frozenset((sender, receiver)), "rank": "all", "directions": key[0]}.get(
             self.transport, (sender, receiver)
         )
-        self.queues.setdefault((device, line), []).append(key)
+        queue = self.queues.setdefault((device, line), [])
+        if batch is not None and queue and queue[-1] is batch:
+            batch.append(key)
+        else:
+            queue.append([key])
         if self.transport == "blocking" and kind[:4] == "SEND":
             self.blocking[device].append(key)
+        return queue[-1]
 
     def arrive(self):
         """Under async: every transfer whose producer has run, whatever is posted."""
@@ -125,20 +133,20 @@ class Oracle:
         return len(self.arrivals) > known
 
     def transfer(self):
-        """Start one transfer that heads both its queues."""
+        """Start one transfer whose batch heads both its queues."""
         if self.transport == "async":
             return self.arrive()
         for key, ends in self.ends_of.items():
             if key in self.arrivals:
                 continue
-            heads = [
-                (device, line)
-                for (device, line), queue in self.queues.items()
-                if device in ends.values() and next((k for k in queue if k not in self.arrivals), None) == key
-            ]
+            heads = []  # what comes before the transfer's batch in a queue that it heads
+            for (device, _), queue in self.queues.items():
+                first = next((at for at, batch in enumerate(queue) if any(k not in self.arrivals for k in batch)), None)
+                if device in ends.values() and first is not None and key in queue[first]:
+                    heads.append([k for batch in queue[:first] for k in batch])
             posted = [self.made[key, end] for end in ("SEND", "RECV") if (key, end) in self.made]
             if len(heads) == len(posted) == 2:
-                before = [self.arrivals[k][1] for head in heads for k in self.queues[head] if k in self.arrivals]
+                before = [self.arrivals[k][1] for head in heads for k in head]
                 start = max(posted + before)
                 self.arrivals[key] = start, start + LATENCY
                 return True
@@ -172,10 +180,12 @@ def check(program, transport, overlap, switch=None):
 
 
 @settings(deadline=None, max_examples=80)
-@given(schedule=schedules(), receive=st.sampled_from(["early", "just-in-time"]), timed=st.booleans())
-def test_every_transport_follows_the_longest_path(schedule, receive, timed):
+@given(
+    schedule=schedules(), receive=st.sampled_from(["early", "just-in-time"]), timed=st.booleans(), batched=st.booleans()
+)
+def test_every_transport_follows_the_longest_path(schedule, receive, timed, batched):
     try:
-        program = ppsim.lower(schedule, receive=receive)
+        program = ppsim.lower(schedule, receive=receive, batched=batched)
     except ppsim.DeadlockError:
         return
     for transport in TRANSPORTS:

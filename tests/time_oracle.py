@@ -16,7 +16,7 @@ REDUCED = {"S": "reduce of S", "T": "reduce of T"}
 
 def parts_of(cell):
     """A cell as its plain actions (kind, stage, microbatch)."""
-    texts = cell.strip("()").replace(")OVERLAP_F_B", "").split(";") if "(" in cell else [cell]
+    texts = re.sub(r"[()]|OVERLAP_F_B|BATCH_P2P", "", cell).split(";") if "(" in cell else [cell]
     found = [ACTION.match(text) for text in texts]
     return [(one[2], int(one[1]), int(one[3]) if one[3] else None) for one in found if one]
 
@@ -56,7 +56,7 @@ class Moments:
         self.at, self.busy = [0 for _ in self.devices], [0.0 for _ in self.devices]
         self.start, self.end = {}, {}
         self.streams = {}  # (device, name) -> what was posted, in order
-        self.queues = {}  # (device, line) -> transfers
+        self.queues = {}  # (device, line) -> batches of transfers, each with its place in the list
         self.sent = [[] for _ in self.devices]  # SENDs since the last compute action
         self.turn = {}  # of transfers before ports
         self.asked, self.lines = [], {}  # transfers that may start, and those in line at each port
@@ -121,7 +121,7 @@ class Moments:
     def in_turn(self, cells):
         """The cells with slots that are no fused kernel taken apart, and reductions where no REDUCE_GRAD stands."""
         if self.world.overlap is None:
-            cells = [[part] for parts in cells for part in parts]
+            cells = [one for parts in cells for one in ([parts] if "_" in parts[0][0] else [[part] for part in parts])]
         return cells
 
     def find_users(self):
@@ -175,7 +175,8 @@ class Moments:
                     break
                 self.compute(device, parts)
             elif kind.startswith(("SEND", "RECV")):
-                self.post(device, at, parts[0])
+                for number, part in enumerate(parts):
+                    self.post(device, at, part, joined=number > 0)
             elif kind == "UNSHARD" and self.world.unshard:
                 self.streams.setdefault((device, kind), []).append((("UNSHARD", device, at), parts[0]))
             elif kind in ("OFFLOAD", "RELOAD"):
@@ -238,7 +239,7 @@ class Moments:
         maker = next(one for one in self.needs(taker) if one[1] != stage)
         return maker, self.home[maker], self.home[taker], taker
 
-    def post(self, device, at, part):
+    def post(self, device, at, part, joined):
         if self.transport == "async":
             return
         transfer = carried(*part)
@@ -246,7 +247,11 @@ class Moments:
         line = {"pair": frozenset((sender, receiver)), "rank": None, "directions": transfer[0]}.get(
             self.transport, (sender, receiver)
         )
-        self.queues.setdefault((device, line), []).append(transfer)
+        queue = self.queues.setdefault((device, line), [])
+        if joined and queue and queue[-1][1] == at:  # the first of the batch is in this queue too
+            queue[-1][0].append(transfer)
+        else:
+            queue.append(([transfer], at))
         if part[0].startswith("SEND"):
             self.sent[device].append(transfer)
             self.turn[transfer] = device, at
@@ -262,8 +267,11 @@ class Moments:
                     self.turn[carried(*taker)] = sender, place
                     yield carried(*taker)
             return
-        heads = [next((one for one in queue if not self.done(one)), None) for queue in self.queues.values()]
-        yield from (transfer for transfer in set(heads) if transfer and heads.count(transfer) == 2)
+        heads = []
+        for queue in self.queues.values():
+            first = next((batch for batch, _ in queue if not all(map(self.done, batch))), [])
+            heads += [transfer for transfer in first if not self.done(transfer)]
+        yield from (transfer for transfer in set(heads) if heads.count(transfer) == 2)
 
     def start_transfers(self):
         """Start what shares nothing; what shares ports asks for them."""

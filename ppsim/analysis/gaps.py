@@ -283,6 +283,7 @@ def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
         last_before = np.where(posts.before > first, plan.slot_of_row[posts.before - 1], -1)
         end = np.where(last_before >= 0, run.row_end[last_before], -np.inf)
         by_end = np.argsort(end, kind="stable")
+        by_end = by_end[posts.transfer[by_end] < len(plan.seconds)]
         producer[posts.transfer[by_end]] = last_before[by_end]  # sorted by end: the later post is written last
     ready = np.where(plan.remote, run.row_end[producer], np.nan)
     last = _last_producers(run)

@@ -164,13 +164,9 @@ def _queue_edges(plan: Plan, posts: Posts, node: np.ndarray) -> list[Edges]:
     A blocking SEND also has an edge to the row after it.
     """
     offsets, transfer = plan.schedule.offsets, len(node) + posts.transfer
-    posted = np.flatnonzero(posts.before > offsets[posts.device])
-    by_queue = np.argsort(posts.queue, kind="stable")
-    follows = np.flatnonzero(posts.queue[by_queue][1:] == posts.queue[by_queue][:-1])
-    edges = [
-        (node[posts.before[posted] - 1], transfer[posted]),
-        (transfer[by_queue[follows]], transfer[by_queue[follows + 1]]),
-    ]
+    posted = np.flatnonzero((posts.before > offsets[posts.device]) & (posts.transfer < len(node)))
+    before, after = posts.following(len(node))
+    edges = [(node[posts.before[posted] - 1], transfer[posted]), (len(node) + before, len(node) + after)]
     if plan.blocking:
         blocking = np.flatnonzero(posts.is_send & (posts.before < offsets[posts.device + 1]))
         edges.append((transfer[blocking], node[posts.before[blocking]]))
@@ -188,7 +184,9 @@ def _port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndar
     which each transfer joined its lines. `depth` orders transfers without length that start at the same time.
     """
     post = np.zeros(len(ready), np.int64)
-    post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
+    sends = posts.only_transfers(len(ready))
+    sends = sends[posts.is_send[sends]]
+    post[posts.transfer[sends]] = sends
     through = np.flatnonzero((ports.of_transfer >= 0).any(axis=1))
     through = through[np.lexsort((post[through], depth[through], ready[through], run.transfer_start[through]))]
     channels = [[(-np.inf, -1)] * count for count in ports.capacity.tolist()]

@@ -83,14 +83,14 @@ class _QueuedLists:
         position, ends = run_lists(self.offsets, index[self.source[self.order]])
         stopped_at = np.append(self.row[self.order], 0)[position[: self.compute.devices]]
         finished = position[: self.compute.devices] == self.offsets[1 : self.compute.devices + 1]
-        arrived = np.zeros(len(self.compute.kind), bool)
+        arrived = np.zeros(len(self.compute.kind) + self.posts.syncs, bool)
         arrived[self.posts.transfer] = ends[index[self.end]] >= 0
         return np.where(finished, self.compute.offsets[1:], stopped_at), arrived
 
     def _inputs(self) -> np.ndarray:
         """Return the source of compute rows: each needs the end of its transfer, or the last row of its barrier."""
-        inputs = self.inputs.copy()
-        inputs[self.posts.transfer] = self.end
+        inputs, real = self.inputs.copy(), self.posts.only_transfers(len(self.inputs))
+        inputs[self.posts.transfer[real]] = self.end[real]
         return inputs
 
     def _posted(self) -> np.ndarray:
@@ -131,14 +131,16 @@ def deadlock_error(
         The row at which each device has stopped; `offsets[d + 1]` if it has finished.
     posted : int array, one per device
         Number of posts that each device has made (all zero under `async`).
-    arrived : bool array, one per row
-        True if the transfer that the row needs has ended.
+    arrived : bool array, one per row and sync
+        True if the transfer that the row needs, or the sync, has ended.
     """
     # Each transfer has an action that needs it, so a blocked transfer blocks a device too.
     position = np.asarray(position)
     awaited = awaited_rows(schedule, schedule.source, position)
     open_barrier = (awaited >= 0) & (schedule.source < 0)
-    missing = blocked_rows(schedule, position, (crosses_devices(schedule) & ~arrived) | open_barrier, fused)
+    missing = blocked_rows(
+        schedule, position, (crosses_devices(schedule) & ~arrived[: len(schedule.kind)]) | open_barrier, fused
+    )
     if transport == "async" or posts is None:
         cycle = waiting_cycle(schedule, missing, awaited)
     else:
@@ -229,6 +231,9 @@ class _BlockedQueues:
             for is_send, holder in ((True, sender), (False, receiver))
             if (head := self.heads[self.queue_of[is_send, transfer]]) != transfer
         )
+        while head >= len(schedule.kind):  # a sync waits for a transfer of its batch
+            lanes = (self.heads[self.queue_of[is_send, head]] for is_send in (True, False))
+            head = next(first for first in lanes if first != head)
         return f"{name} waits in a queue of device {holder} behind {self._name(head)}", ("transfer", head)
 
     def _name(self, transfer: int) -> str:

@@ -442,6 +442,10 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
             ),
             np.flatnonzero(program.kind == kind),
         )
+    yield from first_faults(
+        lambda row: f"{located(program, row)} is in a BATCH_P2P, which PyTorch does not have; lower with batched=False",
+        np.flatnonzero(program.joined & (program.kind >= FIRST_TRANSFER)),
+    )
     yield from _last_stage_faults(program)
     backwards = last_backwards(program)
     reduced = set(zip(*_device_and_stage(program, program.kind == Kind.REDUCE_GRAD), strict=True))

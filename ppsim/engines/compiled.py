@@ -67,15 +67,16 @@ def _lengths(plan: Plan, by_kind: bool) -> Lengths:
 def _run_queued(plan: Plan, posts: Posts) -> Times:
     schedule, rows = plan.schedule, len(plan.schedule.kind)
     in_time_order = plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
-    links = np.empty((rows, 4), np.int32)
+    links = np.empty((rows + posts.syncs, 4), np.int32)
     queues = Queues(posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, links)
     call_compiled(kernels.link_queues, queues)
     by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
-    columns = Rows(
-        schedule.offsets, schedule.device, schedule.source, plan.fused, _lengths(plan, by_kind), plan.blocking
-    )
-    times, devices = np.empty((rows, 4)), _devices(plan, posts)
-    scratch = np.empty(schedule.devices, np.int32), np.empty(rows, np.int32)
+    lengths = _lengths(plan, by_kind)
+    if in_time_order:
+        lengths = lengths._replace(waits=np.append(lengths.waits, np.zeros(posts.syncs)))
+    columns = Rows(schedule.offsets, schedule.device, schedule.source, plan.fused, lengths, plan.blocking)
+    times, devices = np.empty((len(links), 4)), _devices(plan, posts)
+    scratch = np.empty(schedule.devices, np.int32), np.empty(len(links), np.int32)
     streams = None if _is_plain(plan) else Streams(_gather_columns(plan), _copy_columns(plan), _barrier_columns(plan))
     if streams is None:
         call_compiled(kernels.run_plain_queues, columns, queues, devices, *scratch, times)
@@ -88,9 +89,10 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
             run_in_time_order, columns, queues, *streams, port_columns(plan.ports, posts, rows), devices, times
         )
     if not np.array_equal(devices.position, schedule.offsets[1:]):
-        state = devices.position, devices.posted, plan.remote & (queues.links[:, RECEIVER] < 0)
+        arrived = np.append(plan.remote, np.ones(posts.syncs, bool)) & (queues.links[:, RECEIVER] < 0)
+        state = devices.position, devices.posted, arrived
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
-    of_rows = unwritable(times).T  # a timeline need not copy columns of a table that nobody can write to
+    of_rows = unwritable(times[:rows]).T  # a timeline need not copy columns of a table that nobody can write to
     found = Times(*of_rows, **_step_end(plan, of_rows[ROW_END]))
     if streams is None:
         return found

@@ -64,9 +64,10 @@ def port_columns(ports: Ports | None, posts: Posts, rows: int) -> PortColumns:
     """Return the ports, and the SEND of each transfer; with `ports` None only switches are shared."""
     if ports is None:
         ports = Ports(np.full((rows, 1), -1, np.int32), np.empty(0, np.int64))
-    send_post = np.zeros(rows, np.int64)
+    of_transfer = np.pad(ports.of_transfer, ((0, posts.syncs), (0, 0)), constant_values=-1)
+    send_post = np.zeros(len(of_transfer), np.int64)
     send_post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
-    return PortColumns(ports.of_transfer, ports.capacity, send_post)
+    return PortColumns(of_transfer, ports.capacity, send_post)
 
 
 @kernel(allocates=True)
@@ -108,15 +109,15 @@ def run_in_time_order(rows, queues, gathers, copies, barriers, ports, devices, t
         now, code = heapq.heappop(agenda.events)
         if code < count:
             advance(code, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
-        elif code < count + len(rows.source):
+        elif code < count + len(rows.lengths.waits):
             end_transfer(
                 code - count, now, rows, queues, ports, gathers, copies, barriers, times, devices, lines, agenda
             )
-        elif code < count + len(rows.source) + len(copies.end):
-            copy = code - count - len(rows.source)
+        elif code < count + len(rows.lengths.waits) + len(copies.end):
+            copy = code - count - len(rows.lengths.waits)
             end_copy(copy, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
         else:
-            barrier = code - count - len(rows.source) - len(copies.end)
+            barrier = code - count - len(rows.lengths.waits) - len(copies.end)
             end_barrier(barrier, now, rows, queues, ports, gathers, copies, barriers, times, devices, agenda)
 
 
@@ -152,7 +153,7 @@ def count_off_copy(copy, now, rows, copies, agenda):
 def start_copy(copy, now, rows, copies, agenda):
     """Start a copy."""
     copies.start[copy] = now
-    push(agenda.events, now + copies.seconds[copy], len(rows.offsets) - 1 + len(rows.source) + copy)
+    push(agenda.events, now + copies.seconds[copy], len(rows.offsets) - 1 + len(rows.lengths.waits) + copy)
 
 
 @kernel(allocates=True)
@@ -189,6 +190,8 @@ def end_transfer(number, now, rows, queues, ports, gathers, copies, barriers, ti
         follower = queues.links[number, side]
         if follower >= 0:
             count_off_transfer(np.int64(follower), now, rows, queues, ports, times, agenda)
+    if number >= len(rows.source):
+        return  # a sync, which no device waits for
     for holder in (rows.device[rows.source[number]], rows.device[number]):
         if devices.waiting_for[holder] == number:
             devices.waiting_for[holder] = -1
@@ -264,7 +267,7 @@ def count_off_barrier(barrier, now, rows, copies, barriers, agenda):
         barriers.start[barrier] = now
         barriers.waits[barrier] -= 1
         if barriers.waits[barrier] == 0:
-            first = len(rows.offsets) - 1 + len(rows.source) + len(copies.end)
+            first = len(rows.offsets) - 1 + len(rows.lengths.waits) + len(copies.end)
             push(agenda.events, now + barriers.seconds[barrier], first + barrier)
 
 

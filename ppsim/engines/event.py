@@ -42,18 +42,20 @@ class EventModel:
         rows = len(plan.seconds)
         self.plan = plan
         self.env = Clock()
-        self.seconds, self.transfer_seconds = _plain(plan.seconds), _plain(plan.transfer_seconds)
+        transfers = rows + (0 if plan.posts is None else plan.posts.syncs)
+        self.seconds = _plain(plan.seconds)
+        self.transfer_seconds = _plain(np.append(plan.transfer_seconds, np.zeros(transfers - rows)))
         self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)
         self.consumer = _plain(consumers(plan.source, plan.remote))
         self.arrivals: dict[int, Arrival] = {}
-        self.ended = np.zeros(rows, bool)
-        self.times = np.full((4, rows), np.nan)
+        self.ended = np.zeros(transfers, bool)
+        self.times = np.full((4, transfers), np.nan)
         self.start, self.end, self.transfer_start, self.transfer_end = map(_plain, self.times)
         self.position = plan.schedule.offsets[:-1].tolist()
         self.posted = [0] * plan.schedule.devices
         self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
-        self.ends_first = bytearray(rows)
-        self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
+        self.ends_first = bytearray(transfers)
+        self.queues_of: tuple[list[Any], list[Any]] = ([None] * transfers, [None] * transfers)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
         self.copies = CopyStreams(self.env, plan, self.arbitrate_later)
         self.barriers = BarrierStreams(self.env, plan)
@@ -74,7 +76,7 @@ class EventModel:
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
         self.times.flags.writeable = False  # so that the timeline need not copy the four views
-        row_start, row_end, transfer_start, transfer_end = self.times
+        row_start, row_end, transfer_start, transfer_end = self.times[:, : len(self.plan.seconds)]
         return Times(
             row_start,
             row_end,
@@ -193,7 +195,7 @@ class EventModel:
         """Note that one end of a transfer is first in its queue; it starts when both are."""
         self.ends_first[transfer] += 1
         if self.ends_first[transfer] == 2:
-            if self.ports is None or not self.ports.ports_of[transfer]:
+            if self.ports is None or not self.ports.of(transfer):
                 self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
             else:
                 self.ports.ready.append(transfer)
@@ -208,7 +210,7 @@ class EventModel:
             queue.popleft()
             if queue:
                 self.become_first(queue[0])
-        if self.ports is not None and self.ports.ports_of[transfer]:
+        if self.ports is not None and self.ports.of(transfer):
             self.ports.leave(transfer)
             self.arbitrate_later()
 

@@ -208,6 +208,10 @@ class PortLines:
         self.ready: list[int] = []
         self.changed: list[int] = []
 
+    def of(self, transfer: int) -> list[int]:
+        """Return the ports of a transfer; none for a sync, which has a number above those of the rows."""
+        return self.ports_of[transfer] if transfer < len(self.ports_of) else []
+
     def leave(self, transfer: int) -> None:
         """Free the ports of a transfer that has ended."""
         for port in self.ports_of[transfer]:

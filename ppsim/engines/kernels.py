@@ -23,13 +23,13 @@ class Rows(NamedTuple):
     blocking: bool
 
 
-# Columns of the table of times, float64 (rows, 4): one table, because they are read together. Until a transfer starts,
-# its start is the latest time so far of what it waits for. Until a row or transfer ends, its end is its length.
+# Columns of the table of times, float64 (rows + syncs, 4): one table, because they are read together. Until a transfer
+# starts, its start is the latest time so far of what it waits for. Until a row or transfer ends, its end is its length.
 ROW_START, ROW_END, TRANSFER_START, TRANSFER_END = range(4)
 
 
 class Queues(NamedTuple):
-    """The posts of a plan, as `Posts` has them, and `links`, int32 (rows, 4), one row per transfer.
+    """The posts of a plan, as `Posts` has them, and `links`, int32 (rows + syncs, 4), one row per transfer or sync.
 
     The columns of `links` are `WAITS`, the number of posts and transfers that the transfer still waits for;
     `NEXT_OF_SEND` and `NEXT_OF_RECV`, the transfers after it in the queues of its SEND and of its RECV, or -1; and
@@ -180,9 +180,9 @@ def run_plain_queues(rows, queues, devices, stack, moving, times):
 def run_queues(rows, queues, streams, devices, stack, moving, times):
     """Fill `times`; at the end `devices` has the state in which each device has stopped.
 
-    `stack`, one entry per device, and `moving`, one entry per row, are scratch. Gathers and copies wait only for their
-    own device, so their times are known when they are posted. `run_rows` cannot run such a plan: each of its rows waits
-    for one other row, while a transfer also waits for the transfers before it in two queues.
+    `stack`, one entry per device, and `moving`, one entry per transfer, are scratch. Gathers and copies wait only for
+    their own device, so their times are known when they are posted. `run_rows` cannot run such a plan: each of its rows
+    waits for one other row, while a transfer also waits for the transfers before it in two queues.
     """
     set_lengths(rows, queues, times)
     height = len(stack)
@@ -255,7 +255,8 @@ def end_of_streams(row, stop, streams):
 def set_lengths(rows, queues, times):
     """Give each row and each transfer its length, and nan to the transfers of rows that need none."""
     kind, stage, stages, seconds, waits = rows.lengths
-    for row in range(len(times)):
+    times[len(rows.device) :] = 0.0  # of syncs
+    for row in range(len(rows.device)):
         cell = kind[row] * stages + stage[row] if stages else row
         times[row, ROW_END] = seconds[cell]
         needs_transfer = queues.links[row, RECEIVER] >= 0

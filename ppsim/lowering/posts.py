@@ -32,6 +32,10 @@ class Posts(DeviceLists):
         The post waits for all rows of its device below this one.
     queue : int32 (posts,)
         The FIFO that the post joins on its own device; equal numbers mean one FIFO.
+    syncs : int
+        Transfers of 0 s from a device to itself, numbered from the number of rows on. A FIFO with batches becomes two
+        FIFOs; a sync is in both of them, before and after each batch, so that the two posts of a batch are first in
+        line together and the next post waits for both.
     """
 
     offsets: np.ndarray
@@ -39,6 +43,26 @@ class Posts(DeviceLists):
     is_send: np.ndarray
     before: np.ndarray
     queue: np.ndarray
+    syncs: int = 0
+
+    def only_transfers(self, rows: int) -> np.ndarray:
+        """Return the posts that are no syncs, int64."""
+        return np.flatnonzero(self.transfer < rows)
+
+    def following(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return pairs of transfers: the second waits in a FIFO for the end of the first, directly or by a sync."""
+        by_queue = np.argsort(self.queue, kind="stable")
+        same = self.queue[by_queue][1:] == self.queue[by_queue][:-1]
+        before, after = self.transfer[by_queue][:-1][same], self.transfer[by_queue][1:][same]
+        into, out = (after >= rows) & (before < rows), (before >= rows) & (after < rows)
+        direct = (before < rows) & (after < rows)
+        leaving = np.flatnonzero(out)[np.argsort(before[out], kind="stable")]
+        first, last = (np.searchsorted(before[leaving], after[into], side) for side in ("left", "right"))
+        entering = np.repeat(np.flatnonzero(into), last - first)
+        left = leaving[
+            np.concatenate([np.arange(one, end) for one, end in zip(first, last, strict=True)] or [[]], dtype=int)
+        ]
+        return np.append(before[direct], before[entering]), np.append(after[direct], after[left])
 
 
 def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
@@ -57,12 +81,42 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
     queue = program.device[ends.row] * program.devices * 2 + ends.peer * by_peer + ends.is_send * by_end
     if transport == DIRECTIONS:
         queue += program.kind[ends.consumer] != Kind.F
-    return Posts(
+    posts = Posts(
         np.searchsorted(ends.row, program.offsets),
         compute_before[ends.consumer],
         ends.is_send,
         compute_before[ends.row],
         queue.astype(np.int32),
+    )
+    return _with_batches(posts, program.joined[ends.row], int(compute_before[-1]))
+
+
+def _with_batches(posts: Posts, joined: np.ndarray, rows: int) -> Posts:
+    """Return posts whose joined ones are first in line together with the post before, if both join one FIFO."""
+    second = joined & np.append(False, posts.queue[1:] == posts.queue[:-1])
+    if not second.any():
+        return posts
+    count = len(second)
+    begins = ~second
+    batched = second | np.append(second[1:], False)
+    by_queue = np.argsort(posts.queue, kind="stable")
+    follows = np.append(False, posts.queue[by_queue][1:] == posts.queue[by_queue][:-1]) & begins[by_queue]
+    previous = np.append(False, batched[by_queue][:-1])
+    synced = np.sort(by_queue[follows & (batched[by_queue] | previous)])  # a sync comes before each of these posts
+    # Each sync is two posts, the SEND in the first FIFO and the RECV in the second one.
+    source = np.concatenate([np.arange(count), synced, synced])
+    place = np.concatenate([np.arange(count) * 2 + 1, synced * 2, synced * 2])
+    order = np.argsort(place, kind="stable")
+    number = rows + np.tile(np.arange(len(synced)), 2)
+    lane = np.concatenate([second, np.zeros(len(synced), bool), np.ones(len(synced), bool)])
+    is_send = np.concatenate([posts.is_send, np.ones(len(synced), bool), np.zeros(len(synced), bool)])
+    return Posts(
+        posts.offsets + 2 * np.searchsorted(synced, posts.offsets),
+        np.concatenate([posts.transfer, number]).astype(np.int32)[order],
+        is_send[order],
+        posts.before[source[order]],
+        (2 * posts.queue[source[order]] + lane[order]).astype(np.int32),
+        len(synced),
     )
 
 
@@ -92,7 +146,8 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
         )  # fmt: skip
         if transport == DIRECTIONS:
             columns[3] += schedule.kind[columns[0]] != Kind.F
-    return Posts(offsets, *columns)
+    transfer, is_send, before, queue = columns
+    return Posts(offsets, transfer, is_send, before, queue)
 
 
 @kernel

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ppsim.actions import Kind
+from ppsim.actions import FIRST_TRANSFER, Kind, is_send
 from ppsim.base.errors import ConfigError
 from ppsim.lowering.posts import transfer_posts
 from ppsim.lowering.rows import TransferEnds, transfer_ends
@@ -13,7 +13,11 @@ RECEIVES = ("early", "just-in-time")
 
 
 def lower_schedule(
-    schedule: ScheduleColumns, sharded: bool = False, receive: str = "early", window: Window = DEFAULT_WINDOW
+    schedule: ScheduleColumns,
+    sharded: bool = False,
+    receive: str = "early",
+    window: Window = DEFAULT_WINDOW,
+    batched: bool = False,
 ) -> ScheduleColumns:
     """Return the program of a valid schedule, or of a program's compute actions and copies; see `ppsim.lower`.
 
@@ -26,7 +30,26 @@ def lower_schedule(
         raise ConfigError("max_active_stages and look_ahead place UNSHARD and RESHARD; give sharded=True too")
     lists = schedule.unlowered
     program = insert_transfers(insert_sharding(lists, window) if sharded else lists)
-    return postpone_receives(program) if receive == "just-in-time" else program
+    program = postpone_receives(program) if receive == "just-in-time" else program
+    return batch_transfers(program) if batched else program
+
+
+def batch_transfers(program: ScheduleColumns) -> ScheduleColumns:
+    """Return the program with each SEND and RECV that are next to each other in one batch, from the first on.
+
+    Source: PyTorch, pull request 175572 (BATCH_P2P), which was not merged.
+    """
+    sends = is_send(program.kind)
+    transfers = (program.kind >= FIRST_TRANSFER) & (program.kind <= Kind.RECV_B)
+    pairs = transfers[1:] & transfers[:-1] & (sends[1:] != sends[:-1]) & (program.device[1:] == program.device[:-1])
+    joined = program.joined.copy()
+    free = 0
+    for row in (np.flatnonzero(pairs) + 1).tolist():
+        if row > free:
+            joined[row] = True
+            free = row + 1
+    columns = program.kind, program.stage, program.microbatch, program.offsets
+    return ScheduleColumns(*columns, joined=joined, is_valid=True, **program.traits)
 
 
 def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:

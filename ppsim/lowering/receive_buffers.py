@@ -27,8 +27,8 @@ class ReceiveBuffers(EqualColumns):
     is_activation : bool (receives,)
         True for RECV_F, False for the gradients of RECV_B.
     first, last : int64 (receives,)
-        Rows of the program from the RECV to the action that frees the buffer. Autograd keeps a received activation
-        until the backward of its stage (B, or W); a gradient is free after B or I.
+        Rows of the program from the RECV to the action that frees the buffer: the B or W of its stage. Autograd keeps
+        a received activation until then, and PyTorch the gradient of a stage's output.
     slot : int32 (receives,)
         The lowest slot of its pool that is free; lifetimes include both ends.
     slots : int64 (devices,)
@@ -63,10 +63,10 @@ def find_receive_buffers(program: ScheduleColumns, pool: str = "stage") -> Recei
     if not isinstance(pool, str) or pool not in POOLS:
         raise ConfigError(f"pool={shown(pool)} is not known; use one of: {', '.join(POOLS)}")
     ends = transfer_ends(program)
-    first, consumer = ends.row[~ends.is_send], ends.consumer[~ends.is_send]
+    first = ends.row[~ends.is_send]
     device, stage, microbatch = program.device[first], program.stage[first], program.microbatch[first]
     activation = program.kind[first] == Kind.RECV_F
-    last = np.where(activation, _freeing_rows(program)[stage, microbatch], consumer)
+    last = _freeing_rows(program)[stage, microbatch]
     direction = 2 * device.astype(np.int64) + activation
     pools = {"stage": direction * program.num_stages + stage, "direction": direction, "device": device}
     slot, slots = _assigned(first, last, pools[pool], device, program.devices)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary
+from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary, slot_kind
 from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import cached_column, unwritable
@@ -40,7 +40,7 @@ class ScheduleColumns:
     kind, stage, microbatch : int8, int32, int32 arrays, one entry per row
         `kind` holds codes of `ppsim.actions.Kind`. An OVERLAP_F_B slot is two rows, an F and a B.
     joined : bool array, one entry per row
-        True if a row is the second part of the OVERLAP_F_B slot that the row before it begins.
+        True if a row is the second part of the OVERLAP_F_B slot, or of the BATCH_P2P, that the row before it begins.
     offsets : int64 array, devices + 1
     idle : int32 array, (idle slots, 2)
         Device and column of each empty cell of the table, for drawing and CSV; it takes no simulated time.
@@ -284,7 +284,7 @@ class ScheduleColumns:
             parts = [self._plain(row)]
             while row + len(parts) < last and self.joined[row + len(parts)]:
                 parts.append(self._plain(row + len(parts)))
-            yield parts[0] if len(parts) == 1 else Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, tuple(parts))
+            yield parts[0] if len(parts) == 1 else Action(slot_kind(parts[1].kind), -1, NO_MICROBATCH, tuple(parts))
             row += len(parts)
 
     def _plain(self, row: int) -> Action:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Action, Kind, is_sharding, parse_action
+from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Action, Kind, is_sharding, parse_action, slot_kind
 from ppsim.base.errors import ScheduleError, listing, shown
 from ppsim.base.files import read_text
 from ppsim.schedule.columns import ScheduleColumns
@@ -105,7 +105,7 @@ def _cells(schedule: ScheduleColumns, with_idle: bool) -> list[list[str]]:
         for stage, name, microbatch in zip(schedule.stage.tolist(), names, schedule.microbatch.tolist(), strict=True)
     ]
     for row in np.flatnonzero(schedule.joined).tolist():
-        texts[row] = f"({texts[row - 1]};{texts[row]})OVERLAP_F_B"
+        texts[row] = f"({texts[row - 1]};{texts[row]}){slot_kind(schedule.kind[row]).name}"
         texts[row - 1] = ""
     table = []
     for first, last in zip(schedule.offsets[:-1].tolist(), schedule.offsets[1:].tolist(), strict=True):
@@ -344,7 +344,7 @@ def _kinds(letters: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarr
     """Return the code of the name from each `first` to `last`, or -1; int8."""
     kind = np.full(len(first), -1, np.int8)
     length = last - first
-    for code, name in ((one.value, one.name) for one in Kind if one is not Kind.OVERLAP_F_B):
+    for code, name in ((one.value, one.name) for one in Kind if one not in (Kind.OVERLAP_F_B, Kind.BATCH_P2P)):
         found = np.flatnonzero(length == len(name))
         for index, letter in enumerate(name):
             found = found[letters[first[found] + index] == ord(letter)]
