@@ -13,6 +13,7 @@ import make_communicator_docs
 import make_gallery
 import make_pages
 import make_schedule_docs
+import make_towers_docs
 import numpy as np
 
 import ppsim
@@ -43,7 +44,7 @@ def main(folder: Path, p: Sequence[int] = P, m: Sequence[int] = M, pictures: boo
         fixed = not is_longest_path(first_schedule(family))
         content = fixed_charts(family, p, m) if fixed else lists(family, p, m)
         _write_data(folder, name, {**content, "constraints": family.constraints})
-        index[name] = {"title": family.title, "fixed": fixed, "searched": name in SEARCHED}
+        index[name] = {"title": family.title, "fixed": fixed, "searched": "costs" in family.options}
     for name, runs in pictured_runs() if pictures else ():
         charts = [page_data(make_boxes(run), None if len(runs) == 1 else title) for title, run in runs.items()]
         _write_data(folder, f"chart-{name}", {"charts": charts})
@@ -144,7 +145,7 @@ def address(picture: str) -> str | None:
         *names, latency = shown[name]
         return f"schedules={','.join(map(str, names))}&p=4&m=8&c={latency}"
     name = "comparison-64" if name == "explorer-64" else _themeless(name)
-    return f"chart={name}" if name in {"viewer-overview", "communicators", *gallery_code()} else None
+    return f"chart={name}" if name in {"viewer-overview", "communicators", "towers", *gallery_code()} else None
 
 
 def _themeless(name: str) -> str:
@@ -168,6 +169,7 @@ def pictured_runs() -> Iterator[tuple[str, dict[str, ppsim.Timeline]]]:
         runs = [found] if isinstance(found, ppsim.Timeline) else found.timelines
         yield name, {run.schedule.name: run for run in runs}
     yield "communicators", make_communicator_docs.pictured()
+    yield "towers", {"towers": ppsim.load_config(make_towers_docs.CONFIG).simulate()}
 
 
 def _write_data(folder: Path, name: str, content: Mapping[str, Any]) -> None:

@@ -26,13 +26,16 @@ function load(name) {
 
 async function chartOf(name) {   // the chart of a family at the page's sizes and costs; an Error says which sizes it has
   const content = await load(name), at = `${state.p},${state.m}`;
-  if (content.charts) {
-    if (!content.charts[at]) throw new Error(`${name}: this page has it for ${Object.keys(content.charts).map((one) => one.replace(",", " x ")).join(", ")} (devices x microbatches)`);
-    return content.charts[at];
-  }
-  if (!lists.has(name)) lists.set(name, await listsOf(content));
-  if (!lists.get(name)[at]) throw new Error(`${name} does not run ${state.m} microbatches on ${state.p} devices here: ${content.constraints}`);
-  return chartData(name, lists.get(name)[at], state);
+  if (!content.charts && !lists.has(name)) lists.set(name, await listsOf(content));
+  const found = content.charts || lists.get(name);
+  if (!found[at]) throw new Error(`${name}: ${otherSizes(found)}. Rule of the schedule: ${content.constraints}.`);
+  return content.charts ? found[at] : chartData(name, found[at], state);
+}
+
+function otherSizes(found) {   // the sizes that the page has instead, in words
+  const sizes = Object.keys(found).map((one) => one.split(",").map(Number)), here = sizes.filter(([p]) => p === state.p);
+  const any = (values) => [...new Set(values)].join(", ").replace(/, (\d+)$/, " or $1");
+  return here.length ? `on ${state.p} devices this page has ${any(here.map(([, m]) => m))} microbatches` : `this page has it on ${any(sizes.map(([p]) => p))} devices`;
 }
 
 async function draw() {
@@ -112,8 +115,8 @@ function showRail() {
   const fixed = state.schedules.filter((name) => INDEX.families[name].fixed), searched = state.schedules.filter((name) => INDEX.families[name].searched);
   find("rail").replaceChildren(heading("Sizes"), sizes("p", "Devices"), sizes("m", "Microbatches"), heading("Costs of a device share of the model"), ...COSTS.map((one) => slider(...one)), slotSlider(),
     note("One microbatch through 1/devices of the model. A stage costs its part of it, so that all schedules do the same work."), heading("Schedules"), ...state.schedules.map(card), add,
-    ...(fixed.length ? [note(`${fixed.join(", ")}: the sliders do not move it, because it is more than a longest path; its costs are ${INDEX.fixed_costs}.`)] : []),
-    ...(searched.length ? [note(`${searched.join(", ")}: a search built its order for ${INDEX.search_costs}; the sliders change its times, not its order.`)] : []));
+    ...(fixed.length ? [note(`${fixed.join(", ")}: stored as the engine simulated it, so the sliders do not move it; its costs are ${INDEX.fixed_costs}.`)] : []),
+    ...(searched.length ? [note(`${searched.join(", ")}: the order was chosen for ${INDEX.search_costs}; the sliders change its times, not its order.`)] : []));
 }
 
 const viewer = startViewer(find("viewer"), { on: ["memory", "ledger"], onState: (text) => { if (text !== view) { view = text; writeLink(); } } });

@@ -87,7 +87,7 @@ def test_a_slider_moves_the_step_and_the_address_holds_it(page, live):
     page.until("return location.hash.includes('F=2')")
     label = page.run("return document.querySelector('canvas').getAttribute('aria-label')")
     assert label.startswith("1f1b, 4 devices, 8 microbatches: 44 s, bubble 27.3 %")
-    assert "the sliders do not move it" in page.text("#rail")
+    assert "so the sliders do not move it" in page.text("#rail")
 
 
 def test_the_page_has_no_serious_fault_of_accessibility(page, live):
@@ -98,4 +98,4 @@ def test_the_page_has_no_serious_fault_of_accessibility(page, live):
 def test_a_size_that_a_family_does_not_allow_is_explained(page, live):
     page.open(f"{live}#schedules=1f1b,dualpipe&p=8&m=8")
     note = page.until("return document.getElementById('note').textContent")
-    assert note.startswith("dualpipe does not run 8 microbatches on 8 devices here: ")
+    assert note.startswith("dualpipe: on 8 devices this page has 16 microbatches. Rule of the schedule: ")
