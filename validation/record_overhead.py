@@ -1,12 +1,14 @@
 """Measure what `record_step` costs: `torchrun --nproc-per-node 2 validation/record_overhead.py`.
 
 Steps of PyTorch's 1F1B on gloo run in turn without a recorder, with `record_step`, and with PyTorch's profiler. Rank 0
-prints the median step of each in milliseconds, and the processor time per recorded action in microseconds.
+prints the median step of each in milliseconds, and the processor time per recorded action in microseconds; `--out FILE`
+stores them with the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import tempfile
@@ -22,6 +24,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.profiler import ProfilerActivity, profile
 
+from validation.environment import describe_environment
 from validation.record import Recorder, record_step
 
 EMPTY_ACTIONS = 100_000
@@ -81,13 +84,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in (("microbatches", 16), ("steps", 30), ("width", 512), ("rows", 256)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     medians = run(options)
     if dist.get_rank() == 0:
+        per_action = action_microseconds()
         print(*(f"{name}: {value:.2f} ms" for name, value in medians.items()), sep="\n")
-        print(f"per action: {action_microseconds():.2f} us")
+        print(f"per action: {per_action:.2f} us")
+        if options.out:
+            found = {
+                "backend": "gloo",
+                "ranks": dist.get_world_size(),
+                "microbatches": options.microbatches,
+                "steps": options.steps,
+                "median_step_milliseconds": {name: round(value, 2) for name, value in medians.items()},
+                "processor_microseconds_per_action": round(per_action, 2),
+                "environment": describe_environment(torch.device("cpu")),
+            }
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
     dist.destroy_process_group()
 
 
