@@ -51,8 +51,8 @@ process. Small charts then never wait for Numba. In a loop over many small sched
 `ppsim.simulate_many` is the better choice.
 
 The first use on a machine compiles for some seconds and says so on stderr; the result is kept in the package's
-`__pycache__`, in the user's cache directory, or where NUMBA_CACHE_DIR points. Where none can be written each process
-compiles anew. Where nothing is compiled yet, `auto` takes the event model below {compiling:,} rows: that needs {event}
+`__pycache__`, in the user's cache directory, or where NUMBA_CACHE_DIR points. If no cache can be written, each process
+compiles again. If nothing is compiled yet, `auto` takes the event model below {compiling:,} rows: that needs {event}
 for {uncached:,} actions, `auto` {chosen}, and the compiled engine with its compilation {compiled}. Rows that a process
 left to the event model count too, so that many calls never take more than twice as long as with the better choice.
 """
@@ -69,7 +69,7 @@ them at each node for as long as nodes that follow have to read it.
 
 SEARCH = """## Schedules by search
 
-Building at 64 devices and 512 microbatches, beside the code of the authors of these schedules:
+Building at 64 devices and 512 microbatches, compared with the code of the authors of these schedules:
 [sail-sg/zero-bubble-pipeline-parallelism](https://github.com/sail-sg/zero-bubble-pipeline-parallelism) at commit
 39f2c18, `zb.py` and `zbv_greedy.py` of `zerobubble/scheduler`, for F, I and W of equal length. It ran once on two cores
 of the same kind, shared with other work, with CPython 3.11: seconds of the processor, the faster of two rounds. Of its
@@ -93,7 +93,7 @@ event of a transfer only if an action waits for it.
 
 VALIDATION = """## Validation
 
-Validating lists that are there, beside building (and so validating) the same schedule.
+Validating existing lists, compared with building (and so validating) the same schedule.
 """
 
 CALLS = """## Growth of what users call

@@ -36,7 +36,7 @@ WORDS = {
     "action": "(kind, stage, microbatch): one thing that a device does.",
     "kind": ("F, B, I, W, R, a transfer, a sharding action, a copy to host memory or back, or OVERLAP_F_B; see below."),
     "schedule": "For each device the ordered list of its compute actions. A schedule is data and knows no time.",
-    "program": "A schedule lowered: transfers and sharding actions stand in the lists too.",
+    "program": "A schedule lowered: its lists also contain transfers and sharding actions.",
     "placement": (
         "Which device runs (stage, microbatch). It follows from the lists; common shapes are `loop` (stage s on "
         "device s mod p), `v` (down and back up: stages r and 2p-1-r on device r), `wave` (several V) and "

@@ -131,7 +131,7 @@ class Costs:
         note="one OVERLAP_F_B slot",
     )  # fmt: skip
     latency: float | Sequence[float] = _cost(
-        "seconds of each transfer, beside `transfer_bytes / bandwidth`; number, or list by sending device",
+        "seconds of each transfer, in addition to `transfer_bytes / bandwidth`; number, or list by sending device",
         "0 s, or the link's", "5 us",
         lambda table: np.unique(distinct_values(table.latency)),
         group="transfer", unit="seconds", of=" per transfer", depth=0, lists="sending device", default=0.0,
@@ -159,7 +159,7 @@ class Costs:
         "the stored input holds between F and R, 0 to 1", "0, or derived", "0.03", "input_fraction", 0.0
     )
     offload_latency: float = _cost(
-        "seconds of each OFFLOAD and RELOAD, beside `offload_bytes / offload_bandwidth`", "0 s", "20 us",
+        "seconds of each OFFLOAD and RELOAD, in addition to `offload_bytes / offload_bandwidth`", "0 s", "20 us",
         lambda table: np.array([table.offload_latency]), group="copy", unit="seconds", of=" per copy", depth=0,
         default=0.0, note="each copy to host memory or back",
     )  # fmt: skip

@@ -136,8 +136,8 @@ class Layout:
         "even",
         example="[5, 6, 6, 5]",
     )
-    first_stage_layers: int | None = _stages("blocks of the first stage beside the embedding, with `even`", "5")
-    last_stage_layers: int | None = _stages("blocks of the last stage beside the head, with `even`", "5")
+    first_stage_layers: int | None = _stages("blocks of the first stage in addition to the embedding, with `even`", "5")
+    last_stage_layers: int | None = _stages("blocks of the last stage in addition to the head, with `even`", "5")
     recompute: str | tuple[str, ...] = declared(
         "`none`, `selective`, `full`, or one a stage", recompute_levels, "none", example="selective"
     )
@@ -149,7 +149,7 @@ class Layout:
         "after a blank the facts of that version or of the nearest known one, without one of the newest",
         _framework, DEFAULT, example=EXAMPLE,
     )  # fmt: skip
-    overlap_tensor: bool | None = _by_framework("tensor-parallel collectives run under the products beside them")
+    overlap_tensor: bool | None = _by_framework("tensor-parallel collectives run under the products that they overlap")
     overlap_data: bool | None = _by_framework(
         "gradients are reduced by buckets while backwards run, weights gathered under the next forward"
     )
@@ -175,7 +175,7 @@ class Layout:
         choice("gather", "ring", "all-to-all"), None, example="gather", default_text="the framework's",
     )  # fmt: skip
     overlap_context: bool | None = declared(
-        "that exchange runs beside the attention", flag, None, example="false", default_text="of a ring alone",
+        "that exchange overlaps the attention", flag, None, example="false", default_text="of a ring alone",
     )  # fmt: skip
     expert_tensor: int | None = declared(
         "GPUs that split the matrices of each expert; with 1, expert groups span the GPUs of tensor groups, each with "
@@ -191,7 +191,7 @@ class Layout:
     )
     expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
     loss_bytes: int | None = declared(
-        "bytes a logit that the loss holds while its backward runs, beside the fp32 logits: 2 where the gradient takes "
+        "bytes per logit that the loss holds in its backward, in addition to the fp32 logits: 2 if the gradient takes "
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
         "loss and head are one kernel",
         whole_number(0), None, example="0", default_text="the framework's",
@@ -200,7 +200,7 @@ class Layout:
         "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
     )
     gradient_buffers: bool | None = _by_framework(
-        "a device holds a bf16 gradient of each shape of matrix beside the fp32 gradients that products add to"
+        "a device holds a bf16 gradient of each shape of matrix in addition to the fp32 gradients that products add to"
     )
     fp8: str = declared(
         "products of a block, all but the router's, run in fp8: `tensor`, with one scale for each tensor, from its "

@@ -30,7 +30,7 @@ class DeviceSheet:
     peak: float = declared("FLOP/s, dense bf16 matrix products", rules.positive, unit="FLOP/s", example="400 TFLOP/s")
     memory: float = declared("bytes, as the vendor says", rules.positive, unit="bytes", example="96 GB")
     achieved: float | None = declared(
-        "part of `peak` that actions reach, transfers and collectives apart, above 0 to 1, in place of `operators`",
+        "part of `peak` that actions reach, without transfers and collectives, above 0 to 1, in place of `operators`",
         rules.fraction,
         None,
         example="0.5",
@@ -171,10 +171,10 @@ class Cluster:
         default_text="31.5 GB/s, PCIe 4.0 x16",
     )
     host_latency: float = declared(
-        "seconds of an OFFLOAD or RELOAD beside its bytes", rules.weight, 0.0, unit="seconds", example="10 us"
+        "seconds of an OFFLOAD or RELOAD in addition to its bytes", rules.weight, 0.0, unit="seconds", example="10 us"
     )
     contention: float = declared(
-        f"part of the seconds of a hidden collective by which the computation beside it grows ({FITTED_WORDS})",
+        f"part of the seconds of a hidden collective by which the overlapped computation grows ({FITTED_WORDS})",
         rules.weight,
         FITTED["contention"],
         example="0.3",
