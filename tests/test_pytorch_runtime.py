@@ -52,11 +52,14 @@ def random_schedule(devices):
     raise AssertionError("no such schedule in 10,000")
 
 
+OPTIONS = {"dualpipe-v": {"drain": "whole"}, "looped-bfs": {"memory": "balanced"}}  # PyTorch's own lists have others
+
+
 def runs(devices, names, folder):
     """Each family as compute only, and as programs with receives early and just in time."""
     cases = []
     for name in names:
-        schedule = ppsim.build(name, devices=devices, microbatches=2 * devices)
+        schedule = ppsim.build(name, devices=devices, microbatches=2 * devices, **OPTIONS.get(name, {}))
         cases.append(as_case(f"{name}-compute", schedule, folder, "compute_only"))
         for receive in ("early", "just-in-time"):
             program = ppsim.lower(schedule, sharded=True, receive=receive)
