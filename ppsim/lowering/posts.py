@@ -60,7 +60,7 @@ class Posts(DeviceLists):
         first, last = (np.searchsorted(before[leaving], after[into], side) for side in ("left", "right"))
         entering = np.repeat(np.flatnonzero(into), last - first)
         left = leaving[
-            np.concatenate([np.arange(one, end) for one, end in zip(first, last, strict=True)] or [[]], dtype=int)
+            np.concatenate([np.empty(0, int), *(np.arange(one, end) for one, end in zip(first, last, strict=True))])
         ]
         return np.append(before[direct], before[entering]), np.append(after[direct], after[left])
 
