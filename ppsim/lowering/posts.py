@@ -54,14 +54,15 @@ class Posts(DeviceLists):
         by_queue = np.argsort(self.queue, kind="stable")
         same = self.queue[by_queue][1:] == self.queue[by_queue][:-1]
         before, after = self.transfer[by_queue][:-1][same], self.transfer[by_queue][1:][same]
+        if not self.syncs:
+            return before, after
         into, out = (after >= rows) & (before < rows), (before >= rows) & (after < rows)
         direct = (before < rows) & (after < rows)
         leaving = np.flatnonzero(out)[np.argsort(before[out], kind="stable")]
         first, last = (np.searchsorted(before[leaving], after[into], side) for side in ("left", "right"))
         entering = np.repeat(np.flatnonzero(into), last - first)
-        left = leaving[
-            np.concatenate([np.empty(0, int), *(np.arange(one, end) for one, end in zip(first, last, strict=True))])
-        ]
+        ranges = [np.arange(one, end) for one, end in zip(first, last, strict=True)]
+        left = leaving[np.concatenate([np.empty(0, np.int64), *ranges])]
         return np.append(before[direct], before[entering]), np.append(after[direct], after[left])
 
 
