@@ -109,7 +109,7 @@ def case() -> Iterator[str]:
         (Path(folder) / "llama-3-8b.yaml").write_text(CASE)
         command = [sys.executable, "-m", *COMMAND]
         done = run_program(command, cwd=folder, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
-    yield "```yaml\n# llama-3-8b.yaml, beside the model's config.json\n" + CASE + "```\n"
+    yield "```yaml\n# llama-3-8b.yaml, in the folder of the model's config.json\n" + CASE + "```\n"
     yield f"```\n$ {' '.join(COMMAND)}\n{done.stdout.rstrip()}\n```"
 
 
