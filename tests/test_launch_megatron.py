@@ -455,3 +455,10 @@ def test_the_older_names_of_a_pattern_are_read():
     assert (model.state_heads, model.state_head_size, model.state_size, model.state_groups) == (32, 64, 128, 8)
     with pytest.raises(ppsim.ConfigError, match="its stages are no multiple of 2"):
         read_launch("Megatron-LM", flags.replace("M-M*M-", "'M-|M*|M-'"), gpus=2).config()
+
+
+@pytest.mark.parametrize("name", ["residual_streams", "residual_block"])
+def test_several_residuals_have_no_flags(name):
+    config = ppsim.load_config(LLAMA, overrides={f"model.{name}": 4})
+    with pytest.raises(ppsim.ConfigError, match=f"model.{name}: ppsim prints no options of Megatron-LM"):
+        ppsim.to_launch(config, "Megatron-LM")

@@ -48,9 +48,13 @@ def collectives(setup: Setup) -> str | None:
 
 def border(setup: Setup) -> str:
     """Return the sentence about the tokens of a microbatch and the bytes of a transfer between stages."""
+    model, more = setup.model, ""
+    if model.residual_block or model.residual_streams > 1:
+        last = model.border_width(model.num_layers - 1)
+        more = f", up to {last} times before the last block: all residuals; what mixes them is not priced"
     return (
         f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
-        f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations"
+        f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations{more}"
     )
 
 

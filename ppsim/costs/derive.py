@@ -8,7 +8,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ppsim.actions import Kind, is_vocabulary
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
+from ppsim.costs.borders import Stage, border_widths, link_columns
 from ppsim.costs.calibrated import Calibration
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
@@ -27,7 +28,6 @@ from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
 from ppsim.costs.networks import all_reduce, group_of_pipeline
 from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
-from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.setup import Setup
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.sublayers import LOGIT_BYTES, embedding, head
@@ -36,13 +36,6 @@ from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
 TIMES = ("forward", "input_grad", "weight_grad")
-
-
-class Stage(NamedTuple):
-    """Layers of a stage, and its recompute level."""
-
-    layers: tuple[Layer, ...]
-    recompute: str
 
 
 @checked_methods
@@ -307,9 +300,10 @@ class DerivedCosts(Setup):
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
         of_step = list(map(StageOfStep, parameters, copies, layers, times["forward"] + waits[0], backward + waits[1]))
         border = border_seconds(self, devices or num_stages) * np.array([bool(stage.layers) for stage in stages])
+        sent, returned = border * border_widths(self.model, stages)
         derived = {
-            "forward": times["forward"] + times["forward_collectives"] + border + waits[0],
-            "input_grad": times["input_grad"] + times["input_grad_collectives"] + border + waits[1],
+            "forward": times["forward"] + times["forward_collectives"] + sent + waits[0],
+            "input_grad": times["input_grad"] + times["input_grad_collectives"] + returned + waits[1],
             "weight_grad": times["weight_grad"],
             **_columns(bytes_held),
             "transfer_bytes": self.transfer_bytes,
@@ -327,7 +321,7 @@ class DerivedCosts(Setup):
         if self.layout.overlap:
             hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
             slots = np.maximum(self._slots(stages, times), hosts[0][:, None] + hosts[1])
-            derived["overlap"] = slots + border[:, None] + border
+            derived["overlap"] = slots + sent[:, None] + returned
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
@@ -385,8 +379,8 @@ class DerivedCosts(Setup):
             workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages),
             recompute_bytes=recompute_bytes,
-            **self._links(devices),
         )
+        table = replace(table, **self._borders(stages, table, devices))
         return self._with_output_parts(schedule, table, parts) if cut else table
 
     def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:
@@ -396,22 +390,12 @@ class DerivedCosts(Setup):
         backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
 
-    def _links(self, devices: int) -> dict[str, Any]:
-        """Return the columns of transfers by pair of devices: link or network, and the network cards they use."""
-        cluster, group = self.cluster, self.layout.gpus_per_device
-        nodes = np.array(cluster.nodes(devices, group))
-        link, network = cluster.link, cluster.network_of_group(group)
-        columns = {}
-        if "latency" not in self.given:
-            columns["latency"] = values_by_node(nodes, link.latency, network.latency)
-        if "bandwidth" not in self.given:
-            columns["seconds_per_byte"] = values_by_node(nodes, 1 / link.bandwidth, 1 / network.bandwidth)
-        if cluster.cards_per_node is not None:
-            _, card = np.unique(cluster.cards_of_devices(devices, group), axis=0, return_inverse=True)
-            out, into = 2 * card.reshape(-1, 1), 2 * card.reshape(-1, 1) + 1
-            columns["link_ports"] = ports_by_node(nodes, out, into, np.ones(2, bool))
-            columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
-        return columns
+    def _borders(self, stages: Sequence[Stage], table: CostTable, devices: int) -> dict[str, Any]:
+        """Return the columns of transfers that are not given: bytes by stage, links and cards by pair of devices."""
+        columns = link_columns(self.cluster, self.layout.gpus_per_device, devices)
+        columns["transfer_bytes"] = table.transfer_bytes * border_widths(self.model, stages)
+        given = {{"bandwidth": "seconds_per_byte"}.get(name, name) for name in self.given}
+        return {name: value for name, value in columns.items() if name not in given}
 
     def _with_output_parts(self, schedule: ScheduleColumns, table: CostTable, stages: Sequence[int]) -> CostTable:
         """Return a table of stages without an output layer, with a part of that layer on each of `stages`.

@@ -169,8 +169,11 @@ EFFECTS = (
         "pp_comm_bandwidth.html; deepseek-ai/profile-data, train.json", assumed.collectives,
     ),
     Effect(
-        "transfer_bytes", "bytes", "2 s b h / c, with sequence parallelism or `layout.scatter_transfers` / t",
-        "bf16 activations and gradients; Narayanan et al. 2021, arXiv 2104.04473, section 4.1",
+        "transfer_bytes", "bytes",
+        "2 s b h / c, with sequence parallelism or `layout.scatter_transfers` / t; times `residual_streams`, or 1 + "
+        "the blocks before / `residual_block`, rounded up; after k prediction modules times 1 + k",
+        "bf16 activations and gradients; Narayanan et al. 2021, arXiv 2104.04473, section 4.1; Megatron-LM, "
+        "transformer_block.py and multi_token_prediction.py; Primus, kimi_k3_block.py",
         assumed.border,
     ),
     Effect(

@@ -95,6 +95,10 @@ class Shape:
     prediction_layers: int = _size(
         "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MAX_LAYERS
     )
+    residual_streams: int = _size("residual streams, all sent between stages (hyper-connections)", "4", "1")
+    residual_block: int = _size(
+        "blocks that share a residual; a stage sends those of all blocks before (Kimi K3)", "12", "0: one residual"
+    )
 
     __repr__ = short_repr
 
@@ -116,8 +120,25 @@ class Shape:
                 f"index_heads={self.index_heads} needs index_head_size, index_tokens and key_value_rank above 0, such "
                 f"as 128, 2048 and 512"
             )
+        if self.residual_block and self.residual_streams > 1:
+            raise ConfigError(
+                f"residual_block={self.residual_block} and residual_streams={self.residual_streams} exclude each "
+                f"other; use one of them"
+            )
         if self.pattern:
             self._check_pattern()
+
+    def border_width(self, blocks: int, modules: int = 0) -> int:
+        """Return how many activations cross a border between stages after so many blocks and prediction modules.
+
+        All residual streams: Xie et al. 2025, arXiv 2512.24880, and Megatron-LM, transformer_block.py; they become
+        one where the final norm is, before prediction modules. Kimi K3 keeps the residual of each `residual_block`
+        blocks: Primus, kimi_k3_block.py, `attn_res_num_blocks_before`. The outputs of modules travel beside the
+        last block's: Megatron-LM, multi_token_prediction.py.
+        """
+        if modules or (self.prediction_layers and blocks == self.num_layers):
+            return 1 + modules
+        return 1 + -(-blocks // self.residual_block) if self.residual_block else self.residual_streams or 1
 
     @cached_property
     def stage_patterns(self) -> list[list[str]]:

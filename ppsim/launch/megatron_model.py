@@ -120,6 +120,9 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
         for row in rows:
             yield from row.printed(getattr(model, row.key.partition(".")[2]))
 
+    for name in ("residual_streams", "residual_block"):
+        if getattr(model, name) > 1:
+            raise ConfigError(f"model.{name}: ppsim prints no options of Megatron-LM for several residuals; use 0")
     yield from printed(*MODEL)
     if model.pattern:
         if PATTERN not in options_of(OPTIONS, version):
