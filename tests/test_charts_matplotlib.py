@@ -5,9 +5,10 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from charts import DARK, GREY, draw_comparison, draw_front, draw_lines
+from charts import DARK, GREY, THEMES, draw_comparison, draw_front, draw_lines
 from command_line import ROOT
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from timelines import stepped
@@ -300,7 +301,7 @@ def test_another_ending_is_refused_before_anything_is_drawn(path):
         (lambda: run().save("a.png", dpi=0), "dpi=0 must be the pixels per inch"),
         (lambda: run().save("a.html", width=9), "width=... is for .png, .svg, .pdf; 'a.html' is a page"),
         (lambda: run().to_text(80), r"to_text\(80\): options are given by name; the options are: width, unicode"),
-        (lambda: run().plot_ledger("a.png"), "there are no options"),
+        (lambda: run().plot_ledger("a.png"), "options are given by name; the options are: width, theme"),
         (lambda: ppsim.compare([run()]).plot("a.png"), r"plot\('a.png'\): options are given by name"),
         (lambda: ppsim.compare([run()]).plot(titles=["a", "b"]), "titles lists 2 texts for 1 timelines"),
     ],
@@ -445,13 +446,35 @@ def test_figures_can_share_one_time_scale():
         run().plot(until=0)
 
 
-def test_bars_of_the_ledger_are_as_long_as_the_step():
-    timeline = run("interleaved-1f1b")
-    (axes,) = timeline.plot_ledger().axes
+@pytest.mark.parametrize("theme", ["light", "dark", "grey"])
+def test_bars_of_the_ledger_are_as_long_as_idle_time_and_say_its_part_of_the_step(theme):
+    timeline, colours = run("interleaved-1f1b"), THEMES[theme]
+    figure = timeline.plot_ledger(theme=theme)
+    (axes,) = figure.axes
     ends = {bar.get_y(): bar.get_x() + bar.get_width() for bar in axes.patches}
-    assert list(ends.values()) == pytest.approx([timeline.makespan] * 4)
-    (rest,) = (bars for bars in axes.containers if bars.get_label().startswith("not idle"))
-    assert [bar.get_width() for bar in rest] == pytest.approx(timeline.makespan - timeline.device_idle)
+    assert list(ends.values()) == pytest.approx(timeline.device_idle)
+    assert [text.get_text() for text in axes.texts] == [f"{timeline.bubble_fraction:.1%}".replace("%", " %")] * 4
+    assert {to_hex(bar.get_facecolor()) for bar in axes.patches} <= set(colours.causes.values())
+    assert to_hex(figure.get_facecolor()) == colours.paper
+
+
+def test_figures_of_many_runs_have_a_theme_and_a_width():
+    sweep = ppsim.sweep(
+        ROOT / "configs" / "unit-costs.yaml",
+        over={"schedule.name": ["1f1b", "zb-h1"], "schedule.microbatches": [4, 8, 16]}, workers=1,
+    )  # fmt: skip
+    for theme in ("dark", "grey"):
+        for figure in (sweep.plot("bubble_fraction", width=3.3, theme=theme), sweep.plot_front(width=3.3, theme=theme)):
+            assert to_hex(figure.get_facecolor()) == THEMES[theme].paper
+            assert figure.get_size_inches()[0] == 3.3
+            kinds = {to_hex(line.get_color()) for line in figure.axes[0].lines}
+            assert kinds <= set(THEMES[theme].kinds.values())
+    with pytest.raises(ppsim.ConfigError, match="theme='blue' is not known; use one of: light, dark, grey"):
+        sweep.plot_front(theme="blue")
+    with pytest.raises(
+        ppsim.ConfigError, match=r"width=0\.5 is not a figure width; use a number of inches from 1 to 200"
+    ):
+        sweep.plot("bubble_fraction", width=0.5)
 
 
 def test_a_chart_drawn_twice_is_the_same_byte_by_byte(tmp_path):

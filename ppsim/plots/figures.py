@@ -11,12 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import ScaledUnit, time_unit
-from ppsim.plots.palette import LIGHT
+from ppsim.plots.palette import Theme
 from ppsim.plots.scale import number_text, round_ticks
 
 PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
-COLUMN, PAGE = 3.3, 7.0  # inches: a column and the width of a paper
+PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 
@@ -30,6 +31,13 @@ def settings() -> Any:
     settings: Any = matplotlib.rcParams
     changed = {name for name in _FONTS if settings[name] != usual[name]}
     return {"text.usetex": False, **{name: value for name, value in _FONTS.items() if name not in changed}}
+
+
+def checked_width(width: Any) -> float:
+    """Return the width of a figure in inches, that of a paper for None; raise ConfigError for an illegal one."""
+    if width is not None and not (type(width) in (int, float) and 1 <= width <= MAX_WIDTH):
+        raise ConfigError(f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MAX_WIDTH:g}")
+    return PAGE if width is None else float(width)
 
 
 def font_points(size: float) -> float:
@@ -85,24 +93,25 @@ def time_axis(ax: Axes, last: float, max_ticks: int) -> ScaledUnit:
     return unit
 
 
-def plain_axes(ax: Axes) -> None:
-    """Give axes the project's thin lines: no spines at the top and right, a pale grid."""
-    ax.grid(color=LIGHT.grid, linewidth=0.6)
+def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
+    """Give axes a theme's colours, texts of `size` points and thin lines: a light grid, no spines at top and right."""
+    ax.set_facecolor("none")
+    ax.grid(color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.tick_params(length=2.5, color=LIGHT.edge)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_color(LIGHT.edge)
+    ax.tick_params(length=2.5, color=theme.edge, labelcolor=theme.text, labelsize=font_points(size))
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(theme.edge)
+    for label in (ax.xaxis.label, ax.yaxis.label):
+        label.set(color=theme.text, fontsize=font_points(size))
 
 
-def legend_below(figure: Figure, ax: Axes, columns: int = 6) -> None:
+def legend_below(figure: Figure, ax: Axes, theme: Theme, columns: int = 6) -> None:
     """Place the legend of axes below them, in as many columns as fit."""
     handles, names = ax.get_legend_handles_labels()
     while True:
         legend = figure.legend(
             handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=font_points(7.0),
-            handlelength=1.2, columnspacing=1.4,
+            handlelength=0.9, handleheight=0.9, columnspacing=1.4, labelcolor=theme.text,
         )  # fmt: skip
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width * 0.98:
             return

@@ -22,13 +22,12 @@ from ppsim.base.units import percent_text, time_unit
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, block_names, common_title, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import POINTS, ChartRows
-from ppsim.plots.figures import PAGE, PIXELS, Chart, figure_of, font_points, settings, time_axis
+from ppsim.plots.figures import PIXELS, Chart, checked_width, figure_of, font_points, settings, time_axis
 from ppsim.plots.legend import Legend, is_mixed, text_width
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.timeline import TimelineColumns
 
-MAX_WIDTH = 200.0  # inches
 _MARGIN, _TITLE, _SUBTITLE = 14, 14, 11  # pixels of the rules, as all sizes below
 _BESIDE = 700  # narrower figures have names and numbers above the rows
 _HIGHEST_ROW, _COLUMN_ROW, _LANED = 24, 15, 1.3
@@ -165,8 +164,7 @@ def draw_comparison(
 
 def _checked(width: Any, memory: Any, labels: Any, theme: Any, timelines: Sequence[TimelineColumns]) -> Theme:
     """Return the theme; raise ConfigError for an invalid option."""
-    if width is not None and not (type(width) in (int, float) and 1 <= width <= MAX_WIDTH):
-        raise ConfigError(f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MAX_WIDTH:g}")
+    checked_width(width)
     if not isinstance(labels, bool) and not (isinstance(labels, str) and labels == "auto"):
         raise ConfigError(f"labels={shown(labels)} is not known; use 'auto', True or False")
     if not isinstance(memory, bool) and not (isinstance(memory, str) and memory in ("activations", "bytes")):
@@ -289,7 +287,7 @@ def _compose(
     memory: bool | str, labels: bool, lines: dict[str, bool] | None = None,
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
-    pixels = (PAGE if width is None else float(width)) * PIXELS
+    pixels = checked_width(width) * PIXELS
     layout = _lay_out(blocks, pixels, bool(memory))
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     every = [block.boxes for block in blocks]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -11,8 +11,8 @@ from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots.boxes import title_text
-from ppsim.plots.figures import PAGE, Chart, font_points, legend_below, plain_axes, settings, time_axis
-from ppsim.plots.palette import LIGHT
+from ppsim.plots.figures import Chart, checked_width, font_points, legend_below, plain_axes, settings, time_axis
+from ppsim.plots.palette import theme_of
 from ppsim.plots.scale import device_steps
 from ppsim.timeline import TimelineColumns
 
@@ -20,38 +20,40 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_BAR = 0.8  # height, as a fraction of a device's row
-_REST = "not idle"
+_NAMED, _SEPARATE = 8, 64  # up to so many devices the idle fraction follows each bar; up to so many, rows have gaps
+_SIZE = 7.0  # points
 
 
-def draw_ledger(timeline: TimelineColumns) -> Figure:
-    """Return a figure with a bar per device, as long as the step: idle time by cause, then the rest."""
-    ledger, step = bubble_ledger(timeline), makespan(timeline)
-    devices = timeline.schedule.devices
-    whole = devices * step or 1.0
+def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: str = "light") -> Figure:
+    """Return a figure with a bar per device, as long as its idle time, by cause.
+
+    `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    """
+    ledger, step, colours = bubble_ledger(timeline), makespan(timeline), theme_of(theme)
+    devices, wide = timeline.schedule.devices, checked_width(width)
     idle_by_cause = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
-    colours = {**LIGHT.causes, _REST: LIGHT.not_idle}
-    idle = percent_text(bubble_fraction(timeline))
-    title = f"{title_text(timeline)}: idle {idle} of a step of {seconds_text(step)}, by cause"
+    separate = devices <= _SEPARATE
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(PAGE, max(min(0.24 * devices, 6.0), 0.7) + 1.0))
+        figure = Chart(figsize=(wide, max(min(0.24 * devices, 6.0), 0.7) + 1.0), facecolor=colours.paper)
         ax = figure.subplots()
         left = np.zeros(devices)
-        for cause, seconds in {**idle_by_cause, _REST: step - sum(idle_by_cause.values(), np.zeros(devices))}.items():
+        for cause, seconds in idle_by_cause.items():
             ax.barh(
-                np.arange(devices), seconds, _BAR if devices <= 64 else 1.0, left, color=colours[cause],
-                edgecolor="white", linewidth=0.6 if devices <= 64 else 0.0,
-                label=f"{cause} {percent_text(float(seconds.sum()) / whole)}",
+                np.arange(devices), seconds, 0.8 if separate else 1.0, left, color=colours.causes[cause],
+                edgecolor=colours.paper, linewidth=0.5 if separate else 0.0,
+                label=f"{cause} {percent_text(float(seconds.sum()) / (devices * step or 1.0))}",
             )  # fmt: skip
             left += seconds
-        small = font_points(7.0)
-        plain_axes(ax)
-        ax.set_ylim(devices - 0.5, -0.5)
-        ax.grid(False)
-        ax.set_yticks(range(0, devices, device_steps(24 if devices <= 24 else 144 * 5.0 / devices)))
-        ax.set_ylabel("device", fontsize=small)
-        ax.tick_params(labelsize=small)
-        ax.set_xlabel(f"time of the step ({time_axis(ax, step, 10).symbol})", fontsize=small)
-        ax.set_title(title, loc="left", parse_math=False, fontsize=font_points(8.0))
-        legend_below(figure, ax)
+        unit = time_axis(ax, float(left.max()) * (1.1 if devices <= _NAMED else 1.0), 10 if wide > 5 else 5)
+        ax.set(ylim=(devices - 0.5, -0.5), ylabel="device", xlabel=f"idle time ({unit.symbol})")
+        ax.set_yticks(range(0, devices, device_steps(24 if devices <= 24 else 144 * 5.0 / devices, 24)))
+        plain_axes(ax, colours, _SIZE)
+        ax.grid(visible=False, axis="y")
+        style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE)}
+        for device, idle in enumerate(left.tolist() if devices <= _NAMED else ()):
+            ax.annotate(percent_text(idle / (step or 1.0)), (idle, device), (3, 0), textcoords="offset points", **style)
+        of_step = f"idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
+        title = f"{title_text(timeline)}: {of_step}" if wide > 5 else f"{title_text(timeline)}\n{of_step}"
+        ax.set_title(title, loc="left", parse_math=False, fontsize=font_points(8.0), color=colours.text)
+        legend_below(figure, ax, colours)
     return figure

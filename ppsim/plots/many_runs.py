@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import Bbox
 
 from ppsim.actions import Kind
 from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
-from ppsim.plots.figures import PAGE, Chart, figure_of, font_points, plain_axes, settings
-from ppsim.plots.palette import LIGHT
+from ppsim.plots.figures import PAGE, Chart, checked_width, figure_of, font_points, plain_axes, settings
+from ppsim.plots.palette import LIGHT, Theme, contrast, theme_of
 from ppsim.plots.scale import number_text
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_BARS, MAX_DIRECT = 12, 6  # bars of a chart; lines that are named at their ends
 _LINE, _SMALL = 10, 7.0  # points: height of a name, and its size
+_READABLE = 4.5  # contrast of a text with its paper (WCAG 2)
 _KINDS = (Kind.F, Kind.I, Kind.W, Kind.B, Kind.T, Kind.S, Kind.R, Kind.OVERLAP_F_B)
 _MARKERS = "osD^vP*X"
 
@@ -32,30 +34,33 @@ def axis_name(key: str) -> str:
 
 
 def draw_lines(
-    lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str, width: float | None = None
-) -> Figure:
+    lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str,
+    width: float | None = None, theme: str = "light",
+) -> Figure:  # fmt: skip
     """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values.
 
     Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends. `width` is
-    that of the figure in inches.
+    that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
-        figure, axes = _axes(width)
+        colours = theme_of(theme)
+        figure, axes = _axes(width, colours)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         ends = []
         for place, (name, pairs) in enumerate(lines.items()):
             numbers, values = zip(*sorted(pairs), strict=True)
             scaled = [value * factor for value in values]
-            colour, marker = LIGHT.kinds[_KINDS[place % len(_KINDS)]], _MARKERS[place % len(_MARKERS)]
+            colour, marker = colours.kinds[_KINDS[place % len(_KINDS)]], _MARKERS[place % len(_MARKERS)]
             axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
             ends.append((numbers[-1], scaled[-1], name, colour))
         _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
         axes.set_xlabel(axis_name(over))
         axes.set_ylabel(f"{title} ({symbol})")
         if len(lines) <= MAX_DIRECT:
-            _name_ends(axes, ends)
+            _name_ends(axes, ends, colours)
         else:
-            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=font_points(_SMALL))
+            small: Any = {"fontsize": font_points(_SMALL), "labelcolor": colours.text}
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, **small)
     return figure
 
 
@@ -71,7 +76,7 @@ def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
         axes.locator_params(axis="x", integer=all(float(number).is_integer() for number in numbers))
 
 
-def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], theme: Theme) -> None:
     """Write the name of each line at its right end; names that would meet move apart."""
     style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "va": "center"}
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
@@ -82,36 +87,46 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         x, y, name, colour = ends[number]
         reached = max(places[number], reached + apart)
         shift = (reached - places[number]) / figure_of(axes).dpi * 72
-        axes.annotate(name, (x, y), (6, shift), color=colour, annotation_clip=False, **style)
+        ink = colour if contrast(colour, theme.paper) >= _READABLE else theme.text
+        axes.annotate(name, (x, y), (6, shift), color=ink, annotation_clip=False, **style)
 
 
 def draw_front(
-    pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str, width: float | None = None
-) -> Figure:
-    """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`."""
+    pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
+    width: float | None = None, theme: str = "light",
+) -> Figure:  # fmt: skip
+    """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
+
+    `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    """
     with matplotlib.rc_context(settings()):
-        figure, axes = _axes(width)
+        colours = theme_of(theme)
+        figure, axes = _axes(width, colours)
         byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
-        axes.scatter([x * byte for x, _ in pairs], [y * second for _, y in pairs], s=14, color=LIGHT.edge, linewidths=0)
+        points = [(x * byte, y * second) for x, y in pairs]
+        axes.scatter(*zip(*points, strict=True), s=14, color=colours.edge, linewidths=0)
         front = pareto_front(pairs)
-        corners = [(pairs[index][0] * byte, pairs[index][1] * second) for index in front]
-        style: Any = {"color": LIGHT.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
+        corners = [points[index] for index in front]
+        style: Any = {"color": colours.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
         axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", **style)
         axes.set_xlabel(f"{memory} ({symbol})")
-        axes.set_ylabel(f"step ({time_symbol})")
-        _name_corners(axes, corners, [names[index] for index in front])
+        axes.set_ylabel(f"step time ({time_symbol})")
+        _name_corners(axes, corners, [names[index] for index in front], points, colours.text)
     return figure
 
 
-def _name_corners(axes: Axes, corners: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """Name both ends of the front, then the other corners that have space for a name."""
+def _name_corners(
+    axes: Axes, corners: Sequence[tuple[float, float]], names: Sequence[str], points: Sequence[Any], ink: str
+) -> None:
+    """Name both ends of the front, then the other corners that have space for a name; names cover no point."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
-    room, taken = axes.get_window_extent(), []
+    room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
+    taken = [Bbox.from_bounds(*(place - 2 * point), 4 * point, 4 * point) for place in axes.transData.transform(points)]
     for number in dict.fromkeys([len(corners) - 1, 0, *range(len(corners))]):
         for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right")):
-            style: Any = {"xytext": offset, "ha": side, "textcoords": "offset points", "fontsize": font_points(_SMALL)}
-            name = axes.annotate(names[number], corners[number], **style)
+            style: Any = {"ha": side, "textcoords": "offset points", "fontsize": font_points(_SMALL), "color": ink}
+            name = axes.annotate(names[number], corners[number], offset, **style)
             box = name.get_window_extent()
             if room.x0 <= box.x0 and box.x1 <= room.x1 and not any(map(box.overlaps, taken)):
                 taken.append(box)
@@ -140,14 +155,10 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     return figure
 
 
-def _axes(width: float | None) -> tuple[Figure, Axes]:
+def _axes(width: float | None, theme: Theme) -> tuple[Figure, Axes]:
     """Return a figure for a column or a page of a paper, and its axes."""
-    wide = PAGE if width is None else width
-    figure = Chart(figsize=(wide, max(0.55 * wide, 2.1)))
+    wide = checked_width(width)
+    figure = Chart(figsize=(wide, max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide), facecolor=theme.paper)
     axes = figure.add_subplot()
-    plain_axes(axes)
-    small = font_points(8.0 if wide > 5 else _SMALL)
-    axes.tick_params(labelsize=small)
-    for label in (axes.xaxis.label, axes.yaxis.label):
-        label.set_fontsize(small)
+    plain_axes(axes, theme, 8.0 if wide > 5 else _SMALL)
     return figure, axes

@@ -304,11 +304,14 @@ class Timeline(TimelineColumns):
         )  # fmt: skip
 
     @checked_call(hint="plot_ledger().savefig(path) writes a file")
-    def plot_ledger(self) -> Figure:
-        """Return the bubble ledger as a matplotlib figure: a stacked bar per device, a colour per cause."""
+    def plot_ledger(self, *, width: float | None = None, theme: str = "light") -> Figure:
+        """Return the bubble ledger as a matplotlib figure: a stacked bar of idle time per device, a colour per cause.
+
+        `width` and `theme` are those of `plot`.
+        """
         from ppsim.plots.ledger_chart import draw_ledger
 
-        return draw_ledger(self)
+        return draw_ledger(self, width, theme)
 
     @checked_call()
     def to_plotly(

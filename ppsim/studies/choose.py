@@ -124,15 +124,19 @@ class Choice:
         return need("pandas", "a table of points").DataFrame(self.rows())
 
     @checked_call(hint="plot().savefig(path) writes a file")
-    def plot(self) -> Figure:
-        """Draw step time against memory of the ranked points and of the front, as a matplotlib figure."""
+    def plot(self, *, width: float | None = None, theme: str = "light") -> Figure:
+        """Draw step time against memory of the ranked points and of the front, as a matplotlib figure.
+
+        `width` and `theme` are those of `Timeline.plot`.
+        """
         from ppsim.plots.many_runs import draw_front
 
         drawn = {one.rank: one for one in (*self.front, *self.ranked)}.values()
         if not drawn:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
         memory = MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
-        return draw_front([(one.memory, one.step) for one in drawn], [*map(_name, drawn)], memory.title, memory.unit)
+        pairs = [(one.memory, one.step) for one in drawn]
+        return draw_front(pairs, [*map(_name, drawn)], memory.title, memory.unit, width, theme)
 
     def _repr_html_(self) -> str:
         return page_table(self.rows(), {name: measure.unit for name, measure in MEASURES.items()})

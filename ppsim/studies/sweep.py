@@ -87,11 +87,14 @@ class Sweep:
         }
 
     @checked_call(hint="plot().savefig(path) writes a file")
-    def plot(self, measure: str = "iteration_time", over: str | None = None) -> Figure:
+    def plot(
+        self, measure: str = "iteration_time", over: str | None = None, *, width: float | None = None,
+        theme: str = "light",
+    ) -> Figure:  # fmt: skip
         """Draw a measure over a swept number as a matplotlib figure, one line for each combination of the other keys.
 
-        `over` is one of `keys`; default: the last key with at least two numbers. Raises ConfigError if there is no such
-        key, or every point is refused.
+        `over` is one of `keys`; default: the last key with at least two numbers. `width` and `theme` are those of
+        `Timeline.plot`. Raises ConfigError if there is no such key, or every point is refused.
         """
         from ppsim.plots.many_runs import draw_lines
 
@@ -108,14 +111,14 @@ class Sweep:
                 lines.setdefault(", ".join(others) or kind.title, []).append((number, value))
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
-        return draw_lines(lines, over, kind.title, kind.unit)
+        return draw_lines(lines, over, kind.title, kind.unit, width, theme)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
-    def plot_front(self) -> Figure:
+    def plot_front(self, *, width: float | None = None, theme: str = "light") -> Figure:
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
-        A point is on the Pareto front if no other point is as good in both and better in one. Raises ConfigError if all
-        points are refused.
+        A point is on the Pareto front if no other point is as good in both and better in one. `width` and
+        `theme` are those of `Timeline.plot`. Raises ConfigError if all points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -127,7 +130,7 @@ class Sweep:
         ]
         pairs = [(run[memory.name], run["iteration_time"]) for _, run in runs]
         names = [", ".join(str(value) for value in point.changes.values()) for point, _ in runs]
-        return draw_front(pairs, names, memory.title, memory.unit)
+        return draw_front(pairs, names, memory.title, memory.unit, width, theme)
 
     def _number(self) -> str:
         for key in reversed(self.keys):
