@@ -1,5 +1,6 @@
 """Take the pictures of pages in docs/images in a Chromium without a window: explorer, viewer, plotly, notebook."""
 
+import base64
 import json
 import re
 import shutil
@@ -12,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from make_gallery import run
+import make_gallery
+from make_gallery import SIZES, THEMES, run
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -23,11 +25,8 @@ IMAGES = ROOT / "docs" / "images"
 DRAWN = "return runs.every((run) => run.result && !run.flight) && document.documentElement.dataset.drawn"
 COSTS = {"forward": 1, "input_grad": 1, "weight_grad": 1, "latency": 0.1, "transport": "async"}
 FOUR = [{"schedule": name} for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
-EXPLORED = {
-    "explorer": {"common": {**COSTS, "devices": 4, "microbatches": 8, "memory_limit": 5}, "schedules": FOUR},
-    "explorer-64": {"common": {**COSTS, "devices": 64, "microbatches": 256, "memory_limit": 64}, "schedules": FOUR},
-}
 PAGE = '<!doctype html><meta charset="utf-8"><body style="margin: 12px">'
+PAGE_SIZES = {"viewer": (1200, 800), "explorer": (1440, 900), "plotly": (1100, 320), "notebook": (1010, 650)}
 
 
 @contextmanager
@@ -60,67 +59,70 @@ def explorer() -> Iterator[str]:
         server.wait(60)
 
 
-def viewer(path: Path) -> str:
-    """Two schedules with critical path, transfers, memory and idle time by cause, and an action that is followed."""
-    ppsim.compare([run("1f1b", 4, 8), run("zb-h1", 4, 8)]).save(path)
-    return "#on=transfers,memory,ledger&at=1,70"
+def viewer(path: Path, devices: int, microbatches: int) -> str:
+    """Write two schedules; show critical path or transfers, memory and idle time by cause, and a followed action."""
+    ppsim.compare([run(name, devices, microbatches) for name in ("1f1b", "zb-h1")]).save(path)
+    return "#on=transfers,memory,ledger&at=1,70" if devices < 64 else "#on=memory,ledger,critical"
 
 
-def viewer_overview(path: Path) -> str:
-    """More actions than pixels."""
-    run("1f1b", 64, 1024).save(path)
+def plotly(path: Path, devices: int, microbatches: int) -> str:
+    """Write the figure for those who embed one; the script that draws it lies in the page."""
+    path.write_text(run("zb-h1", devices, microbatches).to_plotly().to_html(include_plotlyjs=True), encoding="utf-8")
     return ""
 
 
-def plotly(path: Path) -> str:
-    """The figure for those who embed one; the script that draws it lies in the page."""
-    path.write_text(run("zb-h1", 4, 8).to_plotly().to_html(include_plotlyjs=True), encoding="utf-8")
-    return ""
-
-
-def notebook(path: Path) -> str:
-    """What a notebook shows of a schedule and of a timeline."""
-    timeline = run("interleaved-1f1b", 4, 8)
+def notebook(path: Path, devices: int, microbatches: int) -> str:
+    """Write what a notebook shows of a schedule and of a timeline."""
+    timeline = run("interleaved-1f1b", devices, microbatches)
     path.write_text(f"{PAGE}{timeline.schedule._repr_html_()}<br>{timeline._repr_html_()}", encoding="utf-8")
     return ""
 
 
-PAGES: dict[str, tuple[Callable[[Path], str], tuple[int, int]]] = {
-    "viewer": (viewer, (1200, 800)),
-    "viewer-overview": (viewer_overview, (1200, 720)),
-    "plotly": (plotly, (1100, 320)),
-    "notebook": (notebook, (1010, 650)),
-}
+PAGES: dict[str, Callable[[Path, int, int], str]] = {"viewer": viewer, "plotly": plotly, "notebook": notebook}
 
 
-def visit(browser: webdriver.Chrome, address: str, size: tuple[int, int]) -> None:
-    """Open a page in a window of that many pixels."""
+def visit(browser: webdriver.Chrome, address: str, size: tuple[int, int], theme: str) -> None:
+    """Open a page in a window of that many pixels, for a reader of a light or dark system."""
     pixels = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", pixels)
+    scheme = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+    browser.get("about:blank")
     browser.get(address)
 
 
-def take(browser: webdriver.Chrome, picture: Path) -> None:
-    """Save what is seen of the page, after its last changes."""
+def take(browser: webdriver.Chrome) -> bytes:
+    """Return a PNG of what is seen of the page, after its last changes."""
     browser.execute_async_script("setTimeout(arguments[0], 1500)")
-    browser.save_screenshot(str(picture))
+    return base64.b64decode(browser.get_screenshot_as_base64())
+
+
+def take_explorer(browser: webdriver.Chrome, address: str, devices: int, microbatches: int, theme: str) -> bytes:
+    """Return a PNG of the explorer with four schedules, after the faster families have been found."""
+    limit = 5 if devices == 4 else devices
+    common = {**COSTS, "devices": devices, "microbatches": microbatches, "memory_limit": limit}
+    state = quote(json.dumps({"common": common, "schedules": FOUR}))
+    visit(browser, f"{address}#{state}", PAGE_SIZES["explorer"], theme)
+    for script in (DRAWN, "return faster.found.length"):
+        WebDriverWait(browser, 120).until(lambda page, script=script: page.execute_script(script))
+    return take(browser)
 
 
 def main() -> None:
-    """Write docs/images/explorer.png, explorer-64.png and the pictures of PAGES in the gallery."""
-    with chromium() as browser, tempfile.TemporaryDirectory() as folder:
-        for name, (write, size) in PAGES.items():
-            path = Path(folder, f"{name}.html")
-            fragment = write(path)
-            visit(browser, path.as_uri() + fragment, size)
-            take(browser, IMAGES / "gallery" / f"{name}.png")
-        with explorer() as address:
-            for name, state in EXPLORED.items():
-                visit(browser, "about:blank", (1440, 900))
-                visit(browser, f"{address}#{quote(json.dumps(state))}", (1440, 900))
-                WebDriverWait(browser, 60).until(lambda page: page.execute_script(DRAWN))
-                WebDriverWait(browser, 60).until(lambda page: page.execute_script("return faster.found.length"))
-                take(browser, IMAGES / f"{name}.png")
+    """Write docs/images/explorer.png and the pictures of pages in the gallery."""
+    with chromium() as browser, explorer() as address, tempfile.TemporaryDirectory() as folder:
+        for chart in (*make_gallery.PAGES, *make_gallery.OTHERS):
+            for (devices, microbatches), names in zip(SIZES, make_gallery.files(chart), strict=True):
+                for name, theme in zip(names, THEMES, strict=False):
+                    if chart.file == "explorer":
+                        picture = take_explorer(browser, address, devices, microbatches, theme)
+                    else:
+                        path = Path(folder, f"{name}.html")
+                        fragment = PAGES[chart.file](path, devices, microbatches)
+                        visit(browser, path.as_uri() + fragment, PAGE_SIZES[chart.file], theme)
+                        picture = take(browser)
+                    make_gallery.save_picture(name, picture)
+        shutil.copy(IMAGES / "gallery" / "explorer-4-light.png", IMAGES / "explorer.png")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Writes docs/gallery.md and its pictures: every type of chart, each with the lines that make it."""
+"""Writes docs/gallery.md and its pictures: every type of chart, at three sizes in three themes, with its lines."""
 
+import functools
+import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,12 +11,14 @@ from ppsim.base.files import write_atomically
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "gallery"
-DPI = 150
+PIXELS = 900  # width of a picture
+SIZES = ((4, 8), (8, 32), (64, 256))  # devices, microbatches
+THEMES = ("light", "dark", "grey")
 
 INTRODUCTION = """# Gallery
 
-`scripts/make_gallery.py` writes this page and its pictures. Below each picture are the lines that make it; they follow
-these:
+Each chart of ppsim with 4, 8 and 64 devices, in light, dark and grey. `scripts/make_gallery.py` writes this page and
+its pictures. The lines above each table make its pictures after these, for each `p`, `m` and `theme`:
 
 ```python
 import ppsim
@@ -23,166 +26,175 @@ import ppsim
 costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)  # seconds
 
 
-def run(name, devices, microbatches, **options):
+def run(name, devices, microbatches, costs=costs, **options):
     return ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs)
+
+
+p, m, theme = 4, 8, "light"  # then 8, 32 and 64, 256; "dark" and "grey"
 ```
 
-The kinds, idle time and paper differ for readers with and without all cones, on light and dark paper and in print
-without colour. Idle time is one flat tone. A line at the lower edge of a box marks a later stage of its device, a line
-at the upper edge the direction that enters at the other end. A pixel shows the mean of the actions that it covers.
+Readers with and without all cones tell kinds, idle time and paper apart, on light and dark paper and in print without
+colour. Idle time is one flat tone. A line at the lower edge of a box marks a later stage of its device, a line at the
+upper edge the direction that enters at the other end. A pixel shows the mean of the actions that it covers, so that 64
+devices have the same encoding as 4. A click shows a picture in full.
 """
 
 
 class Chart(NamedTuple):
-    """A picture of the page: file, heading, what it shows, the expression that makes the figure."""
+    """A section of the page: file, heading, text, the lines that make the figure, and differences to the mock-up."""
 
     file: str
     heading: str
     text: str
     code: str
+    differs: str = ""
 
 
-SIZES = (
-    ("4", "4 devices", "4, 8", "Every box has its microbatch; in grey, its kind too."),
-    ("8", "8 devices", "8, 32", "Boxes show numbers if they fit, and marks from a width of three pixels."),
-    ("64", "64 devices", "64, 256", "Narrow actions mix their colours; the fills are the same means at every size."),
-)
-FOUR = '("1f1b", "zb-h1", "zb-v", "dualpipe")'
+FAMILIES = '("1f1b", "zb-h1", "zb-v", "dualpipe")'
 CHARTS = (
-    *(
-        Chart(
-            f"comparison-{size}{'' if theme == 'light' else '-' + theme}",
-            f"Comparison, {words}, {theme}",
-            text,
-            f"ppsim.compare([run(name, {sizes}) for name in {FOUR}]).plot(memory=True"
-            f"{'' if theme == 'light' else f', theme={theme!r}'})".replace("'", '"'),
-        )
-        for size, words, sizes, text in SIZES
-        for theme in ("light", "dark", "grey")
+    Chart(
+        "comparison",
+        "Comparison with memory",
+        "Boxes have their microbatch where the number fits; in grey, their kind too. Narrow actions mix their colours.",
+        f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
+        "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
+        "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
+        "these costs do not have; its font is Liberation Sans, the chart's is matplotlib's own, so that pictures are "
+        "equal on all machines, or that of `rcParams`",
     ),
     Chart(
         "column",
         "In a column of a paper",
-        "3.3 inches wide: numbers of a schedule above its rows, no microbatch numbers, fonts of 5 to 6 points.",
-        'ppsim.compare([run(name, 4, 8) for name in ("1f1b", "zb-h1", "zb-v")]).plot(width=3.3)',
+        "3.3 inches wide: numbers of a schedule above its rows, no microbatch numbers, texts of 5 to 6 points.",
+        'ppsim.compare([run(name, p, m) for name in ("1f1b", "zb-h1", "zb-v")]).plot(width=3.3, theme=theme)',
+        "the chart has a title, and names its axis below the ticks",
     ),
     Chart(
-        "critical-path",
-        "Critical path, transfers and live activations",
-        "The line along the lower edge of its boxes is the chain that sets the makespan. Transfers of "
-        "backwards are dashed. Below, the fullest device is an area.",
-        'run("1f1b", 4, 8).plot(critical_path=True, transfers=True, memory=True)',
+        "path",
+        "Critical path and live activations",
+        "The line along the lower edge of its boxes is the chain that sets the makespan; it is thinner where it "
+        "changes rows often. Below, the fullest device is an area.",
+        'run("zb-v", p, m).plot(critical_path=True, memory=True, theme=theme)',
+        "the mock-up of the explorer draws the same line; here it is thinner where boxes are narrower than 8 pixels",
+    ),
+    Chart(
+        "transfers",
+        "Transfers",
+        "A line from the sender to the receiver; those of backwards are dashed.",
+        'run("interleaved-1f1b", p, m).plot(transfers=True, theme=theme)',
     ),
     Chart(
         "steps",
         "Several steps",
-        "A line in a row marks the begin of a step.",
-        'run("pipedream", 4, 8, iterations=3).plot()',
+        "A line in a row is the begin of a step.",
+        'run("pipedream", p, m, iterations=3).plot(theme=theme)',
     ),
     Chart(
         "slots",
-        "Overlapped slots, and memory that does not fit",
-        "A fused slot shows F above and B below. The dashed line is the memory of a device; a peak above it is bold. "
-        "Thin bars below the rows are gradient reductions.",
-        'ppsim.load_config("configs/deepseek-v3-2048xh800.yaml").simulate().plot(memory=True)',
+        "Overlapped slots",
+        "A fused slot shows its first part above and its second below.",
+        'run("dualpipe", p, m, ppsim.Costs(forward=1.0, backward=2.0, overlap=2.6)).plot(theme=theme)',
+    ),
+    Chart(
+        "recompute",
+        "Recompute, gradient reductions and the optimizer step",
+        "R repeats a forward before its backward. Thin bars below the rows are gradient reductions; the optimizer "
+        "steps at the end.",
+        """ppsim.simulate(
+    ppsim.build("1f1b", devices=p, microbatches=m, recompute="all"),
+    ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=3.0, optimizer_step=0.8),
+    optimizer="sync",
+).plot(theme=theme)""",
     ),
     Chart(
         "evictions",
         "Evicted activations",
         "An activation goes to another device after its forward, and comes back for its backward.",
-        'run("bpipe", 4, 8).plot()',
+        'run("bpipe", p, m).plot(theme=theme)',
     ),
     Chart(
         "copies",
         "Activations in host memory",
         "Thin bars below a row are copies to host memory, those above it copies back.",
-        """ppsim.simulate(
-    ppsim.build("pipe-offload", devices=4, microbatches=8),
+        """run(
+    "pipe-offload", p, m,
     ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1, offload_latency=0.4),
-).plot()""",
+).plot(theme=theme)""",
     ),
     Chart(
         "collectives",
         "An output layer cut over devices",
         "Every device runs its part of the output layer, S and T; thin bars are the collectives between them.",
-        """ppsim.simulate(
-    ppsim.build("vocab-1f1b", devices=4, microbatches=8),
+        """run(
+    "vocab-1f1b", p, m,
     ppsim.Costs(forward=1.0, backward=2.0, vocabulary_forward=0.4, vocabulary_backward=0.6, vocabulary_reduce=0.3),
-).plot()""",
+).plot(theme=theme)""",
     ),
     Chart(
         "ledger",
         "Bubble ledger",
-        "Each bar is the step of a device: its idle time by cause, then the rest.",
-        'run("interleaved-1f1b", 4, 8).plot_ledger()',
+        "Each bar is the idle time of a device by cause.",
+        'run("interleaved-1f1b", p, m).plot_ledger(theme=theme)',
+        "the mock-up has these bars beside the rows of the explorer, without an axis",
     ),
     Chart(
         "front",
         "Step time against memory",
-        "Each point is a run; the line joins the Pareto front: the runs that no other run beats in both.",
+        "Each point is a run; the line joins those that no other beats in both, the Pareto front.",
         """ppsim.sweep(
-    "configs/llama-3-8b-8xh100.yaml",
-    over={
-        "schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "interleaved-1f1b:2", "interleaved-1f1b:4", "gpipe"],
-        "layout.recompute": ["none", "selective", "full"],
-    },
+    {"schedule": {"name": "1f1b", "devices": p, "microbatches": m}},
+    over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},
     workers=1,
-).plot_front()""",
+).plot_front(theme=theme)""",
     ),
     Chart(
         "sweep",
         "A measure over a swept number",
         "How the bubble shrinks with more microbatches, which double each time, so that the axis is logarithmic.",
-        """draw_lines(
-    {name: [(m, run(name, 4, m).bubble_fraction) for m in (4, 8, 16, 32)] for name in ("1f1b", "zb-h1")},
-    "schedule.microbatches",
-    "bubble fraction",
-    "fraction",
-)""",
+        """ppsim.sweep(
+    {"schedule": {"name": "1f1b", "devices": p, "microbatches": p}},
+    over={"schedule.name": ["1f1b", "zb-h1", "zb-v"], "schedule.microbatches": [p, 2 * p, 4 * p, 8 * p]},
+    workers=1,
+).plot("bubble_fraction", theme=theme)""",
     ),
 )  # fmt: skip
+# Pages are light or dark, as the reader's system, and light on paper.
 PAGES = (
     Chart(
         "viewer",
         "In a browser",
-        "One page for any number of actions, to zoom, search and print; several schedules share one axis. A click "
-        "shows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
-        "compare CONFIG --gantt chart.html` write it too.",
-        'save_html([run("1f1b", 4, 8), run("zb-h1", 4, 8)], "chart.html", shown=("transfers", "memory", "ledger"))',
+        "One page for any number of actions, to zoom, search and print; several schedules stand on one axis. A click "
+        "follows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
+        "compare CONFIG --gantt chart.html` write it too. Pages are light or dark, as the reader's system, and light "
+        "on paper.",
+        'ppsim.compare([run("1f1b", p, m), run("zb-h1", p, m)]).save("chart.html")',
+        "the mock-up of the explorer has the same charts; the viewer has its tools below the title and a table of "
+        "devices",
     ),
     Chart(
-        "viewer-overview",
-        "Many actions in a browser",
-        "131,072 actions in 100 kB. Every pixel is the mean of what it covers; the wheel zooms in to single actions.",
-        'run("1f1b", 64, 1024).save("chart.html")',
+        "explorer",
+        "In the explorer",
+        "`ppsim explore` serves the same charts on a page whose sizes and costs can be changed; see "
+        "[commands](commands.md).",
+        "",
+        "another family is named also for a schedule above its bound; *Copy* also gives all measures as a table; the "
+        "fused slot and a family's options have fields of their own; a phone has the legend under its axis; the hint "
+        "on the axis is left out where it has no space; *Setup* has a button for CSV files",
     ),
+)
+OTHERS = (
     Chart(
         "notebook",
         "In a notebook",
-        "A schedule shows itself as a table, a timeline as a chart with its measures.",
-        'timeline = run("interleaved-1f1b", 4, 8)\ntimeline.schedule\ntimeline',
+        "A schedule shows itself as a table, a timeline as the page of above where scripts run, else as a still "
+        "picture.",
+        'timeline = run("interleaved-1f1b", p, m)\ntimeline.schedule\ntimeline',
     ),
-    Chart("plotly", "As a plotly figure", "For pages that embed figures.", 'run("zb-h1", 4, 8).to_plotly()'),
+    Chart("plotly", "As a plotly figure", "For pages that embed figures.", 'run("zb-h1", p, m).to_plotly()'),
 )
-ENDING = """## Differences to the design
+ENDING = """## In a terminal
 
-The pictures follow a mock-up of the same schedules, and differ from it in these points. Amber is darker and idle time
-lighter, because the mock-up's pair has a contrast of 1.27 and this one 1.59. Schedules have the names that `ppsim list`
-prints. The font is matplotlib's own, so that pictures are equal on all machines; `rcParams` chooses another.
-
-## In the explorer
-
-`ppsim explore` serves the same charts on a page whose sizes and costs can be changed; see [commands](commands.md).
-
-![The explorer](images/explorer.png)
-
-![The explorer with 64 devices](images/explorer-64.png)
-
-It differs from its mock-up in these points. The link has one value for all devices. Another family is named also for a
-schedule above its bound. *Copy* also gives all measures as a table. The fused slot and a
-family's options have fields of their own.
-
-## In a terminal
+Time is to scale; a letter stands for its column's largest share.
 
 ```text
 {text}```
@@ -191,37 +203,69 @@ made by `print(run("1f1b", 4, 4).to_text(width=100))`, or `ppsim simulate ... --
 """
 
 
-def run(name: str, devices: int, microbatches: int, **options: Any) -> ppsim.Timeline:
-    """The timeline of the page's pictures, as its introduction says."""
-    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)
+def run(name: str, devices: int, microbatches: int, costs: ppsim.Costs | None = None, **options: Any) -> ppsim.Timeline:
+    """Return a timeline of the page's pictures, as its introduction says."""
+    if costs is None:
+        return usual_run(name, devices, microbatches, **options)
     return ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs)
 
 
-def page() -> str:
-    """The text of docs/gallery.md."""
-    sections = (
-        f"## {chart.heading}\n\n{chart.text}\n\n![{chart.heading}]({PICTURES.as_posix()}/{chart.file}.png)\n\n"
-        f"```python\n{_lines(chart)}```\n"
-        for chart in (*CHARTS, *PAGES)
+@functools.cache
+def usual_run(name: str, devices: int, microbatches: int, **options: Any) -> ppsim.Timeline:
+    """Return a timeline with the costs of the page's introduction."""
+    return run(
+        name, devices, microbatches, ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1), **options
     )
+
+
+def files(chart: Chart) -> list[list[str]]:
+    """Return the names of a chart's pictures, a row per size."""
+    if chart in OTHERS:  # light alone
+        return [[f"{chart.file}-{devices}-light"] for devices, _ in SIZES]
+    themes = THEMES[:2] if chart in PAGES else THEMES
+    return [[f"{chart.file}-{devices}-{theme}" for theme in themes] for devices, _ in SIZES]
+
+
+def page() -> str:
+    """Return the text of docs/gallery.md."""
+    sections = map(_section, (*CHARTS, *PAGES, *OTHERS))
     return "\n".join([INTRODUCTION, *sections, ENDING.format(text=run("1f1b", 4, 4).to_text(width=100))])
 
 
-def _lines(chart: Chart) -> str:
-    places = {"draw_lines": "many_runs", "save_html": "viewer"}
-    imports = [f"from ppsim.plots.{module} import {name}\n\n" for name, module in places.items() if name in chart.code]
-    return f"{''.join(imports)}{chart.code}\n"
+def _section(chart: Chart) -> str:
+    rows = files(chart)
+    heads = ["", *THEMES[: len(rows[0])]]
+    lines = [f"## {chart.heading}", "", chart.text, ""]
+    lines += ["```python", chart.code, "```", ""] if chart.code else []
+    lines += [f"Differences to the mock-up: {chart.differs}.", ""] if chart.differs else []
+    lines += [f"| {' | '.join(heads)} |", f"|{'-|' * len(heads)}"]
+    for (devices, microbatches), names in zip(SIZES, rows, strict=True):
+        cells = [f"{devices} devices, {microbatches} microbatches"]
+        for name in names:
+            path = f"{PICTURES.as_posix()}/{name}.png"
+            cells.append(f"[![{chart.heading}: {name.partition('-')[2].replace('-', ' devices, ')}]({path})]({path})")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def save_picture(name: str, content: bytes) -> None:
+    """Write a PNG of the page, with 255 colours, which makes it small."""
+    from PIL import Image
+
+    picture = Image.open(io.BytesIO(content)).convert("RGB")
+    written = io.BytesIO()
+    picture.quantize(255, kmeans=1, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+    write_atomically(DOCS / PICTURES / f"{name}.png", written.getvalue())
 
 
 def draw(chart: Chart) -> None:
-    """Write the picture that the lines on the page make; those of PAGES are taken by make_browser_pictures.py."""
-    from ppsim.plots.chart_files import save_figure
-    from ppsim.plots.many_runs import draw_lines
+    """Write the pictures that the lines on the page make; those of PAGES are taken by make_browser_pictures.py."""
+    from ppsim.plots.figures import rendered
 
-    names: dict[str, Any] = {"ppsim": ppsim, "run": run, "draw_lines": draw_lines}
-    code = chart.code.replace('"configs/', f'"{DOCS.parent.as_posix()}/configs/')
-    make: Callable[[], Any] = lambda: eval(code, names)  # noqa: E731, S307 - the lines above
-    save_figure(make, DOCS / PICTURES / f"{chart.file}.png", dpi=DPI)
+    for (p, m), names in zip(SIZES, files(chart), strict=True):
+        for theme, name in zip(THEMES, names, strict=True):
+            figure = eval(chart.code, {"ppsim": ppsim, "run": run, "p": p, "m": m, "theme": theme})  # noqa: S307 - above
+            save_picture(name, rendered(figure, "png", PIXELS / max(figure.get_figwidth(), 5.0)))
 
 
 def main(with_pictures: bool = True) -> None:

@@ -157,7 +157,8 @@ class ChartRows(Artist):
             narrow = scale.gap_strength(lane.length * place.second / place.pixel)
             self._lines(renderer, place.x(lane.start), above, below, place.pixel, theme.paper, narrow)
         begins = boxes.step_begins
-        self._lines(renderer, left[begins], top[begins], bottom[begins], 1.5 * place.pixel, theme.edge)
+        for thick, colour in ((4.5, theme.paper), (1.5, theme.edge)):
+            self._lines(renderer, left[begins], top[begins], bottom[begins], thick * place.pixel, colour)
         instants = np.flatnonzero(boxes.length == 0)
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]

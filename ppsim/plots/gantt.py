@@ -218,7 +218,7 @@ def _draw_into(
     ax: Axes, boxes: Boxes, title: str | None, labels: bool, longest: float, theme: Theme, lines: dict[str, bool]
 ) -> Axes:
     """Draw the rows into given axes, with a title, an axis and a legend."""
-    _prepare(ax, device_labels(boxes.timeline), theme)
+    _prepare(ax, boxes, device_labels(boxes.timeline), theme)
     ax.tick_params(axis="x", length=2.5, labelbottom=True)
     ax.set_ylabel("device")
     ax.set_xlabel(f"time ({time_axis(ax, longest, _MAX_TICKS).symbol})")
@@ -228,12 +228,12 @@ def _draw_into(
     return ax
 
 
-def _prepare(ax: Axes, labels: Sequence[str], theme: Theme, row: float = 0.0) -> None:
-    """Give each device a row, device 0 on top, and label devices at 1, 2, 4 ... steps."""
+def _prepare(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float = 0.0) -> None:
+    """Give each device a row, device 0 on top, and label devices at 1, 2, 4 ... steps beside their boxes."""
     devices = len(labels)
     ax.set_ylim(devices - 0.5, -0.5)
     every = scale.device_steps(row) if row else 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))
-    ax.set_yticks(range(0, devices, every), labels[::every])
+    ax.set_yticks(np.arange(0, devices, every) + sum(marks.row_edges(boxes)) / 2, labels[::every])
     ax.tick_params(axis="y", length=0, pad=4 * POINTS, labelcolor=theme.quiet, labelsize=font_points(11 * POINTS))
     ax.tick_params(axis="x", length=0, labelbottom=False)
     ax.grid(axis="x", color=theme.grid, linewidth=POINTS)
@@ -310,7 +310,7 @@ def _compose(
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
         y += above
         ax = writer.axes(layout.left, y, layout.right - layout.left, rows)
-        _prepare(ax, block.labels, theme, rows / block.devices)
+        _prepare(ax, block.boxes, block.labels, theme, rows / block.devices)
         time_axis(ax, longest, _MAX_TICKS if pixels >= _BESIDE else 8)
         ChartRows(ax, block.boxes, theme, labels and not is_narrow)
         marks.add_evictions(ax, block.boxes, theme)
@@ -407,7 +407,7 @@ def _add_axis(
     writer: _Writer, layout: _FigureLayout, y: float, longest: float, every: Sequence[Boxes], theme: Theme
 ) -> None:
     """Add the axis of time below all rows, with a triangle at the end of each step."""
-    ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1)
+    ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
     ax.set_yticks([])
     unit = time_axis(ax, longest, _MAX_TICKS if layout.width >= _BESIDE else 8)
     for name, side in ax.spines.items():

@@ -114,7 +114,7 @@ class Legend:
         if entry.text == MIXED:
             return []
         if isinstance(entry, _Line):
-            ends = np.array([x - 1, x + _SWATCH + 1]) / PIXELS
+            ends = np.array([x - 1, x + _SWATCH + (-2 if "marker" in entry.style else 1)]) / PIXELS
             return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, **entry.style)]
         if entry.sort == "idle":
             return [block(x, y, _SWATCH, _SWATCH, theme.idle)]

@@ -14,7 +14,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
 from ppsim.plots.figures import PAGE, Chart, checked_width, figure_of, font_points, plain_axes, settings
-from ppsim.plots.palette import LIGHT, Theme, contrast, theme_of
+from ppsim.plots.palette import LIGHT, Theme, theme_of
 from ppsim.plots.scale import number_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MAX_BARS, MAX_DIRECT = 12, 6  # bars of a chart; lines that are named at their ends
 _LINE, _SMALL = 10, 7.0  # points: height of a name, and its size
-_READABLE = 4.5  # contrast of a text with its paper (WCAG 2)
 _KINDS = (Kind.F, Kind.I, Kind.W, Kind.B, Kind.T, Kind.S, Kind.R, Kind.OVERLAP_F_B)
 _MARKERS = "osD^vP*X"
 
@@ -52,12 +51,12 @@ def draw_lines(
             scaled = [value * factor for value in values]
             colour, marker = colours.kinds[_KINDS[place % len(_KINDS)]], _MARKERS[place % len(_MARKERS)]
             axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
-            ends.append((numbers[-1], scaled[-1], name, colour))
+            ends.append((numbers[-1], scaled[-1], name))
         _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
         axes.set_xlabel(axis_name(over))
         axes.set_ylabel(f"{title} ({symbol})")
         if len(lines) <= MAX_DIRECT:
-            _name_ends(axes, ends, colours)
+            _name_ends(axes, ends, colours.text)
         else:
             small: Any = {"fontsize": font_points(_SMALL), "labelcolor": colours.text}
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, **small)
@@ -76,18 +75,17 @@ def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
         axes.locator_params(axis="x", integer=all(float(number).is_integer() for number in numbers))
 
 
-def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], theme: Theme) -> None:
+def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str]], ink: str) -> None:
     """Write the name of each line at its right end; names that would meet move apart."""
     style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "va": "center"}
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
-    places = [float(axes.transData.transform((x, y))[1]) for x, y, _, _ in ends]
+    places = [float(axes.transData.transform((x, y))[1]) for x, y, _ in ends]
     apart = font_points(_SMALL) * 1.25 * figure_of(axes).dpi / 72
     reached = -float("inf")
     for number in sorted(range(len(ends)), key=lambda place: places[place]):
-        x, y, name, colour = ends[number]
+        x, y, name = ends[number]
         reached = max(places[number], reached + apart)
         shift = (reached - places[number]) / figure_of(axes).dpi * 72
-        ink = colour if contrast(colour, theme.paper) >= _READABLE else theme.text
         axes.annotate(name, (x, y), (6, shift), color=ink, annotation_clip=False, **style)
 
 

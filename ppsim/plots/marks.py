@@ -23,7 +23,7 @@ from ppsim.plots.scale import path_widths
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
-def _edges(boxes: Boxes) -> tuple[float, float]:
+def row_edges(boxes: Boxes) -> tuple[float, float]:
     """Return top and bottom of the actions, downwards from the middle of a row of height 1; a tenth is its gap."""
     top, bottom = part_of_row(boxes.band)
     return 0.9 * top - 0.5, 0.9 * bottom - 0.5
@@ -37,7 +37,7 @@ def add_lines(ax: Axes, times: np.ndarray, rows: np.ndarray, **style: Any) -> No
 
 def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     """Draw each transfer as a line from the sender, when it starts, to the receiver; those of backwards are dashed."""
-    timeline, (top, bottom) = boxes.timeline, _edges(boxes)
+    timeline, (top, bottom) = boxes.timeline, row_edges(boxes)
     plan, schedule = timeline.plan, timeline.schedule
     consumer = np.flatnonzero(plan.remote)
     origin = float(timeline.device_start.min())
@@ -75,7 +75,11 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     mine = _boxes_of_path(boxes) if actions is True else _boxes_of_actions(boxes, actions)
     if not len(mine):
         return
-    begin, end, lower = boxes.start[mine], boxes.end[mine], np.repeat(boxes.device[mine] + _edges(boxes)[1] + 0.04, 2)
+    begin, end, lower = (
+        boxes.start[mine],
+        boxes.end[mine],
+        np.repeat(boxes.device[mine] + row_edges(boxes)[1] + 0.04, 2),
+    )
     times = np.stack([begin, end], axis=1).ravel()
     first = np.flatnonzero(np.append(True, np.diff(boxes.device[mine]) != 0))  # boxes that begin a stay in a row
     stay = np.append(end[first[1:] - 1], end[-1]) - begin[first]

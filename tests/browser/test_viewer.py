@@ -388,6 +388,49 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     assert "simulated: " in tip(page)
 
 
+def test_a_drag_moves_and_with_shift_selects_and_the_thumb_shows_which_part(page, chart, timeline):
+    page.open(chart)
+    for _ in range(2):
+        page.find("button[aria-label='Zoom in on time']").click()
+    first, last = seconds_shown(page, timeline.makespan * 1.004 * 0.36, 0.01)
+    x, y = place(page, timeline, "2B3", 2)
+    point(page, x, y)
+    ActionChains(page.browser).click_and_hold().move_by_offset(-200, 0).release().perform()
+    wide = page.find(CANVAS).size["width"] - LEFT - RIGHT
+    moved = first + 200 / wide * (last - first)
+    page.until(f"const [from] = location.hash.split('t=')[1].split(',').map(Number); return Math.abs(from - {moved}) < 0.1")
+    assert page.run("return document.querySelector('.range').hidden")
+    thumb = page.run(
+        f"const canvas = document.querySelector('{CANVAS}'), context = canvas.getContext('2d');"
+        "for (let y = canvas.height - 1; y > canvas.height / 2; y--) {"
+        "  const row = context.getImageData(arguments[0], y, arguments[1], 1).data, found = [];"
+        "  for (let x = 0; x < arguments[1]; x++) if (row[4 * x] < 40 && row[4 * x + 2] < 60) found.push(x);"
+        "  if (found.length > 50 && found.at(-1) - found[0] === found.length - 1) return [found[0], found.length]; }",
+        LEFT, wide,
+    )  # fmt: skip
+    whole = timeline.makespan * 1.004
+    assert thumb == [pytest.approx(moved / whole * wide, abs=3), pytest.approx((last - first) / whole * wide, abs=3)]
+    chain = ActionChains(page.browser).key_down(Keys.SHIFT).click_and_hold().move_by_offset(150, 0).release()
+    chain.key_up(Keys.SHIFT).perform()
+    assert page.until("const panel = document.querySelector('.range'); return !panel.hidden && panel.innerText")
+    page.until(FRAMES)
+    shades = colours(page)
+    faded = [round(255 - 0.38 * (255 - int(LIGHT.kinds[Kind.F][at : at + 2], 16))) for at in (1, 3, 5)]
+    near = [c for c in shades if all(abs(int(c[1 + 2 * n : 3 + 2 * n], 16) - faded[n]) <= 1 for n in range(3))]
+    assert sum(shades[colour] for colour in near) > 100  # what is outside of the range is at 38 %
+
+
+def test_space_plays_and_stops_and_comma_steps_back(page, chart):
+    page.open(chart)
+    page.keys(CANVAS, " ")
+    page.browser.execute_async_script("setTimeout(arguments[0], 300)")
+    page.keys(CANVAS, " ")
+    stopped = page.text(".selection")
+    assert float(re.fullmatch(r"at ([0-9.]+) s", stopped)[1]) > 0.5  # 10 s show the step
+    page.keys(CANVAS, ",")
+    assert float(re.fullmatch(r"at ([0-9.]+) s", page.text(".selection"))[1]) < float(stopped.split()[1])
+
+
 def test_keys_are_listed(page, chart):
     page.open(chart)
     page.keys(CANVAS, "?")

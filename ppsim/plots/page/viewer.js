@@ -273,7 +273,7 @@ function stepTo(across, down) {   // choose the neighbour of the chosen action o
 
 const PLAY = 10;   // seconds that the whole step takes
 function play() {   // a line of time moves through what is seen; the key stops it
-  if (playing?.running) { playing.running = false; return; }
+  if (playing?.running) { playing.running = false; tell(`at ${seconds(playing.time)}`); return; }
   const longest = Math.max(...charts.map((chart) => chart.makespan)), from = playing && playing.time < longest ? playing.time : 0, begun = performance.now();
   const mine = playing = { time: from, running: true };
   (function tick() {
