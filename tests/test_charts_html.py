@@ -1,15 +1,19 @@
 """Interactive charts: plotly figures, the page for timelines of any size, and what a notebook shows."""
 
+import base64
 import html
 import json
 import re
+import zlib
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from charts import LIGHT
-from pages import BEFORE, INPUT, LISTED, page_of, unpacked
+from matplotlib.image import imread
+from pages import BEFORE, INPUT, LISTED, page_of, script, unpacked
 from timelines import stepped
 
 import ppsim
@@ -26,6 +30,28 @@ def run(name="1f1b", devices=4, microbatches=8, costs=None, **options) -> Any:
 
 def large() -> Any:
     return run(devices=8, microbatches=512, costs=ppsim.Costs(forward=1.1, backward=2.3, latency=0.07))
+
+
+def test_a_kind_has_the_same_fill_in_all_drawing_code(tmp_path):
+    timeline = run("zb-h1", devices=2, microbatches=2)
+    wanted = {kind.name: LIGHT.kinds[kind] for kind in (Kind.F, Kind.I, Kind.W)}
+    page = page_of(timeline)
+    code = zlib.decompress(base64.b64decode(script(page, "viewer-script"))).decode()
+    viewer = json.loads(re.findall(r"const THEMES = (.*?);\n", code)[0])["light"]
+    assert {name: viewer["kinds"][name] for name in wanted} == wanted
+    assert viewer["idle"] == LIGHT.idle
+    timeline.save(tmp_path / "chart.png")
+    pixels = np.rint(255 * imread(tmp_path / "chart.png")[..., :3]).astype(np.uint8).reshape(-1, 3)
+    seen = Counter("#" + bytes(pixel).hex() for pixel in pixels)
+    assert all(seen[colour] > 1000 for colour in (*wanted.values(), LIGHT.idle))
+    bars = {trace.name.split()[0]: trace.marker.color for trace in timeline.to_plotly().data}
+    assert bars == {**wanted, "idle": LIGHT.idle}
+    text, picture, cells = timeline.to_text(color=True), still(timeline._repr_html_()), timeline.schedule._repr_html_()
+    for colour in wanted.values():
+        red, green, blue = bytes.fromhex(colour[1:])
+        assert f"48;2;{red};{green};{blue}m" in text
+        assert colour in picture
+        assert colour in cells
 
 
 def test_a_plotly_chart_has_one_trace_a_kind_and_one_for_idle_time():

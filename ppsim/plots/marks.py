@@ -20,6 +20,7 @@ from ppsim.plots.lanes import part_of_row
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import path_widths
 
+_COVERED = 0.15  # part of the rows that lines between them may hide
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -27,6 +28,12 @@ def row_edges(boxes: Boxes) -> tuple[float, float]:
     """Return top and bottom of the actions, downwards from the middle of a row of height 1; a tenth is its gap."""
     top, bottom = part_of_row(boxes.band)
     return 0.9 * top - 0.5, 0.9 * bottom - 0.5
+
+
+def _thinned(ax: Axes, rows: np.ndarray, width: float) -> float:
+    """Return the points of lines between rows, (lines, 2): fewer than `width` if many lines would hide the rows."""
+    crossed = float(np.abs(np.diff(rows, axis=1)).sum()) / abs(float(np.diff(ax.get_ylim())[0]))  # lines through a row
+    return min(width, _COVERED * ax.get_window_extent().width / ax.figure.dpi * 72 / max(crossed, 1.0))
 
 
 def add_lines(ax: Axes, times: np.ndarray, rows: np.ndarray, **style: Any) -> None:
@@ -48,7 +55,7 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     forward = schedule.kind[consumer] == Kind.F
     for name, mine in (("forward", forward), ("backward", ~forward)):
         if mine.any():
-            style: Any = {"colors": theme.text, "linewidths": 0.5, "linestyles": DASHES[name]}
+            style: Any = {"colors": theme.text, "linewidths": _thinned(ax, rows, 0.5), "linestyles": DASHES[name]}
             add_lines(ax, times[mine], rows[mine], **style)
 
 
@@ -63,8 +70,9 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
         times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
         ends = np.stack([copies.device[mine], copies.host[mine]], axis=1).astype(np.float64)
         rows = ends if way == OFFLOADS else ends[:, ::-1]
-        add_lines(ax, times, rows, linestyles=(0, (2, 1.5)), linewidths=0.7, **style)
-        ax.scatter(times[:, 1], rows[:, 1], s=7, marker=arrow, linewidths=0.0, **style)
+        wide = _thinned(ax, rows, 0.7)
+        add_lines(ax, times, rows, linestyles=(0, (2, 1.5)), linewidths=wide, **style)
+        ax.scatter(times[:, 1], rows[:, 1], s=7 * (wide / 0.7) ** 2, marker=arrow, linewidths=0.0, **style)
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:

@@ -111,7 +111,9 @@ def test_paste_fills_the_table_from_the_clipboard_or_says_what_to_do(page, explo
     costs = {"forward": [2, 1.5, 1.5, 1], "input_grad": 1, "weight_grad": 1, "latency": [0.5, 0, 0, 0]}
     page.until("return state.common.by_device.length === 2")
     assert settled(page) == [run("zb-v", costs=costs)]
-    page.run("navigator.clipboard.readText = () => Promise.resolve('1.25\\t1\\t1\\t0.1')")  # a row without devices: of all
+    page.run(
+        "navigator.clipboard.readText = () => Promise.resolve('1.25\\t1\\t1\\t0.1')"
+    )  # a row without devices: of all
     page.run(button)
     page.until("return state.common.forward === 1.25")
     assert page.find("input[name=latency]").get_attribute("value") == "0.1"

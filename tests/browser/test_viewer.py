@@ -398,7 +398,9 @@ def test_a_drag_moves_and_with_shift_selects_and_the_thumb_shows_which_part(page
     ActionChains(page.browser).click_and_hold().move_by_offset(-200, 0).release().perform()
     wide = page.find(CANVAS).size["width"] - LEFT - RIGHT
     moved = first + 200 / wide * (last - first)
-    page.until(f"const [from] = location.hash.split('t=')[1].split(',').map(Number); return Math.abs(from - {moved}) < 0.1")
+    page.until(
+        f"const [from] = location.hash.split('t=')[1].split(',').map(Number); return Math.abs(from - {moved}) < 0.1"
+    )
     assert page.run("return document.querySelector('.range').hidden")
     thumb = page.run(
         f"const canvas = document.querySelector('{CANVAS}'), context = canvas.getContext('2d');"
