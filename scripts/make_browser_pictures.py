@@ -26,7 +26,8 @@ DRAWN = "return runs.every((run) => run.result && !run.flight) && document.docum
 COSTS = {"forward": 1, "input_grad": 1, "weight_grad": 1, "latency": 0.1, "transport": "async"}
 FOUR = [{"schedule": name} for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
 PAGE = '<!doctype html><meta charset="utf-8"><body style="margin: 12px">'
-PAGE_SIZES = {"viewer": (1200, 800), "explorer": (1440, 900), "plotly": (1100, 320), "notebook": (1010, 650)}
+PAGE_SIZES = {"viewer": (1200, 800), "explorer": (1440, 900), "plotly": (1100, 320), "notebook": (1010, 400)}
+TALLEST = 1600  # pixels of a picture of a whole page
 
 
 @contextmanager
@@ -81,19 +82,29 @@ def notebook(path: Path, devices: int, microbatches: int) -> str:
 PAGES: dict[str, Callable[[Path, int, int], str]] = {"viewer": viewer, "plotly": plotly, "notebook": notebook}
 
 
-def visit(browser: webdriver.Chrome, address: str, size: tuple[int, int], theme: str) -> None:
-    """Open a page in a window of that many pixels, for a reader of a light or dark system."""
+def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
+    """Give the window that many pixels."""
     pixels = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", pixels)
+
+
+def visit(browser: webdriver.Chrome, address: str, size: tuple[int, int], theme: str) -> None:
+    """Open a page in a window of that many pixels, for a reader of a light or dark system."""
+    resize(browser, size)
     scheme = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
     browser.get("about:blank")
     browser.get(address)
 
 
-def take(browser: webdriver.Chrome) -> bytes:
-    """Return a PNG of what is seen of the page, after its last changes."""
+def take(browser: webdriver.Chrome, whole: bool = False) -> bytes:
+    """Return a PNG of what is seen of the page, or of the `whole` page, after its last changes."""
     browser.execute_async_script("setTimeout(arguments[0], 1500)")
+    if whole:
+        script = "const { scrollWidth, scrollHeight } = document.documentElement; return [scrollWidth, scrollHeight]"
+        wide, high = browser.execute_script(script)
+        resize(browser, (wide, min(high, TALLEST)))
+        browser.execute_async_script("setTimeout(arguments[0], 500)")
     return base64.b64decode(browser.get_screenshot_as_base64())
 
 
@@ -120,7 +131,7 @@ def main() -> None:
                         path = Path(folder, f"{name}.html")
                         fragment = PAGES[chart.file](path, devices, microbatches)
                         visit(browser, path.as_uri() + fragment, PAGE_SIZES[chart.file], theme)
-                        picture = take(browser)
+                        picture = take(browser, whole=chart in make_gallery.OTHERS)
                     make_gallery.save_picture(name, picture)
         shutil.copy(IMAGES / "gallery" / "explorer-4-light.png", IMAGES / "explorer.png")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_BOXES = 5_000  # plotly draws and moves this many without delay
 _CHART_PIXELS, _ROW_PIXELS = 900, 30  # typical sizes of a figure and of a row
-_OVERVIEW_COLUMNS, _OVERVIEW_BINS, _OVERVIEW_LINES = 1600, 400, 800  # pixels of the picture; bins of its hover
+_OVERVIEW_COLUMNS, _OVERVIEW_BINS, _OVERVIEW_LINES = _CHART_PIXELS, 400, 800  # pixels of the picture; bins of its hover
 _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges would hide them
 
 
