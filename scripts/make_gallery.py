@@ -163,7 +163,7 @@ PAGES = (
     Chart(
         "viewer",
         "In a browser",
-        "One page for any number of actions, to zoom, search and print; several schedules stand on one axis. A click "
+        "One page for any number of actions, to zoom, search and print; several schedules share one axis. A click "
         "follows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
         "compare CONFIG --gantt chart.html` write it too. Pages are light or dark, as the reader's system, and light "
         "on paper.",

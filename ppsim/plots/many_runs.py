@@ -103,7 +103,7 @@ def draw_front(
         byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points = [(x * byte, y * second) for x, y in pairs]
-        axes.scatter(*zip(*points, strict=True), s=14, color=colours.edge, linewidths=0)
+        axes.scatter([x for x, _ in points], [y for _, y in points], s=14, color=colours.edge, linewidths=0)
         front = pareto_front(pairs)
         corners = [points[index] for index in front]
         style: Any = {"color": colours.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
