@@ -120,7 +120,8 @@ def _name_corners(
     """Name both ends of the front, then the other corners that have space for a name; names cover no point."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
-    taken = [Bbox.from_bounds(*(place - 2 * point), 4 * point, 4 * point) for place in axes.transData.transform(points)]
+    places = axes.transData.transform(points).tolist()
+    taken = [Bbox.from_bounds(x - 2 * point, y - 2 * point, 4 * point, 4 * point) for x, y in places]
     for number in dict.fromkeys([len(corners) - 1, 0, *range(len(corners))]):
         for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right")):
             style: Any = {"ha": side, "textcoords": "offset points", "fontsize": font_points(_SMALL), "color": ink}
