@@ -150,6 +150,9 @@ class DerivedCosts(Setup):
 
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
+        return self._once(DerivedCosts._activation_bytes, layer, recompute)
+
+    def _activation_bytes(self, layer: Layer, recompute: str) -> float:
         layout = self.layout
         ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.chosen("fused_norms")
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
@@ -346,8 +349,10 @@ class DerivedCosts(Setup):
         return combined_slot(*(self._once(DerivedCosts._pieces, stage) for stage in both))
 
     def _pieces(self, stage: Stage) -> list[LayerPieces]:
-        times = partial(self._once, DerivedCosts._stage_times)
-        return [layer_pieces(self, one.layers[0], times(one)) for one in self._by_layer(stage)]
+        return [self._once(DerivedCosts._pieces_of_layer, one) for one in self._by_layer(stage)]
+
+    def _pieces_of_layer(self, one: Stage) -> LayerPieces:
+        return layer_pieces(self, one.layers[0], self._once(DerivedCosts._stage_times, one))
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from ppsim.base.errors import ConfigError, UnknownNameError, shown
@@ -321,7 +322,7 @@ class Layout:
             found.append(_no_divisor("expert", self.expert, what, self.expert_gpus))
         return found
 
-    @property
+    @cached_property
     def casts(self) -> Casts | None:
         """Recipe for products in fp8; None if all run in bf16."""
         if self.fp8 == "none":
