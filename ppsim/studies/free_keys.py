@@ -169,7 +169,7 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     PARTITION: lambda job: ["even", BALANCED, SEARCHED],
     DEVICES: _device_counts,
     "schedule.name": _names,
-    "schedule.stages_per_device": lambda job: [*range(2, 21)],
+    "schedule.stages_per_device": lambda job: [*range(2, 21 if job.config.model else MAX_STAGES + 1)],
     OFFLOAD: lambda job: [None, "all", "first:1"],
 }
 
