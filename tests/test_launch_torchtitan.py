@@ -164,6 +164,10 @@ REJECTED = {
     ),
     "attention recomputed": ({"layout.recompute": "selective"}, "layout.recompute=selective"),
     "out of order": ({"dispatch": "ready"}, "dispatch=ready"),
+    "a stage without layers": (
+        {"schedule.devices": 2, "schedule.name": "zb-v", "layout.data": 4, "layout.partition": "Et*16|t*8||t*8L"},
+        "layout.partition: stage 2",
+    ),
 }
 
 
@@ -171,6 +175,21 @@ REJECTED = {
 def test_what_torchtitan_cannot_run_is_named(changes, named):
     with pytest.raises(ppsim.ConfigError, match=re.escape(named)):
         ppsim.to_launch(loaded(changes), "torchtitan")
+
+
+def test_every_idea_of_choose_for_pytorch_is_a_job_of_torchtitan():
+    """Its stages are named, so none is empty; all blocks recompute or none; weights are gathered by stage."""
+    only = {"schedule.devices": [2], "schedule.name": ["zb-v", "looped-bfs"], "schedule.stages_per_device": [2]}
+    model = {"num_layers": 5, "hidden": 512, "heads": 4, "sequence": 2048, "vocabulary": 100_000, "norm": "rmsnorm"}
+    job = {
+        "model": model, "hardware": {"device": "H100 SXM", "link": "NVLink 4", "gpus_per_node": 8, "gpus": 4},
+        "batch": 8, "layout": {"microbatch_size": 1, "tensor": 1},
+    }  # fmt: skip
+    found = ppsim.choose(job, framework="PyTorch", only=only)
+    configs = [found.space.config.changed(one.changes) for one in found.ranked]
+    assert "stage" in [derived(config).layout.sharded_by for config in configs]
+    for config in configs:
+        ppsim.to_launch(config, "torchtitan")
 
 
 def test_costs_without_a_model_have_no_command():

@@ -111,6 +111,8 @@ class Facts:
     messages : Messages
     extra : Extra
     stall : Stall
+    empty_stages, recompute_blocks : bool
+        If its options can give a stage no layer, and recompute only some blocks of each stage.
     """
 
     name: str
@@ -121,6 +123,8 @@ class Facts:
     messages: Messages = Messages()
     extra: Extra = Extra()
     stall: Stall = Stall()
+    empty_stages: bool = True
+    recompute_blocks: bool = True
 
     def nearest(self, version: str) -> str:
         """Return the known version that is nearest, for "" the newest; "" if none is known."""

@@ -19,6 +19,7 @@ FACTS = Facts("PyTorch", eager.FACTS.policies, eager.FACTS.host, eager.FACTS.hos
 
 SHARDINGS = ("none", "weights", "hybrid")  # its optimizer keeps the state of the weights that it has
 RECOMPUTE = ("none", "alternate", "full")
-# In a pipeline no backward but the last one of a step frees or reduces: torch/distributed/pipelining/stage.py,
-# `backward_maybe_with_nosync`, set_reshard_after_backward(False) and set_requires_gradient_sync(False).
-PIPELINE_SHARDED_BY = "step"
+# In a pipeline the runtime gathers and frees weights stage by stage (schedules.py, `_add_unshard_reshard`); with one
+# stage per device that is once a step, as no backward but the last one frees or reduces (stage.py,
+# `backward_maybe_with_nosync`).
+PIPELINE_SHARDED_BY = "stage"

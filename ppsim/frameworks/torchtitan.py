@@ -16,6 +16,8 @@ FACTS = Facts(
     },
     eager.FACTS.host,
     eager.FACTS.host_source,
+    empty_stages=False,
+    recompute_blocks=False,
 )  # fmt: skip
 
 

@@ -133,6 +133,9 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
     partial = layout.recompute_stages, layout.recompute_blocks
     if not levels <= {*POLICIES} or (levels != {"none"} and partial != (None, None)):
         yield f"layout.recompute={', '.join(levels)}: all blocks run none, full or alternate (its selective policy)"
+    empty = [stage for stage, layers in enumerate(costs.stages(schedule.num_stages)) if not layers]
+    if empty:
+        yield f"layout.partition: stage {empty[0]} has no layer, but its options name each stage's; give it one"
     dense = layout.context * layout.tensor * (layout.data if layout.sharded else 1)
     if layout.expert > 1 and (layout.split_experts > 1 or dense % layout.expert):
         yield f"layout.expert={layout.expert}: use expert_tensor=1 and a divisor of {dense}"

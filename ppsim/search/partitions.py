@@ -78,8 +78,9 @@ def fastest_stages(
 
     Cuts compete by the bytes that a device holds above `limit`, then by the simulated step. If no cut fits, the fastest
     one found is taken. The search starts from the balanced cut and from `starts`; it simulates `patience` times as many
-    cuts as usual. With `filled`, every stage has a layer.
+    cuts as usual. With `filled`, or if the framework knows no empty stages, every stage has a layer.
     """
+    filled = filled or not costs.layout.run_by.facts.empty_stages
     compute, names = schedule.compute, [layer.name for layer in costs.model.layers]
     first: list[Plan] = []
 

@@ -204,6 +204,9 @@ class Space:
     @property
     def searches_blocks(self) -> bool:
         """True if ranked points may recompute a part of their blocks."""
+        costs = self.config.costs
+        if not (isinstance(costs, DerivedCosts) and costs.layout.run_by.facts.recompute_blocks):
+            return False
         levels = self.values.get(RECOMPUTE_LEVEL, ())
         given = value_at(self.config.data, RECOMPUTE_BLOCKS) is not None or RECOMPUTE_BLOCKS in self.values
         return "full" in levels and len(levels) > 1 and not given and self.searches_partitions
