@@ -409,11 +409,8 @@ def changed_findings(findings: Iterable[Finding]) -> list[Finding]:
 
 def row(finding: Finding) -> list[str]:
     """Return config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
-
-    def text(value: float | None) -> str:  # a change of less than 0.1 % can fail the gate
-        return value_text(value, finding.unit, places=2)
-
-    values = [text(value) for value in (finding.before, finding.after, finding.limit)]
+    numbers = finding.before, finding.after, finding.limit
+    values = [value_text(number, finding.unit, places=2) for number in numbers]  # a change below 0.1 % can fail
     return [visible(finding.config), finding.measure, *values, finding.verdict]
 
 
@@ -445,8 +442,7 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
     if len(changed) > len(shown):
         lines.append(f"and {len(changed) - len(shown)} more; -v prints all")
     explained = {finding.config: finding.why for finding in shown if finding.why}
-    told = list(explained.items()) if verbose else list(explained.items())[:1]
-    for config, why in told:
+    for config, why in list(explained.items())[: None if verbose else 1]:
         lines += paragraph(f"time that changed in {config}, all devices: {'; '.join(why)}")
     verdicts = {finding.verdict for finding in changed}
     if "new" in verdicts:

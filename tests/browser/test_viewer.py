@@ -13,8 +13,7 @@ from selenium.webdriver.common.keys import Keys
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.page_data import Marks
-from ppsim.plots.viewer import Iterations
+from ppsim.plots.viewer import Iterations, Marks
 
 FOUR = ("1f1b", "zb-h1", "zb-v", "dualpipe")
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
