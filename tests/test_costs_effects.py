@@ -8,7 +8,6 @@ import ppsim
 from ppsim.commands.what_if import UNITS
 from ppsim.config import make_config
 from ppsim.costs import DEVICES, EFFECTS, LINKS, PARAMETERS, effects
-from ppsim.costs.effects import Effect
 
 MODEL = ppsim.Model(num_layers=4, hidden=64, heads=4, vocabulary=100, sequence=32)
 CLUSTER = ppsim.Cluster(DEVICES["H100 SXM"], LINKS["NVLink 4"], LINKS["InfiniBand NDR"])
@@ -65,7 +64,7 @@ def test_a_new_effect_is_an_entry_that_costs_and_assumptions_read(monkeypatch):
     layout = ppsim.Layout(cuda_graphs=True)
     costs = ppsim.DerivedCosts(MODEL, CLUSTER, layout)
     before = ppsim.simulate(SCHEDULE, costs)
-    new = Effect(
+    new = effects.Effect(
         "layout.tensor", "seconds", "two seconds in F of a block, one in I", "assumed",
         sentence=lambda setup: f"{setup.model.num_layers} blocks wait for someone",
         action=lambda setup, layer: (2.0, 1.0) if layer.name == "block" else (0.0, 0.0),
@@ -79,7 +78,7 @@ def test_a_new_effect_is_an_entry_that_costs_and_assumptions_read(monkeypatch):
 
 
 def test_what_is_done_once_a_step_is_an_entry_too(monkeypatch):
-    new = Effect("unshard", "seconds", "three seconds", "assumed", step=lambda setup, stage: 3.0 * stage.copies)
+    new = effects.Effect("unshard", "seconds", "three seconds", "assumed", step=lambda setup, stage: 3.0 * stage.copies)
     monkeypatch.setattr(effects, "EFFECTS", (*(effect for effect in EFFECTS if effect.key != "unshard"), new))
     costs = ppsim.DerivedCosts(MODEL, CLUSTER).for_stages(2, copies=[1, 2])
     assert costs.unshard == [3.0, 6.0]

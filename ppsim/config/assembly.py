@@ -395,7 +395,7 @@ def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | 
     link = {name: given[name] for name in LINK if name in given}
     for name, value in link.items():
         if not isinstance(value, float | int):
-            faults.append((("costs", name), "must be one number beside a profile, of the links between all devices"))
+            faults.append((("costs", name), f"{shown(value)} must be one number: all links of a profile have the same costs"))
     if faults or profile is None:
         return None
     profile = profile.with_link(**link) if link else profile
