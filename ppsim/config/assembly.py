@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.documents import Path
-from ppsim.base.errors import BuildError, ConfigError, CostError
+from ppsim.base.errors import BuildError, ConfigError, CostError, shown
 from ppsim.config.schema import MEASURED, Fault, sharding_fault
 from ppsim.costs import Costs
 from ppsim.costs.calibrated import read_calibration
@@ -395,7 +395,7 @@ def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | 
     link = {name: given[name] for name in LINK if name in given}
     for name, value in link.items():
         if not isinstance(value, float | int):
-            faults.append((("costs", name), f"{shown(value)} must be one number: all links of a profile have the same costs"))
+            faults.append((("costs", name), f"{shown(value)} must be one number: a profile has equal links"))
     if faults or profile is None:
         return None
     profile = profile.with_link(**link) if link else profile
