@@ -89,6 +89,14 @@ def test_a_schedule_that_cannot_run_is_listed_with_its_reason():
     assert outcome.out.startswith("1f1b, the config's schedule, is the fastest that fits\n")
 
 
+def test_a_slower_schedule_is_not_called_the_fastest_where_the_configs_own_is_not_named():
+    base = ("compare", UNIT_COSTS, "--set", "schedule.name=zb-h1", "--schedules")  # p=4, m=8: 27 s; 1F1B and GPipe 33 s
+    assert ppsim(*base, "1f1b").out.startswith("1f1b takes 22 % longer than zb-h1 (config)\n")
+    first = ppsim(*base, "1f1b,gpipe").out.splitlines()[0]
+    assert first == "1f1b is the fastest of these and takes 22 % longer than zb-h1 (config)"
+    assert ppsim(*base, "dualpipe").out.startswith("dualpipe is the fastest (-7 %)")
+
+
 def test_none_that_can_run_is_status_1():
     outcome = ppsim("compare", "--schedules", "dualpipe", "--devices", 3, "--microbatches", 8)
     assert outcome.status == 1

@@ -157,13 +157,23 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
         return f"{_ending(own or '')}, the config's schedule, is the fastest" + (" that fits" if len(rows) == 1 else "")
     running = [row for row in best if runs_in(row["schedule"], case) != "-" and states[row["schedule"]] == "fits"]
     state = states[best[0]["schedule"]]
-    text = f"{_ending(best[0]['schedule'])} is the fastest{change(best[0])}"
-    text += "" if state == "fits" else f", but its memory is {state}"
+    memory = "" if state == "fits" else f", but its memory is {state}"
+    if own and now and best[0]["iteration_time"] >= (1 - SAME) * now:  # it was not among the schedules named
+        return _longer_than(own, now, best) + memory
+    text = f"{_ending(best[0]['schedule'])} is the fastest{change(best[0])}{memory}"
     if runs_in(best[0]["schedule"], case) != "-":
         return text
     if not running or running[0]["schedule"] == own:
         return f"{text}; no framework runs it, and no faster one that a framework runs fits"
     return f"{text}; no framework runs it: of those that one runs, {running[0]['schedule']} fits{change(running[0])}"
+
+
+def _longer_than(own: str, now: float, rows: list[dict]) -> str:
+    """Return how much longer than the config's step the shortest of these is."""
+    name, difference = _ending(rows[0]["schedule"]), rows[0]["iteration_time"] / now - 1
+    longer = "as long as" if difference < SAME else f"{percent_text(difference, 0)} longer than"
+    verb = "takes" if len(rows) == 1 else "is the fastest of these and takes"
+    return f"{name} {verb} {longer} {_ending(own)} (config)"
 
 
 def _table_of(cells: Sequence[Sequence[str]]) -> list[str]:
