@@ -37,8 +37,8 @@ def fuzz_table(run: dict) -> str:
     ]
     total = sum(map(_total, run["cases"].values()))
     commits = ", ".join(f"{count:,} at commit {commit}" for commit, count in sorted(run["commits"].items()))
-    counted = f"{total:,} cases on {run['date']} ({commits}); what ended otherwise was mended and tried again."
-    heading = f"{counted}\n\n| cases | answered | refused |\n|---|---|---|\n"
+    counted = f"{total:,} cases on {run['date']} ({commits}); every case that ended otherwise was mended and rerun."
+    heading = f"{counted}\n\n| cases | answered | rejected |\n|---|---|---|\n"
     return heading + "\n".join(rows) + "\n"
 
 
@@ -48,10 +48,10 @@ def mutation_table(mutations: dict) -> str:
         f"| `ppsim/{room}/` | {row['places']:,} | {row['tried']} | {row['noticed']} | {row['survived']} |"
         for room, row in mutations["rooms"].items()
     ]
-    heading = "| room | places for a change | tried | noticed | not noticed |\n|---|---|---|---|---|\n"
+    heading = "| package | places for a change | tried | noticed | not noticed |\n|---|---|---|---|---|\n"
     judged = [f"- {why}: {', '.join(f'`{place}`' for place in places)}" for why, places in mutations["judged"].items()]
     table = f"{mutations['date']}:\n\n{heading}" + "\n".join(rows)
-    return f"{table}\n\nThe lines that were not noticed, at the commit that was tried:\n\n" + "\n".join(judged) + "\n"
+    return f"{table}\n\nThe changed lines that no test noticed, at the commit that was tried:\n\n" + "\n".join(judged) + "\n"
 
 
 def page(text: str, data: dict) -> str:
