@@ -21,86 +21,86 @@ PAGE, CURVES = DOCS / "performance.md", DOCS / "images" / "growth.svg"
 
 INTRODUCTION = """# Performance
 
-This page is written by `scripts/make_performance_docs.py` from {runs} of `make bench`. A time is the fastest of
-its rounds, in seconds of the processor: of the process and of those that it starts. A clock shows the same where
-nothing else runs, but for waits for the disk. Where two things are compared they took turns within the run, so that the
-ratio tells more than either time.
+This page is written by `scripts/make_performance_docs.py` from {runs} of `make bench`. Each time is the fastest
+round, in seconds of processor time of the process and its child processes. On an otherwise idle machine, wall-clock
+time is the same except for waits for the disk. Two things that are compared took turns within the run, so their ratio
+is more reliable than either time.
 
 Measured on: {cpu}, {cores} cores (of which each benchmark uses one), load average {load:.1f} when the run began;
-{python} on {system}; {libraries}.
-A load above 0 at the start means that the machine was shared with other work, which lengthens these times too: it takes
-its part of the caches and of the memory's bandwidth.
+{python} on {system}; {libraries}. A load above 0 at the start means that other work shared the machine. It lengthens
+these times too, because it uses caches and memory bandwidth.
 """
 
 AIMS = """## Aims
 
-The project's aims, each with the figure of this run that is furthest from the aim.
+The project's aims, each with the least favourable figure of this run.
 """
 
 ENGINES = """## The compiled engine and the event model
 
-`engine="event"` is the SimPy model: one process per device, readable, the reference. `engine="compiled"` follows the
-same dependencies in compiled loops; both make the same floating-point operations in the same order, so their timelines
-are equal bit for bit, and tests check it. The times are whole calls of `ppsim.simulate` on a built schedule, with
-latency; under queued transports that includes lowering.
+`engine="event"` is the SimPy model, with one process per device: it is readable and the reference.
+`engine="compiled"` follows the same dependencies in compiled loops. Both do the same floating-point operations in the
+same order, so their timelines are equal bit for bit; tests check this. The times are whole calls of `ppsim.simulate`
+on a built schedule, with latency. Under queued transports they include lowering.
 """
 
 AUTO = """`engine="auto"` takes the event model below {rows:,} rows and the compiled engine from there on. The event
-model needs {milliseconds:.0f} ms for {actions:,} actions; loading Numba and the loops takes {loading:.0f} ms, once in a
-process. Small charts then never wait for Numba. In a loop over many small schedules `engine="compiled"` or
-`ppsim.simulate_many` is the better choice.
+model needs {milliseconds:.0f} ms for {actions:,} actions; loading Numba and the loops takes {loading:.0f} ms, once in
+a process. So small charts never wait for Numba. For a loop over many small schedules, `engine="compiled"` or
+`ppsim.simulate_many` is faster.
 
-The first use on a machine compiles for some seconds and says so on stderr; the result is kept in the package's
-`__pycache__`, in the user's cache directory, or where NUMBA_CACHE_DIR points. If no cache can be written, each process
-compiles again. If nothing is compiled yet, `auto` takes the event model below {compiling:,} rows: that needs {event}
-for {uncached:,} actions, `auto` {chosen}, and the compiled engine with its compilation {compiled}. Rows that a process
-left to the event model count too, so that many calls never take more than twice as long as with the better choice.
+The first use on a machine compiles for some seconds and prints a line on stderr. The result is stored in the
+package's `__pycache__`, in the user's cache directory, or in NUMBA_CACHE_DIR. If no cache can be written, each
+process compiles again. If nothing is compiled yet, `auto` takes the event model below {compiling:,} rows: that needs
+{event} for {uncached:,} actions, `auto` {chosen}, and the compiled engine with its compilation {compiled}. Rows that
+a process has already simulated with the event model count too. So many calls together take at most twice as long as
+with the better choice.
 """
 
-COMPILING = """Building and simulating a million actions where nothing is compiled yet, and where a cache holds it:
+COMPILING = """Building and simulating a million actions, with nothing compiled yet and with a filled cache:
 """
 
 ANALYSES = """## Analyses
 
-Each on a run of its own (1F1B, 64 devices, 1,024 microbatches), so that nothing is known beforehand. Sensitivities of
-all kinds, stages, devices and links come from one pass over the chains that set the makespan, with a count for each of
-them at each node for as long as nodes that follow have to read it.
+Each analysis has a run of its own (1F1B, 64 devices, 1,024 microbatches), so no result is cached. One pass over the
+chains that set the makespan gives the sensitivities of all kinds, stages, devices and links. It keeps the counts of a
+node only while later nodes need them.
 """
 
 SEARCH = """## Schedules by search
 
 Building at 64 devices and 512 microbatches, compared with the code of the authors of these schedules:
 [sail-sg/zero-bubble-pipeline-parallelism](https://github.com/sail-sg/zero-bubble-pipeline-parallelism) at commit
-39f2c18, `zb.py` and `zbv_greedy.py` of `zerobubble/scheduler`, for F, I and W of equal length. It ran once on two cores
-of the same kind, shared with other work, with CPython 3.11: seconds of the processor, the faster of two rounds. Of its
-V schedules neither was there after a minute.
+39f2c18, `zb.py` and `zbv_greedy.py` of `zerobubble/scheduler`, for F, I and W of equal length. It ran once on two
+cores of the same kind, shared with other work, with CPython 3.11. Its times are seconds of processor time, the faster
+of two rounds. Neither of its V schedules was found within a minute.
 """
 
 AUTHORS = {"zb-1p": "2.5 s", "zb-2p": "2.2 s", "v-half": "more than 60 s", "v-min": "more than 60 s"}
 
 LIMIT = """## Against the limit
 
-The limit is a compiled loop over the same lists that writes ends into memory that is already there, with lengths and
-sources as columns made beforehand. The whole path builds the schedule, validates and simulates it (`async` with
-latency) and takes makespan and bubble fraction.
+The limit is a compiled loop over the same lists. It writes end times into memory that is already allocated, and reads
+durations and dependencies from prepared columns. The whole path builds the schedule, validates and simulates it
+(`async` with latency), and computes makespan and bubble fraction.
 """
 
 SIMPY = """## The event model against a plain SimPy model
 
-The plain model has one process per device, one event per action, and transfers that consumers wait for. Ours makes an
-event of a transfer only if an action waits for it.
+The plain model has one process per device, one event per action, and transfers that their receivers wait for. Ours
+creates an event for a transfer only if an action waits for it.
 """
 
 VALIDATION = """## Validation
 
-Validating existing lists, compared with building (and so validating) the same schedule.
+Validating existing lists, compared with building the same schedule, which includes validation.
 """
 
 CALLS = """## Growth of what users call
 
-On 1F1B of 64 devices, `async` with latency. `compare` runs 1F1B and eager 1F1B. The first call of a kind in a process
-loads what it needs, which shows at the smallest size. A trace of ten million actions fills gigabytes, which the disk
-then waits for.
+All calls are on 1F1B with 64 devices, `async` with latency. `compare` runs 1F1B and eager 1F1B. The first call of a
+kind in a process loads modules, which shows at the smallest size. A trace of ten million actions fills gigabytes, and
+writing it waits for the disk.
 
 ![Time of each call from ten thousand to ten million actions, beside n log n](images/growth.svg)
 """
@@ -110,20 +110,20 @@ CHART = """The command `ppsim simulate` on 8 million actions, as a process, with
 
 MANY = """## Many points
 
-Here all cores work, and times are those of a clock. The sweep simulates each point, of up to 16 devices and 256
-microbatches; for `choose` every key is free, and what is not simulated is proven not to matter.
+Here all cores work, and times are wall-clock times. The sweep simulates each point, of up to 16 devices and 256
+microbatches. For `choose` every key is free, and bounds prove that the points not simulated cannot change the answer.
 """
 
 GROWTH = """## Growth
 
-Build, simulate (compiled, `async` with latency) and measure on 64 devices. Below about a hundred thousand actions the
-fixed cost of 64 devices shows.
+Build, simulate (compiled, `async` with latency) and measure on 64 devices. Below about a hundred thousand actions,
+the fixed cost of 64 devices dominates.
 """
 
 DRY_RUN = """## Against PyTorch's own dry run
 
-The same lowered 1F1B of 8 devices and 128 microbatches: PyTorch's `_simulate_comms_compute` counts steps, ours gives
-times (`directed` transport).
+Both run the same lowered 1F1B of 8 devices and 128 microbatches. PyTorch's `_simulate_comms_compute` counts steps;
+ours computes times (`directed` transport).
 """
 
 
@@ -289,7 +289,7 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
         },
     ),
     (
-        "## Batches\n\n`simulate_many` works out once what all runs of a schedule share.\n",
+        "## Batches\n\n`simulate_many` computes once everything that all runs of a schedule share.\n",
         ["test_simulate_many"],
         {
             "runs": lambda extra, _: f"{extra['runs']} of {extra['actions']:,} actions",
@@ -309,7 +309,7 @@ PARTS: list[tuple[str, list[str], dict[str, Cell]]] = [
         },
     ),
     (
-        "## Starting\n\nWhole processes; an empty interpreter takes part of each.\n",
+        "## Starting\n\nTimes of whole processes, each with the part that an empty interpreter takes.\n",
         ["test_import", "test_help"],
         {"process": note("process"), "time": own_time, "of which the interpreter": other_time},
     ),

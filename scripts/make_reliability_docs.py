@@ -51,7 +51,8 @@ def mutation_table(mutations: dict) -> str:
     heading = "| package | places for a change | tried | noticed | not noticed |\n|---|---|---|---|---|\n"
     judged = [f"- {why}: {', '.join(f'`{place}`' for place in places)}" for why, places in mutations["judged"].items()]
     table = f"{mutations['date']}:\n\n{heading}" + "\n".join(rows)
-    return f"{table}\n\nThe changed lines that no test noticed, at the commit that was tried:\n\n" + "\n".join(judged) + "\n"
+    lines = "\n".join(judged)
+    return f"{table}\n\nThe changed lines that no test noticed, at the commit that was tried:\n\n{lines}\n"
 
 
 def page(text: str, data: dict) -> str:

@@ -140,7 +140,7 @@ def test_with_headroom_only_what_fits_is_left():
 def test_no_line_is_wider_than_a_page(config):
     outcome = ppsim("compare", config, "--stages-per-device", 3, "--microbatches", 16, "-v")
     assert max(map(len, outcome.out.splitlines())) <= 100
-    assert outcome.out.count("it searches; name it to run it") == 1
+    assert outcome.out.count("uses a search; runs only if named in --schedules") == 1
 
 
 def test_the_answer_comes_first_and_fits_one_screen():

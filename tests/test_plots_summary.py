@@ -37,7 +37,7 @@ SMALL_RUN = """\
 16 actions, transport async, engine event
 
 makespan              15.04 ms           last end - first start over all devices
-lower_bound           15.04 ms (+0.0 %)  no order within the same peaks takes less; +: how far the makespan is above it
+lower_bound           15.04 ms (+0.0 %)  no order with the same peaks is faster; (+x %): makespan above the bound
 span                  15.04 ms           max over devices of (its last end - its first start)
 bubble_fraction       0.2021 (20.2 %)    1 - sum(busy) / (devices x makespan): idle / total
 bubble_ratio          0.2533 (25.3 %)    sum(idle) / sum(busy): idle / ideal

@@ -160,24 +160,24 @@ _ROWS = (
     Measure(
         "makespan", "seconds", "last end - first start over all devices", bubbles.makespan,
         (*_PAGES, "batch", "notebook"), schedules="synchronous", guarded=True,
-        used_by="the step time, without the optimizer unless it is asked for",
+        used_by="the step time; with the optimizer step only if it is enabled",
     ),
     Measure(
         "iteration_time", "seconds",
-        "one training step: the makespan; with post-validated optimizer steps the span; of an asynchronous schedule "
+        "one training step: the makespan; with post-validated optimizer steps the span; for an asynchronous schedule "
         "the time from one step to the next in the steady part",
         iteration_time, _PAGES, schedules="asynchronous",
-        short="from one iteration to the next where they run on: the slowest device's pace",
+        short="time from one iteration to the next in the steady part: the slowest device's",
         used_by="PipeDream's throughput",
     ),
     Measure(
         "lower_bound", "seconds",
-        "the largest of: busy of the busiest device; least fill + work + least drain of a device; the longest way of "
-        "one microbatch; what the activations ask for, each held for at least its way to the last stage and back, on a "
-        "device that may hold its peak_activations at once; and a count of when the first, second ... action of each "
-        "stage can run. No order of the same actions takes less without holding more",
+        "the largest of five bounds: busy of the busiest device; minimum fill + work + minimum drain of a device; the "
+        "longest path of one microbatch; the time to hold all activations, each for at least its path to the last "
+        "stage and back, with at most peak_activations at once; and a count of when the first, second ... action of "
+        "each stage can run. No order of the same actions is faster without holding more",
         lower_bound, ("summary", "json"),
-        short="no order within the same peaks takes less; +: how far the makespan is above it",
+        short="no order with the same peaks is faster; (+x %): makespan above the bound",
     ),
     Measure(
         "span", "seconds", "max over devices of (its last end - its first start)", bubbles.span,
@@ -201,7 +201,7 @@ _ROWS = (
     ),
     Measure(
         "steady_bubble_fraction", "fraction",
-        "idle / total between fill and drain, where steps follow each other without a drain; elsewhere the "
+        "idle / total between fill and drain if steps follow each other without a drain; otherwise the "
         "bubble_fraction",
         steady_bubble_fraction, _PAGES, short="idle part of the time between fill and drain",
         schedules="asynchronous", used_by="PipeDream",
@@ -225,8 +225,7 @@ _ROWS = (
     Measure(
         "peak_activations", "microbatches through one device share of the model",
         "per device: largest number of live activations. F adds its stage's share at its start; B frees it at its end; "
-        "I frees the part that only it needs, W the rest; where an R follows, F adds the stored input alone and R what "
-        "is missing",
+        "I frees the part that only it needs, W the rest; if an R follows, F adds only the stored input and R the rest",
         peak_activations, (*_PAGES, "devices", "batch", "notebook"),
         short="most live activations of a device, in microbatches of one device share", guarded=True,
         fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
@@ -234,21 +233,21 @@ _ROWS = (
     Measure(
         "peak_memory", "bytes",
         "per device: weights + gradients + optimizer state + live activations + transfer buffers; a backward that "
-        "recomputes also holds what it brings back",
+        "recomputes also holds the recomputed activations",
         peak_memory, (*_PAGES, "devices"), guarded=True,
         short="largest of a device: weights, gradients, optimizer state, activations, buffers",
     ),
     Measure(
         "tokens_per_second", "tokens per second",
-        "tokens of one step / iteration_time, all data-parallel copies together; null where no model is known",
+        "tokens of one step / iteration_time, all data-parallel copies together; null if no model is known",
         tokens_per_second, ("summary", "json", "compare", "table"), heading="tokens/s", bigger_is_worse=False,
         optional=True,
         short="tokens of one step over its seconds, all data-parallel copies together", used_by="papers' throughput",
     ),
     Measure(
         "mfu", "fraction",
-        "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, what is "
-        "recomputed does not",
+        "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, "
+        "recomputation does not count",
         model_flop_utilisation, ("summary", "json", "compare", "table"), bigger_is_worse=False, optional=True,
         short="model FLOPs, attention in full, over the dense peak of all GPUs",
         used_by="PaLM (arXiv 2204.02311), torchtitan",

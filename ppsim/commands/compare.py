@@ -252,9 +252,9 @@ def _ending(name: str) -> str:
 def _notes(comparison: Comparison, shown: Collection[str], device_memory: float | None) -> list[str]:
     """Return the notes that explain the columns `shown`."""
     notes = [f"{one.title}: {one.meaning}" for one in shown_in("table") if one.formula and one.name in shown]
-    notes.append("peaks, transfers of a step and weight copies: of the device with most; activations in microbatches")
+    notes.append("peaks, transfers per step, weight copies: maximum over devices; activations in microbatches")
     if comparison.current is not None:
-        notes.append("vs: by how much a step is longer than that of what the config runs")
+        notes.append("vs: step time relative to the config's schedule")
     notes += _certainty(comparison)
     if device_memory is not None and any(
         fits_within(run, comparison.headroom) is False for run in comparison.timelines

@@ -26,7 +26,7 @@ WORDS = {
         "used only where PyTorch's formats are meant."
     ),
     "device share": (
-        "1/`devices` of the model: what each device would hold if the model were cut into one stage a device."
+        "1/`devices` of the model: the part of each device if the model were cut into one stage per device."
     ),
     "microbatch": (
         "A part of the batch that moves through the pipeline on its own, numbered from 0. Bidirectional schedules "
@@ -35,19 +35,19 @@ WORDS = {
     "slice": ("A piece of one microbatch, cut along the sequence. Slice numbering is `microbatch x slices + piece`."),
     "action": "(kind, stage, microbatch): one thing that a device does.",
     "kind": ("F, B, I, W, R, a transfer, a sharding action, a copy to host memory or back, or OVERLAP_F_B; see below."),
-    "schedule": "For each device the ordered list of its compute actions. A schedule is data and knows no time.",
-    "program": "A schedule lowered: its lists also contain transfers and sharding actions.",
+    "schedule": "The ordered list of compute actions of each device. A schedule is data, without times.",
+    "program": "A lowered schedule: its lists also contain transfers and sharding actions.",
     "placement": (
         "Which device runs (stage, microbatch). It follows from the lists; common shapes are `loop` (stage s on "
         "device s mod p), `v` (down and back up: stages r and 2p-1-r on device r), `wave` (several V) and "
         "`bidirectional` (each stage on two devices, one for each direction)."
     ),
-    "costs": "Action to seconds, bytes sent and bytes held.",
+    "costs": "The seconds of each action, and the bytes that it sends and holds.",
     "provenance": (
         "Where a cost comes from: *given* by the caller, *derived* from a model and a device sheet, *measured* on "
-        "devices, or *default* when nobody said."
+        "devices, or *default* if none of these."
     ),
-    "timeline": "What a simulation returns: start and end of each action and transfer, as columns.",
+    "timeline": "The result of a simulation: start and end of each action and transfer, as columns.",
     "warm-up, steady part, cool-down": "The fill, the repeating part and the drain of a device's list.",
     "transport": "How transfers queue; see below.",
     "step, iteration": "One pass over all microbatches of a batch, up to the last action of the pipeline.",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCHEMA = "ppsim.comparison/1"
-SEARCHES = "it searches; name it to run it"
+SEARCHES = "uses a search; runs only if named in --schedules"
 _Chosen = tuple[RegisteredFamily | Schedule, str, int | None]  # what runs, its name in the table, stages per device
 _LAST_COLUMNS = ("fits", "step_difference", "layout_string")
 READY = "+ready"  # suffix of a schedule's name: dispatch "ready", its lists are priorities
