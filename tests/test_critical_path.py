@@ -70,3 +70,11 @@ def test_a_chain_of_ten_thousand_actions_is_walked_without_recursion():
     run = ppsim.simulate(ppsim.build("1f1b", devices=1, microbatches=5_000))
     assert len(run.critical_path()) == 10_000
     assert run.slack().max() == 0.0
+
+
+@pytest.mark.parametrize(("name", "step"), [("bpipe", 21.0), ("vocab-1f1b", 21.0), ("pipe-offload", 15.0)])
+def test_the_path_of_a_schedule_with_moves_or_joint_work_fills_the_step(name, step):
+    """(p - 1) * (F + B) before and after m * (F + B) on one device, or (p - 1) * F where B starts on device 0."""
+    run = ppsim.simulate(ppsim.build(name, devices=4, microbatches=4), ppsim.Costs(forward=1, backward=2))
+    path = run.critical_path()
+    assert run.makespan == (run.end - run.start)[path].sum() == step
