@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import ppsim as command
-from measured_tables import alone, band_table, compute_table, left_out, link_sentence, sleep_table
+from measured_tables import alone, band_table, compute_table, later_table, left_out, link_sentence, sleep_table
 from synthetic_traces import read_document, trace_document
 
 import ppsim
@@ -47,6 +47,7 @@ def test_the_readme_holds_the_table_that_the_script_prints():
     assert link_sentence() in readme
     assert band_table() in readme
     assert band_table(alone) in readme
+    assert later_table() in readme
     assert all(compute_table(ranks) in readme for ranks in (2, 4))
 
 
