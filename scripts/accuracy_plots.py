@@ -55,8 +55,8 @@ def reliability(lines: Mapping[str, Sequence[Point]]) -> str:
         figure = Chart(figsize=(4.2, 3.0), facecolor=LIGHT.paper)
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=LIGHT.edge, linewidth=0.6, linestyle=(0, (3, 2)), label="as claimed")
-        for (name, points), colour, marker in zip(lines.items(), (IN_VIEW, OUT_OF_VIEW), "os", strict=True):
-            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=3, linewidth=1.1, label=name)
+        for name, points in lines.items():
+            axes.plot(*zip(*points, strict=True), color=IN_VIEW, marker="o", markersize=3, linewidth=1.1, label=name)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="part that an interval claims", ylabel="part of the runs inside")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))

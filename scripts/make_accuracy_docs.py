@@ -652,8 +652,9 @@ in different ways, so steps are compared in seconds, or in tokens per second.
 ## Out of view, and in view
 
 {count_out} steps of five sources were set aside on {date}, before the laws of that day were chosen
-([set_aside.yaml](data/set_aside.yaml)); priced once: {priced}. They played no part in any choice. The steps **in
-view** were looked at while effects were chosen: {count} of [published_runs.yaml](data/published_runs.yaml), and
+([set_aside.yaml](data/set_aside.yaml)); priced once: {priced}. The laws that priced them were chosen without them. The
+steps **in view** were looked at while effects were chosen: {count} of
+[published_runs.yaml](data/published_runs.yaml), and
 {count_further} of five sources that were set aside before ([out_of_view.yaml](data/out_of_view.yaml)). These were
 priced once on 2026-11-23, with a mean error of 18.7 %, and are in view since; here they have today's laws. nanotron's
 1B is in view, too. A class weighs the same whatever its number of runs.
