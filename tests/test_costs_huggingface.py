@@ -5,7 +5,8 @@ import json
 import pytest
 from published_models import CONFIGS, counted_parameters
 
-from ppsim import ConfigError, Model, load_config
+from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model, load_config
+from ppsim.costs import find_device, find_link
 
 LLAMA = CONFIGS["meta-llama/Meta-Llama-3-8B"][0]
 
@@ -159,6 +160,12 @@ def test_an_unknown_architecture_is_read_as_the_nearest_one_on_request():
     with pytest.raises(ConfigError, match=r"model_type 'kimi_k9', .*--approximate .*`approximate: true`"):
         Model.from_huggingface(config)
     assert Model.from_huggingface(config, approximate=True).parameters == CONFIGS["moonshotai/Kimi-K2-Base"][1] - 23_040
+    cluster = Cluster(find_device("H100 SXM"), find_link("NVLink 4"), find_link("InfiniBand NDR"))
+    costs = DerivedCosts(Model.from_huggingface(config, approximate=True), cluster, Layout())
+    like = "its config is read like deepseek_v2, deepseek_v3, kimi_k2"
+    assert costs.assumptions[0] == f"model_type 'kimi_k9' is not known: {like}"
+    known = DerivedCosts(Model.from_huggingface(LLAMA), cluster, Layout())
+    assert not any("not known" in line for line in known.assumptions)
     with pytest.raises(ConfigError, match="and no num_hidden_layers"):
         Model.from_huggingface({"model_type": "gpt2"}, approximate=True)
 

@@ -158,6 +158,51 @@ def test_outputs_of_prediction_modules_travel_beside_the_last_block():
     assert bytes_at_borders("Et*24|m|m|L", 4, prediction_layers=2)[0].tolist() == [1, 2, 3, 1]
 
 
+def test_an_output_travels_to_the_stage_of_its_own_head():
+    """Stages of Megatron-LM, pull request 5318: of 4 outputs the first heads take 2, and 2 go on."""
+    forward, backward = bytes_at_borders("E|t*24m|m|m|LL|LL", 6, prediction_layers=3)
+    assert forward.tolist() == [1, 2, 3, 4, 2, 1]
+    assert backward.tolist() == [1, 1, 2, 3, 4, 2]
+
+
+def losses_on_stages(partition, stages, **changes):
+    model = Model(num_layers=24, hidden=1024, heads=8, vocabulary=32000, sequence=2048, prediction_layers=3, **changes)
+    costs = DerivedCosts(model, CLUSTER, Layout(partition=partition))
+    return costs, costs.stage_layers(stages)
+
+
+def test_prediction_modules_and_heads_on_stages_of_their_own():
+    """A stage holds the matrix of its heads once, and a norm for each."""
+    s, h, vocabulary = 2048, 1024, 32000
+    costs, stages = losses_on_stages("E|t*24m|m|m|LL|LL", 6)
+    module, loss = s * h * (4 * h + 24 * h + 2 * s), 2 * s * h * vocabulary
+    assert [sum(layer.forward for layer in stage) for stage in stages[2:]] == [module, module, 2 * loss, 2 * loss]
+    parameters = [costs.gpu_parameters(stage)[0] for stage in stages[2:]]
+    assert parameters == [14 * h * h + 8 * h] * 2 + [vocabulary * h + 4 * h] * 2
+    assert [sum(layer.logits for layer in stage) for stage in stages] == [0] * 4 + [2 * s * vocabulary] * 2
+    assert [costs.backward_bytes(stage, "none") for stage in stages[2:]] == [
+        0, 0, *[2 * s * vocabulary * costs.layout.chosen("loss_bytes")] * 2,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("partition", "copies"),
+    [("Et*24m*3L*4", 0), ("Et*24m*3|L*4", 0), ("E|t*24m|m|m|LL|LL", 1), ("Et*12|t*12mm|mL|L|L|L", 3)],
+)
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_stages_together_are_the_model_wherever_its_losses_are(partition, copies, tied):
+    """Each further stage with a head holds a copy of its matrix; a tied one is the embedding's on its stage."""
+    whole, joined = losses_on_stages("Et*24m*3L", 1, tied_embeddings=tied)
+    costs, stages = losses_on_stages(partition, partition.count("|") + 1, tied_embeddings=tied)
+    layers = [layer for stage in stages for layer in stage]
+    for amount in ("forward", "input_grad", "weight_grad", "logits", "split_bytes", "copied_bytes"):
+        assert sum(getattr(one, amount) for one in layers) == sum(getattr(one, amount) for one in joined[0])
+    matrix = 32000 * 1024
+    parameters = sum(costs.gpu_parameters(stage)[0] for stage in stages)
+    apart = tied and len(stages) > 1
+    assert parameters == whole.gpu_parameters(joined[0])[0] + (copies + apart) * matrix
+
+
 def test_two_kinds_of_residuals_are_rejected_together():
     with pytest.raises(ConfigError, match="residual_block=12 and residual_streams=4 exclude each other"):
         Model(num_layers=8, hidden=64, heads=8, vocabulary=128, sequence=64, residual_block=12, residual_streams=4)

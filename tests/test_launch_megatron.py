@@ -139,6 +139,10 @@ REJECTED = {
     "modules without a flag": ({"layout.recompute": "up+norms"}, "layout.recompute='up+norms'"),
     "recomputed by R": ({"schedule.recompute": "all"}, "order"),
     "out of order": ({"dispatch": "ready"}, "dispatch=ready"),
+    "a loss for each module": (
+        {"schedule.devices": 4, "layout.partition": "Et*32|m|L|L", "model.prediction_layers": 1},
+        "its parser takes one L, which has all losses; write L once",
+    ),
     "no exchange to hide": (INTERLEAVED | {"schedule.name": "combined-1f1b"}, "layout.expert=1"),
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ from ppsim.costs import LayoutString, Pieces, balanced
         ("E|t*2||tL", ("E", "tt", "", "tL")),
         ("E|*3tL", ("E", "", "", "tL")),
         ("EtL", ("EtL",)),
+        ("Et|m|m|m|LL|LL", ("Et", "m", "m", "m", "LL", "LL")),
         ("Et|(t*2|)*2(t|)*2L", ("Et", "tt", "tt", "t", "t", "L")),
     ],
 )
@@ -30,9 +31,23 @@ def test_equal_stages_and_letters_are_written_once():
     assert str(LayoutString(("Ettt", *["tt"] * 29, "m", "L"))) == "Et*3|(t*2|)*29m|L"
 
 
-@pytest.mark.parametrize("text", ["E|t", "t|L", "EL|t", "E|tx|L", "Et*|L", "E(t|*2L", "EmtL", "||"])
+@pytest.mark.parametrize("text", ["E|t", "t|L", "EL|t", "E|tx|L", "Et*|L", "E(t|*2L", "EmtL", "EtLm", "||"])
 def test_what_is_no_layout_string_is_refused_with_an_example(text):
     with pytest.raises(ppsim.ConfigError, match=r"such as 'Et\*3"):
+        LayoutString.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "legal"),
+    [
+        ("Et|L|L", "holds 2 L; write L once: there is no m"),
+        ("Et|m|LL|L", "holds 3 L; write L once, or 2 times: for the model and each of 1 m"),
+        ("Et|m*3|L*3", "holds 3 L; write L once, or 4 times"),
+    ],
+)
+def test_a_loss_is_the_models_or_there_is_one_more_for_each_prediction_module(text, legal):
+    """Megatron-LM, pull request 5318, `validate_layer_layout`: 1 or 1 + mtp_num_layers."""
+    with pytest.raises(ppsim.ConfigError, match=legal):
         LayoutString.parse(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,11 +28,10 @@ def border_widths(model: Model, stages: Sequence[Stage]) -> np.ndarray:
 
 
 def _widths(model: Model, stages: Sequence[Stage]) -> Iterator[int]:
-    blocks = modules = 0
+    before = Counter[str]()
     for stage in stages:
-        names = [layer.name for layer in stage.layers]
-        blocks, modules = blocks + names.count("block"), modules + names.count("prediction")
-        yield model.border_width(blocks, modules)
+        before.update(layer.name for layer in stage.layers)
+        yield model.border_width(before["block"], before["prediction"], before["head"])
 
 
 def link_columns(cluster: Cluster, group: int, devices: int) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
 def tensor_parallel_outside(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the seconds of the tensor-parallel all-reduces of the embedding, the head and prediction modules."""
     seconds = _border_all_reduce(setup)
-    return seconds * (layer.name == "embedding"), seconds * (layer.name in ("head", "prediction"))
+    return seconds * (layer.name == "embedding"), seconds * bool(layer.logits)
 
 
 def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:

@@ -213,14 +213,14 @@ class DerivedCosts(Setup):
         return min(root + 2 * largest, total) / total, max(root, largest) / total
 
     def _stages(self, num_stages: int, without_output: bool = False) -> list[Stage]:
-        """Return the stages; `without_output` leaves out the head and the embedding's weights."""
+        """Return the stages; `without_output` leaves out the model's head and the embedding's weights."""
         every_layers = self.stage_layers(num_stages)  # raises an error for more stages than any list could hold
         stages = zip(every_layers, self.layout.recompute_of_stages(num_stages), strict=True)
         if not without_output:
             return [Stage(tuple(layers), level) for layers, level in stages]
-        first, bare = self.model.layers[0], self._once(Setup.embedding_without_weights)
+        (first, *_, last), bare = self.model.layers, self._once(Setup.embedding_without_weights)
         return [
-            Stage(tuple(bare if layer is first else layer for layer in layers if layer.name != "head"), level)
+            Stage(tuple(bare if layer is first else layer for layer in layers if layer is not last), level)
             for layers, level in stages
         ]
 
@@ -489,7 +489,8 @@ class DerivedCosts(Setup):
     def assumptions(self) -> list[str]:
         """Assumptions of the derivation, one readable sentence each, with units and sources."""
         given = ", ".join(name for name in self.given if name != "per")
-        found = [self.calibration.sentence] if self.calibration else []
+        found = [self.model.approximated] * bool(self.model.approximated)
+        found += [self.calibration.sentence] if self.calibration else []
         return [*found, *sentences(self), *([f"given instead of derived: {given}"] if given else [])]
 
 

@@ -171,7 +171,8 @@ EFFECTS = (
     Effect(
         "transfer_bytes", "bytes",
         "2 s b h / c, with sequence parallelism or `layout.scatter_transfers` / t; times `residual_streams`, or 1 + "
-        "the blocks before / `residual_block`, rounded up; after k prediction modules times 1 + k",
+        "the blocks before / `residual_block`, rounded up; after k prediction modules times 1 + k, less 1 for each "
+        "head before",
         "bf16 activations and gradients; Narayanan et al. 2021, arXiv 2104.04473, section 4.1; Megatron-LM, "
         "transformer_block.py and multi_token_prediction.py; Primus, kimi_k3_block.py",
         assumed.border,

@@ -74,19 +74,22 @@ def read_shape(
     """Return the name of a config and its model's fields; ConfigError for a field that is missing or wrong.
 
     An unknown model_type is an error that names what the config lacks; with `approximate` it is read as the family that
-    its fields fit best. A config with parts for several modalities is read by its part for text.
+    its fields fit best, and the field `approximated` says so. A config with parts for several modalities is read by its
+    part for text.
     """
     document = _read(source)
     if isinstance(document.fields.get("text_config"), Mapping):
         text = document.fields["text_config"]
         document = _Document(document.place, {"model_type": document.fields.get("model_type"), **text})
     kind = document.fields.get("model_type")
-    family = _FAMILIES.get(kind) if isinstance(kind, str) else None
+    family, approximated = _FAMILIES.get(kind) if isinstance(kind, str) else None, ""
     if family is None:
         lacking = [field for field in _SHAPE.values() if field not in document.fields]
         if not approximate or lacking:
             raise _unknown(document, lacking)
         family = _nearest(document)
+        like = ", ".join(name for name, known in _FAMILIES.items() if known is family)
+        approximated = f"model_type {shown(kind)} is not known: its config is read like {like}"
     listed = document.fields.get("layers_block_type")  # Nemotron 3 Ultra gives the blocks, but not how many they are
     counted = {"num_hidden_layers": len(listed)} if isinstance(listed, list) else {}
     document = _Document(document.place, counted | {k: v for k, v in document.fields.items() if v is not None})
@@ -94,7 +97,7 @@ def read_shape(
     ffn = document.count("intermediate_size", 0) or document.count("moe_intermediate_size", 0)
     shape["ffn"] = ffn or document.count("intermediate_size")
     shape["tied_embeddings"] = document.flag("tie_word_embeddings")
-    shape |= family(document)
+    shape |= family(document) | {"approximated": approximated}
     if document.fields.get("max_position_embeddings") is not None:
         shape["sequence"] = document.count("max_position_embeddings")
     return document.place, shape

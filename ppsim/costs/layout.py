@@ -362,16 +362,18 @@ class Layout:
 
         Raises CostError if the partition does not fit `num_stages`.
         """
+        layers = model.layers
         if isinstance(self.partition, LayoutString):
-            counts = self.partition.layer_counts([layer.name for layer in model.layers], num_stages)
+            layers = model.layers_with_heads if self.partition.separate_heads else layers
+            counts = self.partition.layer_counts([layer.name for layer in layers], num_stages)
         elif self.partition in partition.BY_COST:
             method = "optimal" if self.partition == partition.BALANCED else self.partition
             counts = partition.by_cost(layer_costs, num_stages, method)
         else:
             counts = self._blocks(model, num_stages)
             counts[0] += 1
-            counts[-1] += len(model.layers) - model.num_layers - 1
-        return partition.cut(model.layers, counts)
+            counts[-1] += len(layers) - model.num_layers - 1
+        return partition.cut(layers, counts)
 
     def _blocks(self, model: Model, num_stages: int) -> list[int]:
         if isinstance(self.partition, tuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -20,6 +20,8 @@ from ppsim.costs.sublayers import block, embedding, head, prediction
 @dataclass(frozen=True, repr=False)
 class Model(Shape):
     __doc__ = Shape.__doc__
+
+    approximated: str = field(default="", kw_only=True)  # sentence on how an unknown architecture was read
 
     @classmethod
     def from_huggingface(
@@ -56,6 +58,16 @@ class Model(Shape):
         blocks = [made[letters] for letters in self.block_letters]
         predictions = [prediction(self, made[self.prediction_letters])] if self.prediction_layers else []
         return [embedding(self), *blocks, *predictions * self.prediction_layers, head(self)]
+
+    @cached_property
+    def layers_with_heads(self) -> list[Layer]:
+        """Layers if each prediction module's head is one of its own; it has the shared matrix, a copy on its stage.
+
+        The heads of modules come before the model's: NVIDIA/Megatron-LM, pull request 5318.
+        """
+        before, count = self.layers[: 1 + self.num_layers], self.prediction_layers
+        module = prediction(self, block(self, self.prediction_letters), with_head=False)
+        return [*before, *[module] * count, *[head(self)] * count, self.layers[-1]]
 
     @cached_property
     def parameters(self) -> int:

@@ -169,8 +169,9 @@ class LayoutString:
     """Megatron-LM's pipeline layout string: the letters E, t, m and L of each stage, such as `Et*3|(tt|)*29,m|L`.
 
     E is the embedding, t a block, m a multi-token-prediction module, L the head with the loss; an empty text is an
-    empty stage. Stage i runs on device i mod p of a looped schedule. Source: Megatron-LM,
-    megatron/core/transformer/pipeline_parallel_layer_layout.py.
+    empty stage. Stage i runs on device i mod p of a looped schedule. With one L a module contains its head; with an L
+    more for each m, their heads are layers of their own. Source: Megatron-LM,
+    megatron/core/transformer/pipeline_parallel_layer_layout.py, and its pull request 5318.
     """
 
     def __init__(self, stages: Iterable[str]):
@@ -181,16 +182,20 @@ class LayoutString:
         """Read a layout string; ConfigError shows the part that is wrong.
 
         Blanks and commas mean nothing; `|` ends a stage; `x*n` repeats a letter and `(..)*n` the text in the brackets.
-        E comes first and once, then the t, then the m, then L, once.
+        E comes first and once, then the t, then the m, then L: once, or once more than m.
         """
         plain = re.sub(r"[\s,]", "", text)
         stages = _expanded(plain, text).split("|")
         order = "".join(stages)
-        if not re.fullmatch(r"Et*m*L", order):
+        if not re.fullmatch(r"Et*m*L+", order):
             raise ConfigError(
                 f"{shown(text)} holds {shown(order)} in all; a layout string has E first and once, then t, then m, and "
-                f"L last and once, such as {_EXAMPLE}"
+                f"L last, such as {_EXAMPLE}"
             )
+        modules, losses = order.count("m"), order.count("L")
+        if losses not in (1, 1 + modules):
+            own = f", or {1 + modules} times: for the model and each of {modules} m" if modules else ": there is no m"
+            raise ConfigError(f"{shown(text)} holds {losses} L; write L once{own}, such as {_EXAMPLE}")
         return cls(stages)
 
     @classmethod
@@ -213,6 +218,11 @@ class LayoutString:
 
     def __repr__(self) -> str:
         return repr(str(self))
+
+    @property
+    def separate_heads(self) -> bool:
+        """If the heads of prediction modules are layers of their own."""
+        return "".join(self.stages).count("L") > 1
 
     def layer_counts(self, layer_names: Sequence[str], num_stages: int) -> list[int]:
         """Return the layers of each stage of a model; CostError if the model or the schedule has others.

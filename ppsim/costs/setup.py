@@ -178,11 +178,12 @@ class Setup:
     def gpu_parameters(self, layers: Sequence[Layer]) -> tuple[float, float]:
         """Return a stage's dense parameters, and those of routed experts, on one GPU.
 
-        A tied matrix that both embedding and head of the stage use counts once.
+        A matrix that several heads of the stage use, or a tied one that its embedding uses too, counts once.
         """
         if not layers:
             return 0.0, 0.0
         dense, experts = (sum(part) for part in zip(*map(self.layout.gpu_parameters, layers), strict=True))
-        if self.model.tied_embeddings and {"embedding", "head"} <= {layer.name for layer in layers}:
-            dense -= self.layout.gpu_parameters(replace(layers[0], copied_parameters=0))[0]
+        users = ("embedding", "head") if self.model.tied_embeddings else ("head",)
+        for again in [layer for layer in layers if layer.name in users][:-1]:
+            dense -= self.layout.gpu_parameters(replace(again, copied_parameters=0))[0]
         return float(dense), float(experts)

@@ -130,8 +130,8 @@ def head(model: Shape) -> Layer:
     return replace(layer, recomputable=False, logits=float(s * vocabulary))
 
 
-def prediction(model: Shape, inner: Layer) -> Layer:
-    """Return a multi-token-prediction module: two norms, a 2h x h projection, a block, and the shared head.
+def prediction(model: Shape, inner: Layer, with_head: bool = True) -> Layer:
+    """Return a multi-token-prediction module: two norms, a 2h x h projection, a block, and the shared head if wanted.
 
     DeepSeek-AI 2024, DeepSeek-V3 technical report, arXiv 2412.19437, section 2.2. Embedding and head are shared, so
     their parameters are not counted again.
@@ -142,8 +142,8 @@ def prediction(model: Shape, inner: Layer) -> Layer:
         norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
         copied_bytes_per_token=2 * VALUE_BYTES * h, input_bytes=2 * VALUE_BYTES * s * h,
     )  # fmt: skip
-    output = replace(head(model), split_parameters=0)
-    return _sum("prediction", [projection, inner, output])
+    output = [replace(head(model), split_parameters=0)] * with_head
+    return _sum("prediction", [projection, inner, *output])
 
 
 def attention_matrices(model: Shape, sparse: bool = False) -> list[Linear]:

@@ -143,6 +143,8 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
     if (model.attention == "full") == model.causal:
         yield f"model.causal={str(model.causal).lower()} with attention={model.attention}: its attention is causal"
     stages = costs.megatron_layout(schedule.num_stages) if model.prediction_layers else ""
+    if sum(stage.get("head", 0) for stage in costs.stages(schedule.num_stages)) > 1:
+        yield f"layout.partition={stages}: its parser takes one L, which has all losses; write L once"
     if stages and not _predictions_fit(costs, schedule):
         yield f"layout.partition={stages}: all m must be in one stage, the last of its device, not on the first device"
 

@@ -160,7 +160,7 @@ def stages_text(stages: Sequence[Mapping[str, int]]) -> str:
     """Return the layers of each stage, such as `embedding + 4 blocks | 6 x 5 blocks | 3 blocks + head`."""
 
     def part(name: str, count: int) -> str:
-        return name if name in ("embedding", "head") else counted(count, name)
+        return name if name == "embedding" or (name, count) == ("head", 1) else counted(count, name)
 
     texts = [" + ".join(part(*item) for item in stage.items()) or "nothing" for stage in stages]
     repeats = [(text, len(list(group))) for text, group in groupby(texts)]
