@@ -70,6 +70,8 @@ OF_A_LAYOUT = (
     "overlap",
     "microbatch",
     "fsdp",
+    "cuda-graphs",
+    "checkpoint:",
 )
 
 
@@ -316,19 +318,38 @@ def _how_to_run(found: Choice, verbose: bool) -> Iterator[str]:
         yield "config:"
         yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
         return
-    for name in FRAMEWORKS if best.config.model is not None else ():
-        if flags := _flags_or_none(name, best.config):
-            words = [_shortened(flag) for flag in flags if _is_of_a_layout(flag)]
-            yield f"run  {name}, these flags and the model's (-v):"
-            yield from wrapped_words(words, "     ")
-            break
+    if best.config.model is not None:
+        yield from _first_flags(best.config)
     yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
+
+
+def _flags_by_framework(config: Config) -> dict[str, list[str] | ConfigError]:
+    """Return each framework's flags, or the error that says why it cannot run the config, its own framework first."""
+    own = str(value_at(config.data, "layout.framework")).partition(" ")[0]
+    found: dict[str, list[str] | ConfigError] = {}
+    for name in sorted(FRAMEWORKS, key=lambda name: name.lower() != own.lower()):
+        try:
+            found[name] = FRAMEWORKS[name].flags(config)
+        except ConfigError as error:
+            found[name] = error
+    return found
+
+
+def _first_flags(config: Config) -> Iterator[str]:
+    """Yield the flags of the first framework that runs the config, or why its own cannot."""
+    found = _flags_by_framework(config)
+    for name, flags in found.items():
+        if isinstance(flags, list):
+            yield f"run  {name}, these flags and the model's (-v):"
+            yield from wrapped_words([_shortened(flag) for flag in flags if _is_of_a_layout(flag)], "     ")
+            return
+    yield from paragraph(str(next(iter(found.values()))), "run  ")
 
 
 def _is_of_a_layout(flag: str) -> bool:
     """Return whether a flag says how to run the model, and not what it is; groups of one GPU need none."""
     is_one = flag.endswith(" 1") and "batch" not in flag
-    return not is_one and any(part in flag for part in OF_A_LAYOUT)
+    return not is_one and any(part in flag.replace("_", "-") for part in OF_A_LAYOUT)
 
 
 def _shortened(flag: str) -> str:
@@ -337,11 +358,9 @@ def _shortened(flag: str) -> str:
 
 def _launches(config: Config) -> Iterator[str]:
     """Yield each framework's flags, or why it cannot run the config; nothing for a config without a model."""
-    for name, framework in FRAMEWORKS.items() if config.model is not None else ():
-        try:
-            flags = framework.flags(config)
-        except ConfigError as error:
-            yield f"{error}; --framework {SCHEDULES_OF_LAUNCH[name]} tries only its schedules"
+    for name, flags in _flags_by_framework(config).items() if config.model is not None else ():
+        if isinstance(flags, ConfigError):
+            yield f"{flags}; --framework {SCHEDULES_OF_LAUNCH[name]} tries only its schedules"
         else:
             yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
             yield from wrapped_words(flags)
@@ -369,16 +388,12 @@ def _document(found: Choice) -> dict[str, Any]:
             "config": config_yaml(best.config),
             "layout_string": best.layout_string,
             "reasons": list(limiting_factors(best.run)),
-            **{name.lower().removesuffix("-lm"): _flags_or_none(name, best.config) for name in FRAMEWORKS},
+            **{
+                name.lower().removesuffix("-lm"): flags if isinstance(flags, list) else []
+                for name, flags in _flags_by_framework(best.config).items()
+            },
         }
     return document
-
-
-def _flags_or_none(framework: str, config: Config) -> list[str]:
-    try:
-        return FRAMEWORKS[framework].flags(config)
-    except ConfigError:
-        return []
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
