@@ -95,9 +95,11 @@ def tuned() -> Iterator[tuple[str, Config]]:
 
 
 def catalogue() -> Iterator[tuple[str, Config]]:
-    """Yield name and config of each config of the catalogue."""
+    """Yield name and config of each config of the catalogue, without those of towers, which choose does not search."""
     for path in CONFIGS:
-        yield path.stem, ppsim.load_config(path)
+        config = ppsim.load_config(path)
+        if "encoder" not in config.data:
+            yield path.stem, config
 
 
 def _limited(search: Callable[[str, Config], dict[str, Any]], name: str, config: Config) -> dict[str, Any]:

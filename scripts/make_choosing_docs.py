@@ -88,6 +88,8 @@ SAID = {  # what an expert would say about a line
     "Not an answer for a machine.",
     "glm-130b-768xa100": "Plausible: later flags (selective recompute, sequence parallelism over a whole node) instead "
     "of full recompute; memory is nearly full, which the run's 40 GB devices would feel first.",
+    "nemotron-3-nano-16xh100": "Plausible, but memory is nearly full. The config as it is lies over the usable memory, "
+    "and advice finds no single change that makes it fit.",
     "gpt-1t-512xa100": "Plausible: it is the published layout, with later flags.",
     "llama-3-70b-64xh100": "Plausible: tensor parallelism over the node and a short pipeline; the config's own layout "
     "is as fast, and advice finds nothing better.",
@@ -181,7 +183,8 @@ def config_lines(found: dict[str, Any]) -> Iterator[str]:
     for name, one in found["configs"].items():
         if "choose" in one:
             yield f"| `{name}` | {' '.join(one['choose'])} | {' '.join(one['advise'])} | {SAID.get(name, '')} |"
-    if missing := found["not_searched"]["configs"]:
+    too_long = [name for name, one in found["configs"].items() if "choose" not in one]
+    if missing := [*found["not_searched"]["configs"], *too_long]:
         yield f"\nNot searched yet: {', '.join(missing)}."
 
 
