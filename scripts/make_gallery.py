@@ -117,7 +117,9 @@ CHARTS = (
         "Activations in host memory",
         "Thin bars below a row are copies to host memory, those above it copies back.",
         """run(
-    "pipe-offload", p, m,
+    "pipe-offload",
+    p,
+    m,
     ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1, offload_latency=0.4),
 ).plot(theme=theme)""",
     ),
@@ -126,7 +128,9 @@ CHARTS = (
         "An output layer cut over devices",
         "Every device runs its part of the output layer, S and T; thin bars are the collectives between them.",
         """run(
-    "vocab-1f1b", p, m,
+    "vocab-1f1b",
+    p,
+    m,
     ppsim.Costs(forward=1.0, backward=2.0, vocabulary_forward=0.4, vocabulary_backward=0.6, vocabulary_reduce=0.3),
 ).plot(theme=theme)""",
     ),
