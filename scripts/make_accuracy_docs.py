@@ -645,19 +645,19 @@ ERRORS = ("runs", "median error", "mean of absolute errors", "worst")
 TEMPLATE = """<!-- made by scripts/make_accuracy_docs.py -->
 # Accuracy of derived step times
 
-What the cost model predicts from shapes and data sheets, beside {count} published steps of {sources} sources. An
-error is predicted over published seconds of a step, less 1: below 0 the prediction is too fast. Sources count FLOPs
-in different ways, so steps are compared in seconds, or in tokens per second.
+This page compares predictions, made from shapes and data sheets, with {count} published steps of {sources} sources.
+An error is predicted / published seconds of a step, less 1: below 0 the prediction is too fast. Sources count FLOPs
+in different ways, so steps are compared in seconds or in tokens per second.
 
 ## Out of view, and in view
 
 {count_out} steps of five sources were set aside on {date}, before the laws of that day were chosen
-([set_aside.yaml](data/set_aside.yaml)); priced once: {priced}. The laws that priced them were chosen without them. The
-steps **in view** were looked at while effects were chosen: {count} of
-[published_runs.yaml](data/published_runs.yaml), and
-{count_further} of five sources that were set aside before ([out_of_view.yaml](data/out_of_view.yaml)). These were
-priced once on 2026-11-23, with a mean error of 18.7 %, and are in view since; here they have today's laws. nanotron's
-1B is in view, too. A class weighs the same whatever its number of runs.
+([set_aside.yaml](data/set_aside.yaml)). They were priced once, on {priced}. The laws that priced them were chosen
+without them. The steps **in view** were seen while effects were chosen. They are {count} of
+[published_runs.yaml](data/published_runs.yaml), and {count_further} of five sources that were set aside before
+([out_of_view.yaml](data/out_of_view.yaml)). These {count_further} were priced once on 2026-11-23, with a mean error
+of 18.7 %, and are in view since then; here today's laws price them. nanotron's 1B is in view, too. All classes weigh
+the same, whatever their number of runs.
 
 {goals}
 
@@ -667,55 +667,59 @@ priced once on 2026-11-23, with a mean error of 18.7 %, and are in view since; h
 
 {out_of_view}
 
-The sources that were in view since 2026-11-23, with today's laws:
+The sources that came into view on 2026-11-23, priced with today's laws:
 
 {further}
 
-What these runs taught, and what is still wrong:
+Lessons from these runs, and the remaining errors:
 
 - **A pipeline of nanotron waits on 64 nodes.** Each of its 143 steps there with 1B, 3B and 80B takes 0.25 s longer
-  for each message between stages and microbatch, whatever the layers, tensors and messages are. So do 3 to 31 % of
-  the steps on 2 to 32 nodes, and nothing in their layout tells which; so does a tensor-parallel group over four
-  nodes. No source says why. The wait is priced from 64 nodes on (ppsim/frameworks/nanotron.py); the others are why
-  the interval of eager kernels on several nodes is wide.
-- **Norms of an eager framework** move nine times the bytes of a fused norm. Priced so, torchtitan without a compiler
-  is within 4 %, and Hagemann et al. 12 % too fast in place of 19 %, more so over more
-  tensor-parallel GPUs.
-- **Megatron-Bridge 26.06** runs experts in MXFP8 as one kernel, with whole iterations under CUDA graphs and the
-  exchange of tokens beside other microbatches. Its recipes say so; priced so, it is 12 % off in place of 29 %.
-- **GB300** keeps its products up as H100 does; before, dense models were 20 % too slow on it.
-- GPT OSS is a fifth too fast in bf16, DeepSeek-V3 on B200 a third too slow; why is not published.
+  per message between stages and per microbatch, for all layers, tensors and message sizes. So do 3 to 31 % of the
+  steps on 2 to 32 nodes; nothing in their layout shows which. A tensor-parallel group over four nodes waits too. No
+  source gives the reason. The wait is priced from 64 nodes on (ppsim/frameworks/nanotron.py). The other waits make
+  the interval of eager kernels on several nodes wide.
+- **Norms of an eager framework** move nine times the bytes of a fused norm. With this price, torchtitan without a
+  compiler is within 4 %. Hagemann et al. are 12 % too fast instead of 19 %; the error grows with the tensor-parallel
+  GPUs.
+- **Megatron-Bridge 26.06** runs experts in MXFP8 as one kernel. Its CUDA graphs hold whole iterations, and the
+  exchange of tokens overlaps other microbatches. Its recipes say so. Priced like this, its error is 12 % instead of
+  29 %.
+- **GB300** sustains its matrix products as H100 does. Before that was priced, dense models were 20 % too slow on it.
+- GPT OSS is a fifth too fast in bf16, and DeepSeek-V3 on B200 a third too slow. No source gives a reason.
 
-And what the runs out of view taught when they were priced:
+Lessons from the runs out of view when they were priced:
 
-- **MLPerf** on 4,096 to 11,616 GPUs waits no longer for the last of 484 nodes than for the last of 64: a wait that
-  grew with each node made its steps up to 85 % too long. Since then it grows to 64 nodes only, as far as it was
-  measured; the table above has the errors before that.
+- **MLPerf** on 4,096 to 11,616 GPUs waits no longer for the last of 484 nodes than for the last of 64. A wait that
+  grew with each node made its steps up to 85 % too long. Now the wait grows up to 64 nodes only, as far as it was
+  measured. The table above has the errors from before this change.
 - **Long sequences** on NeMo 24.03 are a fifth too fast: its attention kernels were older than those of the sheet.
-- **InternEvo** is within 7 % on one node, and 15 % too slow on several: gradients are taken to be reduced in fp32.
-- **nanotron's first benchmark**, of 2024, took a third longer than its later version would.
+- **InternEvo** is within 7 % on one node, and 15 % too slow on several, because the prediction assumes that gradients
+  are reduced in fp32.
+- **nanotron's first benchmark**, of 2024, took a third longer than the prediction, which is for a later version.
 
-**Intervals.** That of a class goes from the 5th to the 95th percentile of measured over predicted seconds of all
-runs, each source weighing the same, and is wider by {unseen} to the power of one over the number of its sources:
-that is how far, at 90 %, the median of one more source lies from a class. Leaving out one source after the other in
-view, the others' intervals hold {left_out_held} of its runs. Of the runs out of view, those in view hold {held}. An
-interval is wider, by a tenth for each doubling, beyond the sizes, numbers of GPUs and peaks of a class, and by 1.18
-for a framework whose host no run of the class had.
+**Intervals.** The interval of a class goes from the 5th to the 95th percentile of measured / predicted seconds of all
+its runs, with equal weight per source. It is then widened by {unseen} to the power of one over the number of its
+sources. That factor is the distance, at 90 %, between a class and the median of one more source. If each source in
+view is left out in turn, the intervals of the others contain {left_out_held} of its runs. The intervals of the runs
+in view contain {held} of the runs out of view. An interval is a tenth wider for each doubling beyond the sizes,
+numbers of GPUs and peaks of a class. It is wider by 1.18 for a framework that no run of the class used.
 
 ![Part of the runs out of view inside an interval](images/accuracy-intervals.svg)
 
-Whether a run fits, by its predicted peak and the memory that its GPU has, without headroom:
+Whether a run fits, judged by its predicted peak and its GPU's memory, without headroom:
 
 {fits}
 
-What these runs taught: nanotron keeps a bf16 gradient of every parameter; Hagemann's framework, Scaling, sums gradients
-in bf16 and gathers its logits; so do Megatron-Bridge's recipes sum them; llm-foundry's loss holds its logits in bf16.
-The runs of Megatron-Bridge that are still predicted not to fit copy activations to the host (Llama 3 70B: 20 to 40
-layers) or keep Adam's moments in bf16 (DeepSeek-V3, some of Qwen3), which its tables do not print. Not every crash of
-nanotron is for want of memory: the table does not tell; 20 trials of Hagemann that had no kernel are left out.
+Lessons from these runs: nanotron keeps a bf16 gradient of every parameter. Hagemann's framework, Scaling, sums
+gradients in bf16 and gathers its logits. Megatron-Bridge's recipes also sum gradients in bf16. llm-foundry's loss
+holds its logits in bf16. Some runs of Megatron-Bridge are still predicted not to fit. They copy activations to the
+host (Llama 3 70B: 20 to 40 layers) or keep Adam's moments in bf16 (DeepSeek-V3, some of Qwen3); its tables do not
+print this. A crash of nanotron may have another cause than memory; its table does not say. 20 trials of Hagemann that
+had no kernel are left out.
 
-**Calibration.** Random runs of one source in view are fitted, others of it predicted; medians over draws. No prior was
-chosen by them; [the how-to](howto/calibrate.md) has nanotron's 8B, which had no part in any choice.
+**Calibration.** Random runs of one source in view are fitted, and other runs of that source predicted. The numbers
+are medians over draws. No prior was chosen with these runs. [The how-to](howto/calibrate.md) has nanotron's 8B, which
+had no part in any choice.
 
 {calibration}
 
@@ -723,26 +727,26 @@ The sources that were set aside:
 
 {set_aside}
 
-Those that were set aside before:
+The sources that were set aside before:
 
 {set_aside_before}
 
 ## Models trained in 2026, unseen
 
-{models_count} steps of hybrid, latent and delta-net models were written down on 2026-11-26 with their sources, before
-any was priced ([models_2026.yaml](data/models_2026.yaml)), and priced once, with a mean error of {models_error}.
-Nothing was chosen by them, and no interval and no table above holds them:
+{models_count} steps of hybrid, latent and delta-net models were recorded with their sources on 2026-11-26, before any
+was priced ([models_2026.yaml](data/models_2026.yaml)). They were priced once, with a mean error of {models_error}.
+They influenced no choice, and no interval and no table above includes them:
 
 {models}
 
-What they taught, and what is still wrong:
+Lessons from these steps, and the remaining errors:
 
-- **Latent experts** exchange tokens in the narrow width of the experts, which these predictions did not do. Priced so
-  (after this table), Automodel's Super is 48 % too slow in place of 141 %, its Ultra 5 % too fast, Megatron-Bridge's
-  Ultra a quarter too slow in place of a half, and its Super on GB300 27 % too fast.
-- **Mamba-2 in fp8** is a quarter too fast on H100, B200, GB200 and GB300, from 8 to 2,048 GPUs alike, so it is neither
-  the network nor the reductions; in bf16 Lightning, of the shape of Nano, is 1 and 8 % too fast. What fp8 costs beside
-  scans is not known.
+- **Latent experts** exchange tokens in the narrow width of the experts; these predictions used the full width. With
+  the narrow width, priced after this table, Automodel's Super is 48 % too slow instead of 141 %, and its Ultra 5 %
+  too fast. Megatron-Bridge's Ultra is a quarter too slow instead of a half, and its Super on GB300 27 % too fast.
+- **Mamba-2 in fp8** is a quarter too fast on H100, B200, GB200 and GB300, from 8 to 2,048 GPUs. So neither the
+  network nor the reductions are the cause. In bf16, Lightning, which has the shape of Nano, is 1 and 8 % too fast.
+  The cost of fp8 around scans is not known.
 - **Automodel's Super** sends 22 copies of each token over 8 nodes; its dispatcher sends one to a node.
 
 {models_runs}
@@ -750,25 +754,24 @@ What they taught, and what is still wrong:
 ## In view
 
 **No figure here was fitted to its own run.** The operator law ([the cost model](cost-model.md)) has six constants
-that no data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs; each run below is
-priced with the constants that the runs of **all other sources** give. Table 4 of Qi et al., the runs of
-SimuMax and of GPT OSS, and all in fp8 have no part in the fit; nor has any configuration of `configs/`.
-The constants were fitted before the law of collectives was written; a new fit moves the mean by less than 0.1 points.
-What that law, the hosts and the messages of frameworks were chosen by: these runs, nanotron's 1B (The Ultra-Scale
-Playbook) and the all-reduces over 1 to 64 nodes of the same book.
-**Only the constants are left out**: the form of the law, which operators are priced, and what the sources leave
-unsaid of a run (framework, kernel, recompute level) were chosen with all of these runs in view, and dense H100 has
-one source. Memory has no fitted constant.
+that no data sheet and no kernel benchmark gives. `scripts/fit_operators.py` fits them to these runs. Each run below
+is priced with constants fitted to the runs of **all other sources**. Table 4 of Qi et al., the runs of SimuMax and of
+GPT OSS, and all runs in fp8 have no part in the fit, nor has any configuration of `configs/`. The constants were
+fitted before the law of collectives was written; a new fit moves the mean by less than 0.1 points. That law, and the
+hosts and messages of frameworks, were chosen with three sets of data: these runs, nanotron's 1B (The Ultra-Scale
+Playbook), and the all-reduces over 1 to 64 nodes of the same book. **Only the constants are left out.** All of these
+runs were in view for three other choices: the form of the law, the operators that are priced, and the facts that a
+source does not give (framework, kernel, recompute level). Dense H100 has one source. Memory has no fitted constant.
 
 {aims}
 
-The constants, and how far leaving one source out moves them (`launch` in seconds, `tail` the size of a matrix's
-dimension, the others fractions):
+The constants, and how far they move if one source is left out. `launch` is in seconds, `tail` is a size of a matrix's
+dimension, and the others are fractions:
 
 {constants}
 
-A calibrated profile, a device measured by yourself (`ppsim calibrate --operators`) or one fraction of the peak for
-everything (`hardware.device: {{like: H100 SXM, achieved: 0.6}}`) takes the place of the default.
+Three things can replace the default: a calibrated profile, your own measurement of a device (`ppsim calibrate
+--operators`), or one fraction of the peak for everything (`hardware.device: {{like: H100 SXM, achieved: 0.6}}`).
 
 ## By class
 
@@ -778,18 +781,19 @@ dense model on the device whose peak is nearest.
 
 {by_class}
 
-**The interval** of a run with derived costs (`run.interval`, the summary, beside the makespan of charts, and with its
-median as `quantiles` P5, P50 and P95 in JSON) is its step time times the interval of its class, as the first section
-says. "Left out and inside" is the part of the runs that the interval of the other sources of their class holds; the
-errors are of constants fitted without the source in any case. With so few sources both are rough.
+**The interval** of a run with derived costs is its step time times the interval of its class, as the first section
+explains. It is in `run.interval`, in the summary, next to the makespan in charts, and in JSON as `quantiles` P5, P50
+and P95. "Left out and inside" is the fraction of a class's runs that lie in the interval of its other sources. The
+errors always come from constants fitted without the source. With so few sources both are rough.
 
-What is wrong with a model or a machine is wrong with all its schedules: of {order}
-of their predicted ratio. So `ppsim compare` calls a schedule slower for certain where its predicted step is longer by
-more than that.
+An error in a model or a machine affects all its schedules alike: of
+{order}
+of their predicted ratio. So `ppsim compare` calls a schedule certainly slower if its predicted step is longer by more
+than that.
 
-Hidden size, forward FLOPs of a block on one GPU, the number of GPUs and the peak of a GPU are compared with what the
-runs of the class span. Each doubling beyond moves both ends apart by a tenth; that tenth is assumed. Costs that are
-given have no interval.
+Four properties are compared with the range of the class's runs: hidden size, forward FLOPs of a block on one GPU, the
+number of GPUs, and the peak of a GPU. Each doubling beyond the range moves both bounds outwards by a tenth; this
+tenth is assumed. Given costs have no interval.
 
 ## By source
 
@@ -801,35 +805,36 @@ The sources:
 
 ### A node of B200 that is slower than its sheet
 
-SimuMax printed, beside the steps of 43 runs, how fast the matrix products, the attention, the element-wise passes and
-the collectives of that node are: of 514 products the best reaches 65 % of the peak and the middle 52 %, less their
-bytes; passes reach 67 % of the memory's bandwidth. The sheet assumes 62 % in training and {memory_part}. So these
-runs are priced by that node's own kernels, as `ppsim calibrate --operators` would; no step time of them was used in
-it. That they are priced so was decided after their step errors by the sheet were seen. No cause in power or clocks is
-published. The intervals take them by the sheet: who has not measured a node cannot know. So "left out and inside" is
-0 % of dense runs on B200 and GB200: the two sources of that class disagree by more than either spreads.
+With the steps of 43 runs, SimuMax printed the speed of that node's matrix products, attention, element-wise passes
+and collectives. Of 514 products the best reaches 65 % of the peak and the median 52 %, without the time for their
+bytes. Passes reach 67 % of the memory bandwidth. The sheet assumes 62 % in training and {memory_part}. So these runs
+are priced with that node's own kernels, as `ppsim calibrate --operators` does; no step time of them was used for it.
+This was decided after their step errors with the sheet were seen. No cause in power or clocks is published. The
+intervals use the sheet for these runs, because a user who has not measured a node cannot know. So "left out and
+inside" is 0 % of dense runs on B200 and GB200: the two sources of that class differ by more than the spread of
+either.
 
 {sheets}
 
-What is left is most over 8 tensor-parallel GPUs (70B: up to a fifth), where products, passes and collectives of a
-block are each some tens of microseconds.
+The remaining error is largest with 8 tensor-parallel GPUs (70B: up to a fifth). There each product, pass and
+collective of a block takes some tens of microseconds.
 
 ### Experts
 
-What the runs with experts do beside their products is priced from the code that they run and from measurements of
-kernels, not from these runs:
+Runs with experts also do work other than products. It is priced from their code and from measurements of kernels, not
+from these runs:
 
 - **A host starts the product of each expert.** In SimuMax's 108 measurements of grouped products on B200 one expert
-  takes 8.6 µs or more, however small its product. Megatron-LM (Transformer Engine) starts products and casts of
-experts   one by one, so that each lasts at least 9 µs (`start`); in fp8 with a scale for each tensor a cast is four
-kernels. On   Grace the host of GB200 and GB300 takes 2.75 times as long for the same call (NVIDIA/TransformerEngine,
-issue 2053:   37 µs and 13 µs), so 25 µs there.
-- **Tokens are put in order twice.** An all-to-all brings tokens sorted by sender. A GPU with several experts sorts
-them   again and back, and in fp8 pads them (Megatron-LM, `token_dispatcher.py`, `experts.py`).
-- **GPT OSS** clamps what enters its activation in passes of its own, and weights the biases of its experts in fp32
-  (`fused_bias_geglu.py`, `experts.py`); its recipes recompute norms and activations. It was 25 to 43 % too fast
-without   these; fusing its kernels, later, made such a step 1.9 times as fast (developer.nvidia.com, "Boosting MoE
-Training   Throughput with Advanced Fusion Kernels", 2026).
+  takes 8.6 µs or more, however small its product. Megatron-LM (Transformer Engine) starts the products and casts of
+  experts one by one, so each lasts at least 9 µs (`start`). In fp8 with a scale for each tensor, a cast is four
+  kernels. Grace, the host of GB200 and GB300, takes 2.75 times as long for the same call (NVIDIA/TransformerEngine,
+  issue 2053: 37 µs and 13 µs), so 25 µs are assumed there.
+- **Tokens are put in order twice.** An all-to-all delivers tokens sorted by sender. A GPU with several experts sorts
+  them by expert and back, and in fp8 pads them (Megatron-LM, `token_dispatcher.py`, `experts.py`).
+- **GPT OSS** clamps the inputs of its activation in separate passes, and weights the biases of its experts in fp32
+  (`fused_bias_geglu.py`, `experts.py`). Its recipes recompute norms and activations. Without these prices it was 25
+  to 43 % too fast. Later, fusing its kernels made such a step 1.9 times as fast (developer.nvidia.com, "Boosting MoE
+  Training Throughput with Advanced Fusion Kernels", 2026).
 
 The largest remaining errors are those of experts with one sequence per microbatch, if all tokens are kept and CUDA
 graphs cover only the router (Qwen3 on B200, and 30B on H100 in release 25.11). These runs took 9 to 17 ms per block,
@@ -838,11 +843,10 @@ waits is not published.
 
 ## Products in fp8
 
-`layout.fp8` prices the products of the blocks by the fp8 peak, with the casts around them ([the cost
-model](cost-model.md#effects)). The host of Megatron (ppsim/frameworks/megatron.py) was chosen with the six steps of
-Nemotron-4 340B on GB200 in view, which were 10 to 12 % too fast without it.
-Nothing else was fitted: an fp8 product reaches the part of its peak that a
-kernel benchmark measured, and the six constants are those of bf16.
+`layout.fp8` prices the products of the blocks with the fp8 peak, and adds the casts around them ([the cost
+model](cost-model.md#effects)). The host of Megatron (ppsim/frameworks/megatron.py) was chosen with six steps of
+Nemotron-4 340B on GB200 in view; without it they were 10 to 12 % too fast. Nothing else was fitted. An fp8 product
+reaches the fraction of its peak that a kernel benchmark measured, and the six constants are those of bf16.
 
 {fp8}
 
@@ -850,11 +854,11 @@ Where a source measured the same run in both data types:
 
 {fp8_bf16}
 
-torchtitan's runs over long sequences with context parallelism are 13 to 39 % too fast, more the more GPUs share a
-sequence: it passes keys and values on by rings, whose steps are kernels of their own with a merge in fp32. GB300 is
-faster than GB200 by up to a quarter in these runs, though both have one bf16 rate. Of that the sheet has what follows
-from more power (1.4 kW in place of 1.2) and from twice the exponentials a second, so that large dense models come out
-up to a quarter too slow there.
+torchtitan's runs over long sequences with context parallelism are 13 to 39 % too fast; the error grows with the GPUs
+that share a sequence. It passes keys and values around a ring, and each step of the ring is separate kernels with a
+merge in fp32. GB300 is faster than GB200 by up to a quarter in these runs, though both have the same bf16 rate. The
+sheet includes only the effects of more power (1.4 kW instead of 1.2) and of twice the exponentials per second. So
+large dense models are predicted up to a quarter too slow there.
 
 ## Memory
 
@@ -864,44 +868,45 @@ The peak of the fullest GPU, predicted over published, less 1:
 
 {peaks}
 
-- What is counted, with its formulas, is in [the cost model](cost-model.md#bytes). Not counted: the CUDA context, what
-  NCCL and the libraries of products hold (0.5 to 2 GB: the headroom of 10 % is for them), and what the allocator
-  loses to fragments, except in nanotron and Scaling, whose peaks and crashes it was chosen by.
-- torchtitan prints what PyTorch's allocator reserves, which is at least what is allocated. It runs without fused
-  operations in the rows without `compile`; the memory of both is priced the same.
-- SimuMax prints the bytes allocated on each of 8 GPUs, here the largest.
+- What is counted, with its formulas, is in [the cost model](cost-model.md#bytes). Not counted are the CUDA context
+  and the memory of NCCL and of the matrix libraries (0.5 to 2 GB; the headroom of 10 % is for them). Fragments of the
+  allocator are counted only in nanotron and Scaling; their size was chosen with the peaks and crashes of these two.
+- torchtitan prints the memory that PyTorch's allocator reserves, which is at least the allocated memory. In the rows
+  without `compile` it runs without fused operations; the memory of both is priced the same.
+- SimuMax prints the bytes allocated on each of 8 GPUs; the table has the largest.
 - Not counted are three runs that hold their loss in another way than priced. Over eight tensor-parallel GPUs (70B) it
   is a loss over split logits, before which the whole sequence is gathered: 2.1 GB that are held for the head's
   backward, and as much for its gradient (with AsyncTP, which gathers no whole sequence, the peak is 4.3 GiB lower).
   PyTorch's allocator also keeps the 4.2 GB of bf16 logits, which no fp32 tensor fits into. With these three it would
 be   70.3 GB, 9 % too little; the rest is not explained. On H200 a later PyTorch (2.8) runs the loss as one kernel, it
   seems: with `loss_bytes: 0` the prediction is 4 % above.
-- Qi et al. print GB, and `zb-1p` and `zb-2p` are ZB-H1 and ZB-H2 here. Were theirs GiB, the error of all would be
-  {in_gib}.
+- Qi et al. print GB, and `zb-1p` and `zb-2p` are ZB-H1 and ZB-H2 here. If their unit was GiB, the error of all would
+  be {in_gib}.
 
 ## Ranking
 
-Within a sweep (one source, model, sequence length and device; other layouts and numbers of GPUs) the order of the
-tokens per second and GPU, of pairs that were measured more than 1 % apart; sweeps of at least three runs:
+A sweep has one source, model, sequence length and device, with several layouts and numbers of GPUs. The table
+compares the predicted and measured order of tokens per second and GPU, for pairs that were measured more than 1 %
+apart. Sweeps have at least three runs:
 
 {sweeps}
 
-nanotron's table has 1B, 3B, 8B and 80B on 1 to 64 nodes. Among the layouts that are predicted to fit with 10 % of the
-memory free, as `ppsim choose` asks, regret is how much longer than the fastest published step the step of the layout
-is that is predicted to be the fastest. The aims are a tau of 0.75 and a middle regret of 5 %:
+nanotron's table has 1B, 3B, 8B and 80B on 1 to 64 nodes. Only layouts that are predicted to fit with 10 % of the
+memory free count, as in `ppsim choose`. Regret compares the published step of the layout predicted to be the fastest
+with the fastest published step: it says how much longer it is. The aims are a tau of 0.75 and a median regret of 5 %:
 
 {ranking}
 
 ## A slot of DeepSeek-V3
 
-In the training profile that DeepSeek published (deepseek-ai/profile-data: experts over 64 GPUs, four blocks a chunk)
-a fused F and B of DualPipe takes 128.5 ms, and its exchange of tokens 113 ms, hidden beside the computation:
+DeepSeek published a training profile (deepseek-ai/profile-data: experts over 64 GPUs, four blocks per chunk). There a
+fused F and B of DualPipe takes 128.5 ms. Its exchange of tokens takes 113 ms and overlaps the computation:
 
 {slots}
 
-The run computes in fp8, limits a token to four nodes, sends it there in fp8 and brings it back in bf16, and
-recomputes norms, activations and up-projections (the last row). The kernels of the trace (`train.json`) say what the
-exchange is:
+The run computes in fp8 and limits a token to four nodes. It sends tokens in fp8, brings them back in bf16, and
+recomputes norms, activations and up-projections (the last row). The kernels of the trace (`train.json`) show the
+parts of the exchange:
 
 | kernels of the exchange | how many | seconds |
 | --- | --- | --- |
@@ -912,53 +917,55 @@ exchange is:
 | beside them, in streams of their own: computation | | 124.3 ms |
 
 So 80 ms are transfers and 33 ms are waiting. Alone, over 64 GPUs, DeepSeek's kernels send 51 GB/s out and bring 50
-back (deepseek-ai/DeepEP, docs/legacy.md), so that these transfers would take 50 to 57 ms, as here; beside the
-computation they took 1.5 times as long. The waiting is priced as of any collective between nodes, 0.2 ms a node in
-each pass (`hardware.node_wait`), which is half of it here. As the slot is as long as its computation, which the
-exchange slows by the 20 of 132 multiprocessors that it holds and by its memory traffic, that factor is not priced:
-what the exchange takes from the computation is `hardware.contention`. The wait was chosen with this trace in view.
+GB/s back (deepseek-ai/DeepEP, docs/legacy.md). At these rates the transfers take 50 to 57 ms, as predicted here;
+overlapping the computation they took 1.5 times as long. The waiting is priced as for any collective between nodes:
+0.2 ms per node in each pass (`hardware.node_wait`), which is half of the waiting here. The factor 1.5 is not priced,
+because the slot is as long as its computation. The exchange slows that computation by its memory traffic and by the
+20 of 132 multiprocessors that it uses; `hardware.contention` prices this. The wait was chosen with this trace in
+view.
 
 ## Production runs
 
 {production}
 
-The same models are priced within 1 % where a vendor measured them on 32 to 2,048 GPUs (above), so it is not their
-computation that these predictions lack. What the production runs had on top: Llama 3 shards gradients (arXiv
-2407.21783, section 3.3.2), so that they are reduced while microbatches run and not once a step, over a network that
-16,384 GPUs share; both run for months, with slow GPUs, clocks that follow power and heat, and checkpoints. No
-published figure says how much each is, and nothing is fitted to them: `run.interval`, widened for so many GPUs,
-holds both.
+A vendor measured the same models on 32 to 2,048 GPUs (above), and those predictions are within 1 %. So the
+computation is not the missing part. The production runs had additional costs. Llama 3 shards gradients (arXiv
+2407.21783, section 3.3.2), so they are reduced while microbatches run and not once per step, over a network that
+16,384 GPUs share. Both ran for months, with slow GPUs, clocks that follow power and heat, and checkpoints. No
+published figure gives the size of each, and nothing is fitted to them. `run.interval`, widened for so many GPUs,
+contains both.
 
 ## Assumed of these runs
 
-- Where a source does not print recomputation (`recompute_printed: false` in
-  [published_runs.yaml](data/published_runs.yaml)), none is assumed; partial recomputation is priced as `selective`,
-  torchtitan's selective operators as `alternate`. NeMo Automodel's and fms-fsdp's follows from their recipes, and
-from   printed hardware over model FLOPs. Megatron-Bridge prints none with its experts: what they recompute, overlap
-and   exchange tokens with follows from the recipes of its releases r0.2.0 and r0.3.0 (`scripts/performance/configs`).
-- A layout that Megatron-Bridge measured in several of the releases 25.11, 26.02 and 26.02.01 counts once, as it was
-  measured last: Qwen3 30B on H100 was 1.8 times as fast in 26.02.01 as in 26.02. This rule was chosen with the errors
-  in view, as the operators were that are priced, until the first figure of this page was within its aim; the second
-  row of the table says what it comes to with the earlier steps. Later releases run other kernels.
+- If a source does not print recomputation (`recompute_printed: false` in
+  [published_runs.yaml](data/published_runs.yaml)), none is assumed. Partial recomputation is priced as `selective`,
+  torchtitan's selective operators as `alternate`. For NeMo Automodel and fms-fsdp it follows from their recipes, and
+  from the printed ratio of hardware to model FLOPs. Megatron-Bridge prints none for its experts. Their recomputation,
+  overlap and exchange of tokens follow from the recipes of its releases r0.2.0 and r0.3.0
+  (`scripts/performance/configs`).
+- Megatron-Bridge measured some layouts in several of the releases 25.11, 26.02 and 26.02.01. Such a layout counts
+  once, with its last measurement: Qwen3 30B on H100 was 1.8 times as fast in 26.02.01 as in 26.02. This rule and the
+  priced operators were chosen with the errors in view, until the first figure of this page was within its aim. The
+  second row of the table has the figure with the earlier steps. Later releases run other kernels.
 - `layout.shard_copies` holds for PyTorch's `fully_shard` (torchtitan, Automodel), not for the older FSDP that
   llm-foundry and fms-fsdp used.
-- What overlaps follows from `layout.framework`: NeMo, Megatron-Bridge and dgxc-benchmarking run as `megatron-core`,
-  FSDP in PyTorch as `torchtitan`, papers of 2021 to 2023 as `megatron-lm`.
+- `layout.framework` sets the overlap: NeMo, Megatron-Bridge and dgxc-benchmarking run as `megatron-core`, FSDP in
+  PyTorch as `torchtitan`, papers of 2021 to 2023 as `megatron-lm`.
 - The attention kernel is the one that a source names: llm-foundry measured its first tables with the Triton version
-  of FlashAttention 1 and its large-scale table with FlashAttention-2; torchtitan and fms-fsdp FlashAttention-2 (what
-  torchtitan's `attention.py` asks for on Hopper).
-- NeMo and Megatron-Bridge run sequence parallel wherever they run tensor parallel, as their default is.
-- A100 clusters have 200 Gb/s a GPU, later ones 400 Gb/s, 8 GPUs a node; GB200 and GB300 have 72 GPUs in one NVLink
-  domain.
-- torchtitan's H100 of 96 GB run at 500 of 700 W: their peak is taken as the cube root of that part.
+  of FlashAttention 1 and its large-scale table with FlashAttention-2; torchtitan and fms-fsdp use FlashAttention-2
+  (torchtitan's `attention.py` requests it on Hopper).
+- NeMo and Megatron-Bridge use sequence parallelism whenever they use tensor parallelism; this is their default.
+- A100 clusters have 200 Gb/s per GPU, later ones 400 Gb/s, with 8 GPUs per node. GB200 and GB300 have 72 GPUs in one
+  NVLink domain.
+- torchtitan's H100 with 96 GB run at 500 of 700 W. Their peak is assumed to fall by the cube root of that ratio.
 - Narayanan et al. print TFLOP/s; seconds follow from the paper's own formula (3). Its other runs, and those of
-  Korthikanti et al. with selective recomputation, are in `configs/`: these are their siblings.
-- Transfers are `directed`; a sync optimizer step ends the step. Schedules are 1F1B, interleaved where virtual stages
-  are printed; those of table 4 of Qi et al. are the nearest that ppsim builds.
+  Korthikanti et al. with selective recomputation, are in `configs/`.
+- Transfers are `directed`, and a sync optimizer step ends the step. Schedules are 1F1B, or interleaved 1F1B if
+  virtual stages are printed. For table 4 of Qi et al. they are the nearest schedules that ppsim builds.
 
 ## Not priced
 
-Refused by the simulator:
+Rejected by the simulator:
 
 {refused}
 

@@ -204,45 +204,45 @@ EFFECTS = (
         action=expert_parallel,
     ),
     Effect(
-        "layout.framework", "seconds", "facts of the version that is named, or of the nearest known one",
+        "layout.framework", "seconds", "defaults of the named version, or of the nearest known one",
         "ppsim/frameworks, a file for each", assumed.framework_version,
     ),
     Effect(
         "layout.framework, layout.cuda_graphs", "seconds",
-        "each pass of a layer lasts as long as its GPU or its host, whichever is longer; the host takes `start` for "
-        "each start of a kernel, whose number the framework gives; none under CUDA graphs or a compiler that fuses. "
+        "each pass of a layer lasts as long as its GPU or its host, whichever takes longer; the host takes `start` "
+        "per kernel, and the framework gives their number; none under CUDA graphs or a compiler that fuses kernels. "
         "Without a pipeline the host runs ahead of the GPU. nanotron's messages between stages are 0.25 s late from 64 "
-        "nodes on, and with a tensor-parallel group over 4: a pass waits for those of its neighbours",
+        "nodes on, and with a tensor-parallel group over 4 nodes: a pass waits for its neighbours' messages",
         "PyTorch, CUDA semantics: asynchronous execution; the numbers of starts: ppsim/frameworks", assumed.host,
     ),
     Effect(
         "layout.grouped_experts", "seconds",
-        "where a host starts the products of experts one by one, each and each kernel of their casts at least `start`",
+        "if a host starts the products of experts one by one: at least `start` per product and per kernel of a cast",
         "SimuMax, configs/system/b200_bf16_ceperm.json: grouped products; Transformer Engine 2.9, grouped_linear.py",
         assumed.experts,
     ),
     Effect(
         "layout.expert_exchange", "seconds",
-        "of an all-to-all to a GPU with several experts 8 s b h more, over (bandwidth memory), for each expert that a "
-        "token visits: into their order and back; with `layout.fp8` again as much: to numbers of tokens that fp8 "
-        "products take, and back",
+        "8 s b h / (bandwidth memory) more for an all-to-all to a GPU with several experts, per expert that a token "
+        "visits: sorting tokens by expert and back; with `layout.fp8` the same again: padding to sizes that fp8 "
+        "products accept, and back",
         "Megatron-LM, core/transformer/moe: token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding",
     ),
     Effect(
         "model.clamped, model.mlp_bias", "seconds",
-        "16 s b f and 28 s b h, over (bandwidth memory), for each expert that a token visits: both halves of an "
-        "activation's input clamped; biases of experts times the router's weight, in fp32",
+        "16 s b f and 28 s b h, over (bandwidth memory), per expert that a token visits: clamping both halves of an "
+        "activation's input; multiplying biases of experts with the router's weight, in fp32",
         "Megatron-LM, core/fusions/fused_bias_geglu.py; core/transformer/moe/experts.py, _apply_bias",
     ),
     Effect(
         "layout.tensor", "seconds",
-        "one all-reduce more in the embedding's F, in the head's I, in a prediction module's I",
+        "one more all-reduce in the embedding's F, in the head's I, and in a prediction module's I",
         f"{KORTHIKANTI}, section 4.2", action=tensor_parallel_outside,
     ),
     Effect(
         "layout.sharded_by", "seconds",
-        "`block`: gather of 2 P bytes in F, gather and reduction of 4 P in I, each beside the layer's computation; "
-        "with `layout.sharded_gradients` the reduction alone; `step`: one gather and one reduction a step",
+        "`block`: gather of 2 P bytes in F, gather and reduction of 4 P in I, each overlapping the layer's "
+        "computation; with `layout.sharded_gradients` only the reduction; `step`: one of both per step",
         "PyTorch, fully_shard and distributed/pipelining/stage.py; Megatron FSDP",
         action=sharded_blocks, repeated=False,
     ),
@@ -254,41 +254,41 @@ EFFECTS = (
     ),
     Effect(
         "layout.recompute", "seconds",
-        "I (and so B) repeats the forward: `full` all of the block with its collectives, `selective` the attention "
-        "core, where its s x s matrices would be held; not embedding and head",
+        "I (and so B) repeats the forward: `full` the whole block with its collectives, `selective` the attention "
+        "core if its s x s matrices would be held; embedding and head are not repeated",
         f"{KORTHIKANTI}, section 5",
     ),
     Effect(
         "layout.overlap", "seconds",
-        "a fused slot lasts as long as the longer of both parts' computation and both parts' collectives; with "
-        "`two-stream` as long as the pieces of its layers on two streams, with dispatch and combine on the second; "
-        "and `hardware.contention` of what it hides",
+        "a fused slot lasts as long as both parts' computation or both parts' collectives, whichever is longer; with "
+        "`two-stream` as long as the components of its layers on two streams, with dispatch and combine on the second; "
+        "plus `hardware.contention` of the hidden time",
         "DeepSeek-V3, arXiv 2412.19437, section 3.2.1; Megatron-LM, combined_1f1b.py",
     ),
     Effect(
         "layout.fused", "bytes",
-        "with `false` a block holds 2 s b f / t more for its non-linearity, 8 s b h for norms in fp32; not where norms "
+        "with `false` a block holds 2 s b f / t more for its non-linearity, 8 s b h for norms in fp32; not if norms "
         "or activations are recomputed. Norms move 9 times, other element-wise operations 3 times the bytes of one "
         "kernel; with `layout.fused_norms` norms are one kernel",
         "PyTorch, torch.nn.functional.silu, rms_norm; transformers, models/llama/modeling_llama.py", assumed.unfused,
     ),
     Effect(
         "layout.framework", "bytes",
-        "beyond the tensors that the shapes give, in nanotron: 0.12 of the activations in fragments of the allocator "
+        "in addition to the tensors of the shapes, in nanotron: 0.12 of the activations in allocator fragments "
         "(0.25 in Scaling, which gathers the logits of the whole vocabulary on each GPU); "
-        "2 a parameter, because bf16 gradients go to the fp32 ones after a whole backward; in a backward with sequence "
-        "parallelism 10 s b h / c for the whole inputs, outputs and gradients of a block's products",
+        "2 per parameter, because bf16 gradients are added to the fp32 ones after a whole backward; in a backward with "
+        "sequence parallelism 10 s b h / c for the whole inputs, outputs and gradients of a block's products",
         "PyTorch, CUDA semantics: memory management; nanotron, optim/gradient_accumulator.py, "
         "parallel/tensor_parallel/functional.py; Aleph-Alpha/scaling, lm_head.py", assumed.held_beyond,
     ),
     Effect(
         "slice_costs", "seconds",
-        "a slice takes its part of F, I and W; one of fewer than 128 tokens on a GPU takes as long as one of 128",
+        "a slice takes its fraction of F, I and W; one of fewer than 128 tokens on a GPU takes as long as one of 128",
         "SlimPipe, arXiv 2504.14519: slices of 128 tokens ran at full efficiency",
     ),
     Effect(
         "layout.fp8_inputs, layout.fp8_gather", "bytes",
-        "inputs of products in fp8: 1 a value, not 2; 2 for each of their parameters, along rows and along columns; "
+        "inputs of products in fp8: 1 per value, not 2; 2 per parameter of them, along rows and along columns; "
         "with `fp8_gather` these take the place of the 2 in bf16, and a gathered block has 1",
         "Transformer Engine, user guide; torchao, float8",
     ),
@@ -324,7 +324,7 @@ EFFECTS = (
     ),
     Effect(
         "optimizer_step", "seconds",
-        "30 bytes for each parameter whose state the GPU keeps, over the memory bandwidth: reads gradient, fp32 weight "
+        "30 bytes per parameter whose state the GPU holds, over the memory bandwidth: it reads gradient, fp32 weight "
         "and both moments, writes these three and the bf16 weight",
         "follows from Adam in mixed precision", assumed.optimizer, step=_step_update,
     ),
@@ -334,7 +334,7 @@ EFFECTS = (
         "The Ultra-Scale Playbook, its steps of 1B on 8 to 32 nodes", step=_step_host,
     ),
     Effect(
-        "optimizer_step", "seconds", "weights to fp8, once a step: 4 bytes each, over the memory bandwidth",
+        "optimizer_step", "seconds", "casts of weights to fp8, once per step: 4 bytes each, over the memory bandwidth",
         "Transformer Engine, user guide", step=_step_weights_to_fp8,
     ),
     Effect(
@@ -343,18 +343,18 @@ EFFECTS = (
     ),
     Effect(
         "layout.overlap_data", "seconds",
-        "of a reduction or gather of a stage with n layers what its last backward or first forward leaves over, at "
-        "least 1/n of it",
+        "the part of a stage's reduction or gather that its last backward or first forward does not hide; with n "
+        "layers at least 1/n of it",
         "Megatron-LM, --overlap-grad-reduce and --overlap-param-gather", assumed.buckets,
     ),
     Effect(
         "hardware.contention", "seconds",
-        "a collective that runs under computation, and a transfer beside an action, make it longer by this part of "
+        "collectives and transfers that overlap computation lengthen it by this fraction of "
         "their own seconds", "fitted: docs/accuracy.md", assumed.contention,
     ),
     Effect(
-        "hardware.cards_per_node", "seconds", "a transfer between nodes waits until its cards out and in are free",
-        "follows", assumed.cards,
+        "hardware.cards_per_node", "seconds",
+        "a transfer between nodes waits until the sender's and the receiver's card are free", "follows", assumed.cards,
     ),
     Effect(
         "hardware.device", "seconds", "nothing for norms, element-wise operations and data loading", "assumed",
