@@ -86,6 +86,15 @@ def test_neighbours_in_the_order_of_causes_differ_in_grey():
     assert min(lighter(one, other) for one, other in pairwise([*GREY.causes.values(), GREY.not_idle])) >= 8
 
 
+@COLOURED
+def test_the_bar_of_what_takes_longer_differs_from_all_that_it_touches_and_from_other_signs(theme):
+    for vision in VISION:
+        assert min(apart(theme.longer, other, vision) for other in touching(theme).values()) >= 12
+    others = (*theme.causes.values(), *theme.lanes.values(), theme.limit, theme.critical)
+    assert min(apart(theme.longer, other) for other in others) >= 12
+    assert min(contrast(theme.longer, ground) for ground in (theme.paper, theme.idle)) >= 3
+
+
 @EVERY
 def test_causes_stand_out_from_paper(theme):
     assert min(contrast(colour, theme.paper) for colour in theme.causes.values()) >= 1.5

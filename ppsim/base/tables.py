@@ -95,7 +95,8 @@ def latex_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> 
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
     columns = [_latex_column(name, [row.get(name) for row in rows], units.get(name)) for name in names]
     lines = [" & ".join(cells) + r" \\" for cells in zip(*columns, strict=True)]
-    sides = "".join("r" if name in units else "l" for name in names)
+    texts = {name for row in rows for name, value in row.items() if not isinstance(value, int | float | None)}
+    sides = "".join("l" if name in texts else "r" for name in names)
     head, *body = lines
     begin = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
     return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", ""])

@@ -17,8 +17,9 @@ class Theme:
     """The colours (#rrggbb) of one theme.
 
     `on` has the colour of text and marks on each kind, and `on_lanes` on each lane. `paper` is the background, `idle`
-    idle time, `not_idle` the rest of a bar of causes and the ground of a lane, `edge` thin lines, `halo` the casing of
-    the critical path. An OVERLAP_F_B slot shows its two parts; its own colour is for tables and text.
+    idle time, `not_idle` the rest of a bar of causes and the ground of a lane, `edge` thin lines, `longer` the bar
+    above what takes longer than in another chart, `halo` the casing of the critical path. An OVERLAP_F_B slot shows
+    its two parts; its own colour is for tables and text.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Theme:
     not_idle: str
     panel: str
     limit: str
+    longer: str
     memory: str
     critical: str
     halo: str

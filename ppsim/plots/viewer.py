@@ -62,7 +62,7 @@ def save_html(
     Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
     `marks` are of each timeline; `text` stands below the charts; differences are relative to the timeline with number
-    `base`. With `iterations`, the page can pick one, and shades where measured and simulated differ.
+    `base`. With `iterations`, the page can pick one, and marks what takes longer than in the other.
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)

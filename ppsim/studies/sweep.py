@@ -164,7 +164,8 @@ class Sweep:
         """Return the table in LaTeX with the package booktabs, for a paper; a refusal is in the last column."""
         measures = self._shown()
         rows = [
-            {**{short_key(key): str(point.changes[key]) for key in self.keys},
+            {**{short_key(key): value if isinstance(value, int | float) else str(value)
+                for key, value in ((key, point.changes[key]) for key in self.keys)},
              **{measure.title: (point.measures or {}).get(measure.name) for measure in measures},
              "refused": point.refused}
             for point in self.points

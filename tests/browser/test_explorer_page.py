@@ -97,7 +97,7 @@ def test_a_row_of_costs_names_devices_and_a_new_empty_row_follows(page, explorer
     )
     costs = {"forward": [2, 1.5, 1.5, 1], "input_grad": 1, "weight_grad": 1}
     assert settled(page) == [run("zb-v", costs=costs)]
-    assert "some devices differ" in page.text("#about")
+    assert "3 devices differ" in page.text("#about")
 
 
 def test_paste_fills_the_table_from_the_clipboard_or_says_what_to_do(page, explorer):

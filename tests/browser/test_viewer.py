@@ -380,8 +380,11 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     legend = "return document.querySelector('.legend').textContent"
     assert "longer than in the other chart" in page.run(legend)
     assert "straggler" not in page.run(legend)
+    assert LIGHT.longer not in colours(page)  # both charts are equal
     page.find(CANVAS).send_keys(">")
     page.until_true(lambda: "stragglerstall" in page.run(legend), "the marks in the legend")
+    page.until(FRAMES)
+    assert colours(page)[LIGHT.longer] > 100  # a bar in the gap above a row
     assert page.find(".steps").text == "step 5: 55.6 s, one of 3"
     point(page, *[LEFT + 60, TOP + 10])
     assert "simulated: " in tip(page)

@@ -9,6 +9,7 @@ async function showRuns() {   // draws the last good result of each schedule
   shown ||= drawn.length > 0;
   find("main").classList.toggle("bare", !drawn.length);
   if (drawn.length) await viewer.show(drawn.map((index) => runs[index].good.chart), marksOf(drawn));
+  showTitle();
   showTable();
   showFaults();
   showNotes();
@@ -102,10 +103,10 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
 
 function showTitle() {
   const { common } = state, one = (key, text) => `${text} ${common[key] ?? "auto"}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
-  const own = (common.by_device || []).length, costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
+  const own = runs.find((run) => run.good)?.good.own_devices, costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${common.devices} devices, ${common.microbatches} microbatches`;
   find("title").textContent = sized;
-  find("about").textContent = [hasTable() ? `${costs} s` : common.config, ...(own ? ["some devices differ"] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
+  find("about").textContent = [hasTable() ? `${costs} s` : common.config, ...(own ? [`${own} ${own === 1 ? "device differs" : "devices differ"}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized} · ppsim explorer`;
   const against = find("against"), select = against.querySelector("select");
   against.hidden = state.schedules.length < 2;

@@ -1,5 +1,5 @@
-// A measured step above its simulation: the picker of iterations, marks of what is slow, and shaded differences.
-const MEASURED = 0, SIMULATED = 1, LEAST = 0.05;   // of the median action: smaller differences are not shaded
+// A measured step above its simulation: the picker of iterations, marks of what is slow, and of what takes longer.
+const MEASURED = 0, SIMULATED = 1, LEAST = 0.05;   // of the median action: smaller differences are not marked
 let iteration = 0;   // index of the step that is shown
 
 function buildSteps() {   // a bar per iteration, as high as it is long
@@ -59,19 +59,11 @@ function longer(chart, box) {   // seconds by which an action, and the wait befo
   return excess.map((part) => (part > LEAST * chart.box ? part : 0));
 }
 
-let stripes = {};   // pattern by colour
-function striped(colour) {
-  if (stripes[colour]) return stripes[colour];
-  const tile = make("canvas", { width: 6, height: 6 }), paint = tile.getContext("2d");
-  paint.strokeStyle = colour; paint.lineWidth = 2;
-  paint.beginPath(); for (const x of [-6, 0, 6]) { paint.moveTo(x - 1, 7); paint.lineTo(x + 7, -1); } paint.stroke();
-  return (stripes[colour] = context.createPattern(tile, "repeat"));
-}
-
-function drawDifferences(chart, place, device) {   // what takes longer than in the other chart
+function drawDifferences(chart, place, device) {   // in the gap above the row, a bar over what takes longer than in the other chart
   if (!partner(chart) || isMixed(chart)) return;
-  const { top, tall } = bandOf(chart, place, device), paint = (from, to) => context.fillRect(toX(from), top, Math.max(toX(to) - toX(from), 1), tall);
-  context.fillStyle = striped(theme.limit);
+  const { top } = bandOf(chart, place, device), gap = gapOf(chart), thick = Math.max(gap - 1, 2);
+  const paint = (from, to) => context.fillRect(toX(from), top - Math.min(gap, thick), Math.max(toX(to) - toX(from), 1), thick);
+  context.fillStyle = theme.longer;
   const last = Math.min(chart.firstStartingAfter(device, view.t1) + 1, chart.boxesOf(device)[1]);
   for (let box = chart.firstEndingAfter(device, view.t0); box < last; box++) {
     const [action, wait] = longer(chart, box);
@@ -113,7 +105,7 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 
 function measuredLegend() {
   const entries = [];
-  if (options.steps && on.has("differences") && charts.length > SIMULATED) { const one = make("i", {}); one.style.background = `repeating-linear-gradient(135deg, ${theme.limit} 0 2px, ${theme.paper} 2px 4px)`; entries.push(make("span", {}, one, "longer than in the other chart")); }
+  if (options.steps && on.has("differences") && charts.length > SIMULATED) entries.push(make("span", {}, swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`), "longer than in the other chart"));
   for (const [what, text, className] of [["stragglers", "straggler", "framed"], ["stalls", "stall", "bracket"]])
     if (charts.some((chart) => Object.keys(chart[what] || {}).length)) entries.push(make("span", {}, make("i", { className }), text));
   return entries;
