@@ -87,6 +87,7 @@ def simulate(
 ) -> None:
     """Simulate a schedule; print its step time, memory and idle time."""
     check_endings(("--gantt", gantt, SUFFIXES), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, PICTURES))
+    check_endings(("--table", table, (".csv",)))
     _check_drawing(gantt, {"--critical-path": critical_path, "--transfers": transfers, "--title": title is not None})
     static = bool(gantt and gantt.suffix.lower() in PICTURES)
     _check_width(width, static, text)
