@@ -124,12 +124,14 @@ def _published(name: str, config: Config) -> dict[str, Any]:
     """Return the predicted step of a published layout and of the best with the same GPUs, batch and software.
 
     A device may hold what `choose` lets it hold, or what the published layout needs by this model if that is more.
+    Both steps are the simulated ones, without what stragglers cost.
     """
     given = config.simulate()
     assert given.peak_memory is not None  # noqa: S101 - every config here has a model
     peak, device = float(given.peak_memory.max()), config.costs.cluster.device  # type: ignore[attr-defined]
     space = search_space(*_space(name, config), framework="Megatron-LM")
-    search = BestFirstSearch(space, min(HEADROOM, 1 - peak / device.capacity), 1, InProcess(), with_front=False)
+    headroom = min(HEADROOM, 1 - peak / device.capacity)
+    search = BestFirstSearch(space, headroom, 1, InProcess(), with_front=False, certain=True)
     search.run()
     best = search.ranked[0]
     better = space.config.changed(best.changes)

@@ -178,6 +178,26 @@ def test_a_search_runs_stops_and_offers_what_it_found(page, explorer):
     assert settled(page)[1] == pytest.approx(26.4)
 
 
+def test_a_search_that_found_nothing_faster_goes_on_when_asked_and_stops(page, explorer):
+    start(page, explorer, schedules=[{"schedule": "1f1b"}])
+    settled(page)
+    page.run(
+        "window.budgets = []; const { fetch } = window; window.fetch = (path, given) => {"
+        "  if (path !== '/api/search') return fetch(path, given);"
+        "  budgets.push(JSON.parse(given.body).seconds);"
+        "  if (budgets.length === 1) return Promise.resolve(Response.json({ step: 1e9, csv: '' }));"
+        "  return new Promise((_, stop) => given.signal.addEventListener('abort', () => stop(given.signal.reason))); };"
+        "searchFor(0, [5])"
+    )
+    says = "return document.querySelector('.better')?.innerText.includes(arguments[0])"
+    page.until(says, "nothing faster found in 5 s Search on")
+    page.find(".better button").click()
+    page.until(says, "searching, 0 s Stop")
+    page.find(".better button").click()
+    page.until(says, "nothing faster found in 5 s Search on")
+    assert page.run("return budgets") == [5, 50]
+
+
 # States
 
 
