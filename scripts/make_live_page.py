@@ -33,6 +33,15 @@ SEARCHED = {"v-half", "v-min", "zb-1p", "zb-2p", "zb-auto"}  # seconds each: few
 SEARCHED_P, SEARCHED_M = (2, 4, 8, 16), (4, 8, 16, 32, 64)
 FIXED_SIZES = ((4, 8), (4, 16), (8, 16), (8, 32), (16, 64))  # of schedules whose replay is more than a longest path
 ROWS = (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R)  # kinds of a row that the page replays; their codes are 0 to 4
+SHOWN: dict[str, tuple[str | float, ...]] = {  # pictures that the page replays: schedules, latency in seconds
+    "comparison": (*make_pages.SHOWN, 0),
+    "explorer": ("1f1b", "zb-h1", "zb-v", "dualpipe", 0),
+    "viewer": ("1f1b", "zb-h1", 0.1),
+    "notebook": ("interleaved-1f1b", 0.1),
+    "plotly": ("zb-h1", 0.1),
+}
+# Pictures of 64 devices, which another chart shows, too.
+LARGE = {"explorer": "comparison", "viewer": "comparison", "plotly": "comparison", "notebook": "transfers"}
 UNIT = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
 
 
@@ -134,38 +143,32 @@ def address(picture: str) -> str | None:
     name = file.rpartition(".")[0]
     if folder == "schedules":
         return f"schedules={name}&p=4&m=8"
-    shown = {
-        "comparison": (*make_pages.SHOWN, 0),
-        "explorer": ("1f1b", "zb-h1", "zb-v", "dualpipe", 0),
-        "viewer": ("1f1b", "zb-h1", 0.1),
-        "notebook": ("interleaved-1f1b", 0.1),
-        "plotly": ("zb-h1", 0.1),
-    }
-    if name in shown:
-        *names, latency = shown[name]
-        return f"schedules={','.join(map(str, names))}&p=4&m=8&c={latency}"
-    name = "comparison-64" if name == "explorer-64" else _themeless(name)
-    return f"chart={name}" if name in {"viewer-overview", "communicators", "towers", *gallery_code()} else None
+    sized = re.fullmatch(r"(.*?)-(\d+)(?:-(?:light|dark|grey))?", name)
+    chart, devices = (sized[1], int(sized[2])) if sized else (name, make_gallery.SIZES[0][0])
+    if chart in SHOWN and devices <= max(P):
+        *names, latency = SHOWN[chart]
+        microbatches = dict(make_gallery.SIZES)[devices]
+        return f"schedules={','.join(map(str, names))}&p={devices}&m={microbatches}&c={latency}"
+    stored = f"{LARGE.get(chart, chart)}-{devices}" if sized else name
+    return f"chart={stored}" if stored in {"communicators", "towers", *gallery_code()} else None
 
 
-def _themeless(name: str) -> str:
-    return re.sub("-(light|dark|grey)$", "", name)
-
-
-def gallery_code() -> dict[str, str]:
-    """Return the lines that simulate each picture of the gallery that shows timelines, in one theme."""
+def gallery_code() -> dict[str, tuple[str, dict[str, int]]]:
+    """Return the code of each picture of the gallery that shows timelines, with its sizes, by chart and devices."""
     found = {}
     for chart in make_gallery.CHARTS:
-        if pictured := re.fullmatch(r"(.*)\.plot(?:_ledger)?\(.*\)", chart.code, re.DOTALL):
-            found[_themeless(chart.file)] = pictured[1]
+        pictured = re.fullmatch(r"(.*)\.plot(?:_ledger)?\(.*\)", chart.code, re.DOTALL)
+        if pictured and "sweep" not in chart.code:
+            for devices, microbatches in make_gallery.SIZES:
+                found[f"{chart.file}-{devices}"] = pictured[1], {"p": devices, "m": microbatches}
     return found
 
 
 def pictured_runs() -> Iterator[tuple[str, dict[str, ppsim.Timeline]]]:
     """Yield the name of each stored chart, and its timelines by title."""
     names = {"ppsim": ppsim, "run": make_gallery.run}
-    for name, code in {**gallery_code(), "viewer-overview": 'run("1f1b", 64, 1024)'}.items():
-        found = eval(code.replace('"configs/', f'"{ROOT.as_posix()}/configs/'), names)  # noqa: S307 - the gallery's
+    for name, (code, sizes) in gallery_code().items():
+        found = eval(code, {**names, **sizes})  # noqa: S307 - the gallery's
         runs = [found] if isinstance(found, ppsim.Timeline) else found.timelines
         yield name, {run.schedule.name: run for run in runs}
     yield "communicators", make_communicator_docs.pictured()

@@ -4,7 +4,7 @@ import pytest
 from published_models import CONFIGS, MEGATRON_FLOPS, flops_as_megatron_counts
 
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model, build, simulate
-from ppsim.costs import find_device, find_link
+from ppsim.costs import border_width, find_device, find_link
 
 SIZES = {"hidden": 4096, "heads": 32, "vocabulary": 1000, "sequence": 4096, "norm": "rmsnorm", "key_value_heads": 8}
 STATE = {"state_heads": 128, "state_head_size": 64, "state_size": 128, "state_groups": 8}
@@ -149,7 +149,7 @@ def test_residual_streams_cross_every_border_until_the_final_norm():
 def test_residuals_by_block_grow_from_stage_to_stage():
     """Kimi K3: 1 + ceil(layer / block) activations; Primus, kimi_k3_block.py, gives [0, 1, 1, 1, 1, 2, 2, 2] for 4."""
     model = Model(num_layers=8, hidden=64, heads=8, vocabulary=128, sequence=64, residual_block=4)
-    assert [model.border_width(layer) - 1 for layer in range(8)] == [0, 1, 1, 1, 1, 2, 2, 2]
+    assert [border_width(model, layer) - 1 for layer in range(8)] == [0, 1, 1, 1, 1, 2, 2, 2]
     assert bytes_at_borders("Et*6|t*6|t*6|t*6L", 4, residual_block=6)[0].tolist() == [2, 3, 4, 1]
     assert bytes_at_borders("Et*5|t*8|t*11L", 3, residual_block=12)[0].tolist() == [2, 3, 1]
 

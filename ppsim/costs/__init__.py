@@ -14,6 +14,7 @@ from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.packing import MicrobatchSlots, SequenceLengths, packed
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
+from ppsim.costs.shape import border_width
 from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.costs.spread import (
     HALVED_ERROR,
@@ -56,6 +57,7 @@ __all__ = [
     "SharedPorts",
     "TowerCosts",
     "balanced",
+    "border_width",
     "by_cost",
     "causal_slice_costs",
     "combined_costs",

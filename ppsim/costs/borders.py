@@ -11,6 +11,7 @@ import numpy as np
 from ppsim.costs.layers import Layer
 from ppsim.costs.model import Model
 from ppsim.costs.pairs import ports_by_node, values_by_node
+from ppsim.costs.shape import border_width
 from ppsim.costs.sheets import Cluster
 
 
@@ -22,7 +23,7 @@ class Stage(NamedTuple):
 
 
 def border_widths(model: Model, stages: Sequence[Stage]) -> np.ndarray:
-    """Return how many activations each stage sends in F and in B, (2, stages): `Shape.border_width` of its borders."""
+    """Return how many activations each stage sends in F and in B, (2, stages): `border_width` of its borders."""
     after = [*_widths(model, stages[:-1]), 1]
     return np.array([after, [1, *after[:-1]]], np.float64)
 
@@ -31,7 +32,7 @@ def _widths(model: Model, stages: Sequence[Stage]) -> Iterator[int]:
     before = Counter[str]()
     for stage in stages:
         before.update(layer.name for layer in stage.layers)
-        yield model.border_width(before["block"], before["prediction"], before["head"])
+        yield border_width(model, before["block"], before["prediction"], before["head"])
 
 
 def link_columns(cluster: Cluster, group: int, devices: int) -> dict[str, Any]:

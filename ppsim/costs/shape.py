@@ -128,19 +128,6 @@ class Shape:
         if self.pattern:
             self._check_pattern()
 
-    def border_width(self, blocks: int, modules: int = 0, heads: int = 0) -> int:
-        """Return how many activations cross a border between stages after so many blocks, prediction modules and heads.
-
-        All residual streams: Xie et al. 2025, arXiv 2512.24880, and Megatron-LM, transformer_block.py; they become
-        one where the final norm is, before prediction modules. Kimi K3 keeps the residual of each `residual_block`
-        blocks: Primus, kimi_k3_block.py, `attn_res_num_blocks_before`. The outputs of modules travel beside the
-        last block's until a head of their own takes one: Megatron-LM, multi_token_prediction.py, and its pull
-        request 5318.
-        """
-        if modules or (self.prediction_layers and blocks == self.num_layers):
-            return max(1 + modules - heads, 1)
-        return 1 + -(-blocks // self.residual_block) if self.residual_block else self.residual_streams or 1
-
     @cached_property
     def stage_patterns(self) -> list[list[str]]:
         """Letters of the sublayers of each block, for each stage that `pattern` names."""
@@ -228,3 +215,17 @@ def split_blocks(pattern: str) -> list[str]:
 LETTERS = "M G K * + D W - E"
 _LETTER = f"[{re.escape(LETTERS.replace(' ', ''))}]"
 _BLOCK = re.compile(rf"{_LETTER}|\[{_LETTER}+\]")
+
+
+def border_width(model: Shape, blocks: int, modules: int = 0, heads: int = 0) -> int:
+    """Return how many activations cross a border between stages after so many blocks, prediction modules and heads.
+
+    All residual streams: Xie et al. 2025, arXiv 2512.24880, and Megatron-LM, transformer_block.py; they become
+    one where the final norm is, before prediction modules. Kimi K3 keeps the residual of each `residual_block`
+    blocks: Primus, kimi_k3_block.py, `attn_res_num_blocks_before`. The outputs of modules travel beside the
+    last block's until a head of their own takes one: Megatron-LM, multi_token_prediction.py, and its pull
+    request 5318.
+    """
+    if modules or (model.prediction_layers and blocks == model.num_layers):
+        return max(1 + modules - heads, 1)
+    return 1 + -(-blocks // model.residual_block) if model.residual_block else model.residual_streams or 1

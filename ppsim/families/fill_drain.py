@@ -48,7 +48,7 @@ def gpipe(p: int, m: int, v: int, *, backward_order: str = "fifo") -> Iterator[B
     "through its second, and back in reverse: few and large communication phases for sharded data parallelism. "
     '`memory="balanced"` runs the last local stage as 1F1B, so that activations are released earlier.',
     makespan="= (mv+p-1)(f+b) for m >= p, (pv+m-1)(f+b) for m < p; c = 0",
-    peak_activations='= m; "balanced": = ((v-1)m + min(m, p-r)) / v',
+    peak_activations='= m; {"balanced": = ((v-1)m + min(m, p-r)) / v|}',
     source="Lamy-Poirier 2022, Breadth-First Pipeline Parallelism, arXiv 2211.05953; balanced: PaddlePaddle, "
     "VPPFhenBInBalancedMemory (pull request 69944)",
 )

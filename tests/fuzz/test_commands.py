@@ -65,6 +65,7 @@ CALLS = {
     "validate": ["order.csv"],
     "hardware": [""],
     "glossary": ["bubble"],
+    "lengths": ["lengths.yaml"],
     "import": ["megatron launch.sh"],
 }
 OUT = ["--json out.json", "--json -"]
@@ -131,6 +132,10 @@ def write_inputs():
     assert ppsim("calibrate", "trace.json", "-o", "profile.yaml").status == 0
     assert ppsim("check", "unit.yaml", "--baseline", "baseline.json", "--update").status == 0
     library.build("1f1b", devices=2, microbatches=2).to_csv("order.csv")
+    Path("lengths.yaml").write_text(
+        "schedule: {name: 1f1b, devices: 2}\ncosts: {forward: 0.02, backward: 0.05}\n"
+        "lengths: {sequences: 8, median: 8, spread: 0.5, tokens: 16, attention: 0.5, batches: 2}\n"
+    )
     Path("launch.sh").write_text(library.to_launch(library.load_config(LLAMA), "Megatron-LM"))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import ppsim
 from ppsim.config import make_config
+from ppsim.costs import EncoderTower
 from tests.fuzz.cases import EXAMPLES, case
 
 LONGEST = 20  # seconds of one call
@@ -27,6 +28,7 @@ CALLS = {
     "simulate": (ppsim.simulate, {"schedule": SCHEDULE, "costs": COSTS}),
     "simulate_many": (ppsim.simulate_many, {"schedule": SCHEDULE, "costs": COSTS, "progress": False}),
     "lower": (ppsim.lower, {"schedule": SCHEDULE}),
+    "with_encoder": (ppsim.with_encoder, {"schedule": SCHEDULE, "encoder": EncoderTower()}),
     "with_offload": (ppsim.with_offload, {"schedule": SCHEDULE}),
     "with_recompute": (ppsim.with_recompute, {"schedule": SCHEDULE}),
     "load_config": (ppsim.load_config, {"path": "no-such.yaml"}),
