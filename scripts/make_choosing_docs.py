@@ -77,7 +77,7 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "nemotron-4-340b-6144": "an honest gain by our model: half as many devices in a pipeline idle for 13 instead of "
     "19 %, in 76 instead of 54 GB. The run kept memory free.",
     "qwen3-235b-64xb200": "not certain: the run took 20.0 s, and its predicted step is far shorter, so that the model "
-    "lacks something of this run. By the model a third stage per device halves the idle time.",
+    "lacks something of this run. By the model half as many devices in a pipeline, with five stages each, idle less.",
     "gpt-3-175b": "an honest gain by our model: microbatches of 2 fill the operators better, and six stages per device "
     "make up for the longer fill, in 75 instead of 64 GB.",
 }
