@@ -39,7 +39,7 @@ def _spread(value: Any) -> float:
 @described
 @dataclass(frozen=True)
 class SequenceLengths:
-    """SequenceLengths of the sequences of a step, and how they are packed.
+    """Lengths of the sequences of a step, and how they are packed.
 
     Raises ConfigError with the field, its value and what is legal.
     """
@@ -161,7 +161,7 @@ def packed(lengths: np.ndarray, packing: str, slots: MicrobatchSlots) -> np.ndar
 
 @dataclass(frozen=True)
 class PackedLengths:
-    """SequenceLengths of all steps, int64 (batches, sequences), and the slots and the packing of their microbatches."""
+    """Lengths of all steps, int64 (batches, sequences), and the slots and packing of their microbatches."""
 
     drawn: np.ndarray
     slots: MicrobatchSlots
