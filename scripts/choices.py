@@ -124,7 +124,7 @@ def _published(name: str, config: Config) -> dict[str, Any]:
     """Return the predicted step of a published layout and of the best with the same GPUs, batch and software.
 
     A device may hold what `choose` lets it hold, or what the published layout needs by this model if that is more.
-    Both steps are the simulated ones, without what stragglers cost.
+    Both steps are the simulated ones, without what stragglers cost; the best is the fastest point, not the simplest.
     """
     given = config.simulate()
     assert given.peak_memory is not None  # noqa: S101 - every config here has a model
@@ -133,7 +133,7 @@ def _published(name: str, config: Config) -> dict[str, Any]:
     headroom = min(HEADROOM, 1 - peak / device.capacity)
     search = BestFirstSearch(space, headroom, 1, InProcess(), with_front=False, certain=True)
     search.run()
-    best = search.ranked[0]
+    best = min(search.fitting, key=lambda one: one.step)
     better = space.config.changed(best.changes)
     run = better.simulate()
     return {
