@@ -170,12 +170,17 @@ def reference_gradients(num_stages: int, microbatches: int, shape: Shape, device
 
 
 def sleep_out(seconds: float) -> Callable[[Callable[[], None]], None]:
-    """A wrapper that does its work, then sleeps until `seconds` have passed since it began."""
+    """A wrapper that does its work, then sleeps until `seconds` have passed since it began.
+
+    The system ends a sleep about 0.1 ms late, so that the last 0.3 ms are spent looking at the clock.
+    """
 
     def padded(work: Callable[[], None]) -> None:
         until = time.perf_counter() + seconds
         work()
-        while (left := until - time.perf_counter()) > 0:
+        if (left := until - time.perf_counter() - 3e-4) > 0:
             time.sleep(left)
+        while time.perf_counter() < until:
+            pass
 
     return padded
