@@ -11,6 +11,7 @@ from command_line import ppsim as run_command
 import ppsim
 from ppsim.config import as_config
 from ppsim.costs import MicrobatchSlots, packed
+from ppsim.costs.packing import context_groups
 from ppsim.studies import packed_steps
 
 GIVEN = {
@@ -74,6 +75,24 @@ def test_a_long_sequence_takes_two_gpus_and_short_ones_take_the_others():
     assert factors([10, 5, 5], "dynamic-context", **groups) == [[1.0]]
     assert factors([10], "dynamic-context", **groups) == [[0.5]]  # free GPUs double the group
     assert factors([10, 10, 10, 10], "dynamic-context", **groups) == [[2.0]]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "groups", "expected"),
+    [
+        # one sequence for two GPUs would be late: it waits, and then has both
+        ([6, 6, 6], {"copies": 2, "tokens": 10}, [[(1, [6]), (1, [6])], [(2, [6])]]),
+        # no short sequence fits beside the longest; then free GPUs double the groups
+        ([20, 5, 5], {"copies": 1, "context": 4, "tokens": 20}, [[(4, [20])], [(2, [5]), (2, [5])]]),
+        # two buckets, [10, 10] and [10, 5, 5]: the head of the second blocks it, and is taken away again
+        ([10, 10, 10, 5, 5], {"copies": 2, "context": 2, "tokens": 10},
+         [[(2, [10]), (2, [10])], [(1, [5]), (1, [5]), (2, [10])]]),
+    ],
+)  # fmt: skip
+def test_dynamic_context_groups_follow_from_megatrons_rules(lengths, groups, expected):
+    """Buckets of equal work, the least loaded group, trimmed overload, free GPUs: on cases worked out by hand."""
+    found = context_groups(np.array(lengths), MicrobatchSlots(**groups))
+    assert [[(one.gpus, one.lengths) for one in microbatch] for microbatch in found] == expected
 
 
 def test_full_sequences_are_the_step_without_lengths():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
+from math import ceil, log2
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from ppsim.base.rules import (
 DYNAMIC = "dynamic-context"
 PACKINGS = ("pad", "pack", "balance", DYNAMIC)
 MAX_SEQUENCES = 100_000
+_Sized = list[tuple[int, int]]  # sequences: their tokens, and the GPUs that hold them
 BALANCED = 0.05  # relative difference of loads that Megatron-LM's scheduler accepts
 
 
@@ -148,7 +150,9 @@ def packed(lengths: np.ndarray, packing: str, slots: MicrobatchSlots) -> np.ndar
     the busiest GPU sets the factor; there is one row.
     """
     if packing == DYNAMIC:
-        return _dynamic(lengths, slots)[None]
+        loads = [max(slots.work(np.array(one.lengths)).sum() / one.gpus for one in groups)
+                 for groups in context_groups(lengths, slots)]  # fmt: skip
+        return np.array([loads]) * (slots.context / slots.microbatch_size)
     bins = {"pad": _padded, "pack": _best_fit, "balance": _balanced}[packing](lengths, slots)
     work = np.array([slots.work(one).sum() for one in bins]) / slots.microbatch_size
     work = np.append(work, np.zeros(-len(work) % slots.copies))
@@ -232,61 +236,102 @@ def _longest_first(lengths: np.ndarray, slots: MicrobatchSlots) -> tuple[list[in
 
 
 @dataclass
-class _Group:
-    """GPUs that share sequences, each cut over all of them: works of the sequences on all GPUs together."""
+class ContextGroup:
+    """GPUs that share sequences one after the other, each cut over all of them.
+
+    `load` is the work of one of its GPUs as Megatron-LM counts it: the square of each length over the GPUs.
+    """
 
     gpus: int
-    works: list[float]
+    lengths: list[int] = field(default_factory=list)
+    load: float = 0.0
 
-    @property
-    def load(self) -> float:
-        return sum(self.works) / self.gpus
+    def put(self, length: int) -> None:
+        self.lengths.append(length)
+        self.load += length * length / self.gpus
 
 
-def _dynamic(lengths: np.ndarray, slots: MicrobatchSlots) -> np.ndarray:
-    """Return the factors of microbatches under dynamic context parallelism.
+def context_groups(lengths: np.ndarray, slots: MicrobatchSlots) -> list[list[ContextGroup]]:
+    """Return the groups of GPUs of each microbatch of a step under dynamic context parallelism.
 
-    A sequence runs on the fewest GPUs, a power of two, that hold its tokens. Sequences go, the longest first, to the
-    least loaded group of their size, or to free GPUs. A microbatch ends when no group fits the next sequences, or when
-    loads differ by less than 5 % after the size has shrunk. Free GPUs at its end double the smallest groups.
-    Source: NVIDIA/Megatron-LM d98e8a6, megatron/core/pipeline_parallel/hybrid_cp_schedule.py, whose work of a sequence
-    is its length squared; here it is the work of `MicrobatchSlots`. Its buckets of equal work are left out.
+    A sequence runs on the fewest GPUs, a power of two, that hold its tokens. The longest first, sequences are cut into
+    buckets; the first bucket whose next sequence finds a place gives it to free GPUs, else to the least loaded group of
+    its size. A microbatch ends when no bucket finds a place, or when loads are within 5 % after the size has shrunk.
+    Then the last sequences of the most loaded group wait for later microbatches if this evens out loads, and free GPUs
+    double the first of the smallest groups.
+    Source: NVIDIA/Megatron-LM d98e8a6, megatron/core/pipeline_parallel/hybrid_cp_schedule.py, BalancedCPScheduler.
     """
     gpus, own = slots.copies * slots.context, slots.tokens * slots.microbatch_size / slots.context
-    ordered, works = _longest_first(lengths, slots)
-    sizes = [min(1 << max(int(np.ceil(np.log2(length / own))), 0), gpus) for length in ordered]
-    waiting = list(zip(sizes, works, strict=True))
-    factors = []
+    ordered = np.sort(lengths)[::-1].tolist()
+    waiting = [(length, min(1 << max(ceil(log2(length / own)), 0), gpus)) for length in ordered]
+    microbatches = []
     while waiting:
-        groups, waiting = _microbatch(waiting, gpus)
-        factors.append(max(group.load for group in groups))
-    return np.array(factors) * slots.context / slots.microbatch_size
+        groups, waiting = _context_microbatch(waiting, gpus)
+        microbatches.append(groups)
+    return microbatches
 
 
-def _microbatch(waiting: Sequence[tuple[int, float]], gpus: int) -> tuple[list[_Group], list[tuple[int, float]]]:
-    """Return the groups of the next microbatch, and the sequences that wait for later ones, as (GPUs, work)."""
-    groups: list[_Group] = []
-    free, left, last, is_balanced = gpus, list[tuple[int, float]](), waiting[0][0], False
-    for number, (size, work) in enumerate(waiting):
-        if is_balanced:
-            left += waiting[number:]
+def _context_buckets(waiting: _Sized) -> list[deque[tuple[int, int]]]:
+    """Return buckets of sequences in their order, each with at most 1.1 times an equal part of the work per GPU.
+
+    There are as many parts as sizes. A bucket also ends if so few sequences are left that each has to begin one; the
+    source subtracts the closed buckets twice there, which is kept.
+    """
+    works = [length * length / size for length, size in waiting]
+    missing = len({size for _, size in waiting})
+    most, load, buckets = sum(works) / missing * 1.1, 0.0, [deque[tuple[int, int]]()]
+    for number, (sequence, work) in enumerate(zip(waiting, works, strict=True)):
+        if buckets[-1] and (load + work > most or len(waiting) - number <= missing - len(buckets) + 1):
+            buckets.append(deque())
+            missing, load = missing - 1, 0.0
+        buckets[-1].append(sequence)
+        load += work
+    return buckets
+
+
+def _context_microbatch(waiting: _Sized, gpus: int) -> tuple[list[ContextGroup], _Sized]:
+    """Return the groups of the next microbatch, and the sequences that wait for later ones with their GPUs."""
+    groups: list[ContextGroup] = []
+    free, buckets, largest = gpus, _context_buckets(waiting), waiting[0][1]
+    has_shrunk = False
+    while not (has_shrunk and _are_even(groups, free)):
+        sizes = {group.gpus for group in groups}
+        bucket = next((one for one in buckets if one and (one[0][1] <= free or one[0][1] in sizes)), None)
+        if bucket is None:
             break
-        equal = [group for group in groups if group.gpus == size]
-        if size <= free and (not equal or min(group.load for group in equal) > 0):
-            groups.append(_Group(size, [work]))
-            free -= size
-        elif equal:
-            min(equal, key=lambda group: group.load).works.append(work)
+        length, size = bucket.popleft()
+        if size <= free:
+            groups.append(ContextGroup(size))
+            free, target = free - size, groups[-1]
         else:
-            left.append((size, work))
-            continue
-        loads = [group.load for group in groups] + [0.0] * (free > 0)
-        is_balanced = size < last and max(loads) - min(loads) <= BALANCED * max(loads)
-        last = size
+            target = min((group for group in groups if group.gpus == size), key=lambda group: group.load)
+        target.put(length)
+        has_shrunk |= size < largest
+    left = [sequence for bucket in buckets for sequence in bucket]
+    if not free:
+        left += _trimmed(groups)
     while free:
-        smallest = min((group for group in groups if group.gpus <= free), key=lambda group: group.gpus, default=None)
-        if smallest is None:
-            break
-        free -= smallest.gpus
-        smallest.gpus *= 2
+        smallest = min(groups, key=lambda group: group.gpus)
+        added = min(smallest.gpus, free)
+        smallest.gpus, free = smallest.gpus + added, free - added
     return groups, left
+
+
+def _are_even(groups: list[ContextGroup], free: int = 0) -> bool:
+    loads = [group.load for group in groups]
+    return not free and max(loads) - min(loads) <= BALANCED * max(loads)
+
+
+def _trimmed(groups: list[ContextGroup]) -> _Sized:
+    """Take the last sequence of the most loaded group while this brings loads closer; return these sequences."""
+    taken: _Sized = []
+    while not _are_even(groups):
+        fullest = max(groups, key=lambda group: group.load)
+        others = [group.load for group in groups if group is not fullest]
+        length = fullest.lengths[-1]
+        load = fullest.load - length * length / fullest.gpus
+        if len(fullest.lengths) == 1 or max(*others, load) - min(*others, load) >= fullest.load - min(others):
+            break
+        fullest.load = load
+        taken.append((fullest.lengths.pop(), fullest.gpus))
+    return taken
