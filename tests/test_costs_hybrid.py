@@ -1,10 +1,12 @@
 """Hybrid models: patterns of Megatron-LM, and FLOPs, parameters and bytes of scans and of sparse attention."""
 
+import numpy as np
 import pytest
 from published_models import CONFIGS, MEGATRON_FLOPS, flops_as_megatron_counts
 
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model, build, simulate
 from ppsim.costs import border_width, find_device, find_link
+from ppsim.search.partitions import fastest_stages
 
 SIZES = {"hidden": 4096, "heads": 32, "vocabulary": 1000, "sequence": 4096, "norm": "rmsnorm", "key_value_heads": 8}
 STATE = {"state_heads": 128, "state_head_size": 64, "state_size": 128, "state_groups": 8}
@@ -172,13 +174,13 @@ def losses_on_stages(partition, stages, **changes):
 
 
 def test_prediction_modules_and_heads_on_stages_of_their_own():
-    """A stage holds the matrix of its heads once, and a norm for each."""
+    """A stage holds the matrix of its heads once, and a norm for each; one with modules has a copy of the embedding."""
     s, h, vocabulary = 2048, 1024, 32000
     costs, stages = losses_on_stages("E|t*24m|m|m|LL|LL", 6)
     module, loss = s * h * (4 * h + 24 * h + 2 * s), 2 * s * h * vocabulary
     assert [sum(layer.forward for layer in stage) for stage in stages[2:]] == [module, module, 2 * loss, 2 * loss]
     parameters = [costs.gpu_parameters(stage)[0] for stage in stages[2:]]
-    assert parameters == [14 * h * h + 8 * h] * 2 + [vocabulary * h + 4 * h] * 2
+    assert parameters == [14 * h * h + 8 * h + vocabulary * h] * 2 + [vocabulary * h + 4 * h] * 2
     assert [sum(layer.logits for layer in stage) for stage in stages] == [0] * 4 + [2 * s * vocabulary] * 2
     assert [costs.backward_bytes(stage, "none") for stage in stages[2:]] == [
         0, 0, *[2 * s * vocabulary * costs.layout.chosen("loss_bytes")] * 2,
@@ -186,12 +188,19 @@ def test_prediction_modules_and_heads_on_stages_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("partition", "copies"),
-    [("Et*24m*3L*4", 0), ("Et*24m*3|L*4", 0), ("E|t*24m|m|m|LL|LL", 1), ("Et*12|t*12mm|mL|L|L|L", 3)],
+    ("partition", "copies", "tied_copies"),
+    [
+        ("Et*24m*3L*4", 0, 0),
+        ("Et*24m*3|L", 0, 1),
+        ("Et*24m*3|L*4", 0, 1),
+        ("E|t*24m|m|m|L", 3, 4),
+        ("E|t*24m|m|m|LL|LL", 4, 5),
+        ("Et*12|t*12mm|mL|L|L|L", 5, 5),
+    ],
 )
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_stages_together_are_the_model_wherever_its_losses_are(partition, copies, tied):
-    """Each further stage with a head holds a copy of its matrix; a tied one is the embedding's on its stage."""
+def test_the_stages_together_are_the_model_wherever_its_losses_are(partition, copies, tied_copies, tied):
+    """Further stages with a head hold a copy of its matrix, those with modules one of the embedding's; tied, of one."""
     whole, joined = losses_on_stages("Et*24m*3L", 1, tied_embeddings=tied)
     costs, stages = losses_on_stages(partition, partition.count("|") + 1, tied_embeddings=tied)
     layers = [layer for stage in stages for layer in stage]
@@ -199,8 +208,41 @@ def test_the_stages_together_are_the_model_wherever_its_losses_are(partition, co
         assert sum(getattr(one, amount) for one in layers) == sum(getattr(one, amount) for one in joined[0])
     matrix = 32000 * 1024
     parameters = sum(costs.gpu_parameters(stage)[0] for stage in stages)
-    apart = tied and len(stages) > 1
-    assert parameters == whole.gpu_parameters(joined[0])[0] + (copies + apart) * matrix
+    assert parameters == whole.gpu_parameters(joined[0])[0] + (tied_copies if tied else copies) * matrix
+
+
+@pytest.mark.parametrize(
+    ("partition", "tied", "groups"),
+    [
+        ("Et*12|t*12|mmm|L", False, [[0, 2]]),
+        ("Et*12|t*12|mmm|L", True, [[0, 2, 3]]),
+        ("Et*12|t*12mmm|LL|LL", False, [[0, 1], [2, 3]]),
+        ("E|t*12|t*12|mmmL", False, [[0, 3]]),
+    ],
+)
+def test_copies_of_a_matrix_sum_their_gradients_before_the_optimizer_step(partition, tied, groups):
+    """An all-reduce in a group of n takes 2 (n - 1) / n of the bytes in fp32, over the link of the devices."""
+    costs, _ = losses_on_stages(partition, 4, tied_embeddings=tied)
+    schedule, moved = build("1f1b", devices=4, microbatches=8), 4 * 32000 * 1024
+    own, expected = np.array(costs.for_stages(4).optimizer_step), np.zeros(4)
+    for members in groups:
+        count = len(members)
+        expected[members] += 2 * (count - 1) / count * moved / CLUSTER.link.bandwidth
+    assert costs.table(schedule).optimizer_seconds - own == pytest.approx(expected, rel=0.1)  # and latencies
+
+
+def test_a_search_places_each_of_several_losses():
+    """Losses of a large vocabulary leave the last stage, and no cut with all of them there is faster."""
+    model = Model(num_layers=8, hidden=1024, heads=8, vocabulary=128000, sequence=2048, prediction_layers=3)
+    schedule = build("1f1b", devices=4, microbatches=8)
+    found = {}
+    for losses in ("L", "L*4"):
+        costs = DerivedCosts(model, CLUSTER, Layout(partition=f"Et*8m*3|||{losses}"))
+        best = fastest_stages(costs, schedule.compute, "async", None, 1e15)
+        found[losses] = simulate(schedule, best).makespan, best.megatron_layout(4)
+    assert found["L*4"][1].count("L") > 1
+    assert not found["L*4"][1].endswith("L*4")
+    assert found["L*4"][0] < 0.8 * found["L"][0]
 
 
 def test_two_kinds_of_residuals_are_rejected_together():

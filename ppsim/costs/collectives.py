@@ -6,13 +6,23 @@ and their sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import mul
 
+import numpy as np
+
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES
-from ppsim.costs.networks import Group, all_reduce, all_to_all, exchange_of_tokens, group_of, ring_pass
+from ppsim.costs.networks import (
+    Group,
+    all_reduce,
+    all_to_all,
+    exchange_of_tokens,
+    group_of,
+    group_of_pipeline,
+    ring_pass,
+)
 from ppsim.costs.operators import FP8_BYTES, SCORES_AGAIN
 from ppsim.costs.setup import Setup
 
@@ -166,9 +176,9 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 
 def tensor_parallel_outside(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the seconds of the tensor-parallel all-reduces of the embedding, the head and prediction modules."""
+    """Return the seconds of the tensor-parallel all-reduces of the embedding and of each loss."""
     seconds = _border_all_reduce(setup)
-    return seconds * (layer.name == "embedding"), seconds * bool(layer.logits)
+    return seconds * (layer.name == "embedding"), seconds * layer.losses
 
 
 def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -208,6 +218,26 @@ def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     tokens = setup.own_border_bytes * (setup.model.expert_hidden or setup.model.hidden) / setup.model.hidden
     seconds = _all_to_all(setup, dispatched * tokens) + _all_to_all(setup, tokens)
     return seconds, seconds
+
+
+def copied_gradients(setup: Setup, holdings: np.ndarray, stages: Sequence[set[str]]) -> np.ndarray:
+    """Return the seconds by stage of the all-reduces of the gradients of copied matrices, which devices wait for.
+
+    `holdings` are (device, stage), `stages` the names of their layers. The embedding is also on stages with prediction
+    modules, and with the head if it is tied; an untied head is on each stage with a loss. Source: NVIDIA/Megatron-LM
+    d98e8a6, core/distributed/finalize_model_grads.py, `_allreduce_word_embedding_grads`.
+    """
+    (device, stage), seconds = holdings.T, np.zeros(len(stages))
+    layout = setup.layout
+    moved = layout.gradient_bytes * setup.model.vocabulary * setup.model.hidden / layout.tensor
+    groups = [{"embedding", "prediction"}, {"head"}]
+    for names in [] if layout.sharded else [set.union(*groups)] if setup.model.tied_embeddings else groups:
+        held = np.array([bool(names & own) for own in stages])[stage]
+        members, first = np.unique(device[held], return_index=True)
+        if len(members) > 1:
+            group = group_of_pipeline(setup.cluster, int(device.max()) + 1, layout.gpus_per_device, members)
+            seconds[stage[held][first]] += all_reduce(group, moved)
+    return seconds
 
 
 def _all_to_all(setup: Setup, moved: float) -> float:

@@ -18,6 +18,7 @@ from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
 from ppsim.costs.borders import Stage, border_widths, link_columns
 from ppsim.costs.calibrated import Calibration
+from ppsim.costs.collectives import copied_gradients
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
@@ -67,7 +68,7 @@ class DerivedCosts(Setup):
 
     def stage_layers(self, num_stages: int) -> list[list[Layer]]:
         """Return the layers of each stage; CostError if the partition does not fit `num_stages`."""
-        layers, counts = self.model.layers, self.layers_of_stages
+        layers, counts = self.layout.layers_of(self.model), self.layers_of_stages
         if counts is None:
             by_cost = self.layout.partition in partition.BY_COST
             return self.layout.stage_layers(self.model, num_stages, self.layer_seconds if by_cost else [])
@@ -78,7 +79,7 @@ class DerivedCosts(Setup):
         """Seconds of each layer, forward and backward, with collectives, or of its host if that takes longer."""
         return [
             max(self.work(layer).whole + sum(self.exchange(layer)[:2]), sum(host_seconds(self, layer)))
-            for layer in self.model.layers
+            for layer in self.layout.layers_of(self.model)
         ]
 
     def with_partition(self, value: Any) -> DerivedCosts:
@@ -214,15 +215,12 @@ class DerivedCosts(Setup):
 
     def _stages(self, num_stages: int, without_output: bool = False) -> list[Stage]:
         """Return the stages; `without_output` leaves out the model's head and the embedding's weights."""
-        every_layers = self.stage_layers(num_stages)  # raises an error for more stages than any list could hold
-        stages = zip(every_layers, self.layout.recompute_of_stages(num_stages), strict=True)
+        stages = zip(self.stage_layers(num_stages), self.layout.recompute_of_stages(num_stages), strict=True)
         if not without_output:
             return [Stage(tuple(layers), level) for layers, level in stages]
-        (first, *_, last), bare = self.model.layers, self._once(Setup.embedding_without_weights)
-        return [
-            Stage(tuple(bare if layer is first else layer for layer in layers if layer is not last), level)
-            for layers, level in stages
-        ]
+        first, *_, last = self.layout.layers_of(self.model)  # no device splits the losses of prediction modules
+        kept = {first: [self._once(Setup.embedding_without_weights)], last: [head(self.model)] * (last.losses - 1)}
+        return [Stage(tuple(new for one in layers for new in kept.get(one, [one])), level) for layers, level in stages]
 
     def _stage_times(self, stage: Stage) -> dict[str, float]:
         """Return the seconds of a stage: computation of F, I and W, collectives of F and of I."""
@@ -386,6 +384,9 @@ class DerivedCosts(Setup):
             recompute_bytes=recompute_bytes,
         )
         table = replace(table, **self._borders(stages, table, devices))
+        if table.optimizer_seconds is not None and "optimizer_step" not in self.given:
+            summing = copied_gradients(self, schedule.holdings, [{one.name for one in part.layers} for part in stages])
+            table = replace(table, optimizer_seconds=table.optimizer_seconds + summing)
         return self._with_output_parts(schedule, table, parts) if cut else table
 
     def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:

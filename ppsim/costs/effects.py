@@ -236,7 +236,7 @@ EFFECTS = (
     ),
     Effect(
         "layout.tensor", "seconds",
-        "one more all-reduce in the embedding's F, in the head's I, and in a prediction module's I",
+        "one more all-reduce in the embedding's F, and in the head's I for each loss",
         f"{KORTHIKANTI}, section 4.2", action=tensor_parallel_outside,
     ),
     Effect(
@@ -340,6 +340,12 @@ EFFECTS = (
     Effect(
         "optimizer_step", "seconds", "with a distributed optimizer also the gather of 2 P bytes",
         "Megatron-LM, dist_optimizer.md", step=_step_regather, hidden_under="forward",
+    ),
+    Effect(
+        "optimizer_step", "seconds",
+        "all-reduce of 4 V h / t bytes, in bf16 of 2, over the devices with copies of the embedding (first stage, "
+        "prediction modules, a tied head) or of a head with losses on several stages",
+        "Megatron-LM, core/distributed/finalize_model_grads.py",
     ),
     Effect(
         "layout.overlap_data", "seconds",

@@ -39,7 +39,7 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     `recomputed`: B repeats the starts of F.
     """
     host, start = setup.layout.run_by.host, start_seconds(setup)
-    head = host.head * bool(layer.logits)
+    head = host.head * layer.losses
     forward, backward = (host.forward, host.backward) if layer.recomputable else (head, head)
     return forward * start, (backward + recomputed * forward) * start
 

@@ -162,8 +162,9 @@ class Layer:
         Operators whose seconds add up to the layer's.
     recomputable : bool
         If a recompute policy applies (blocks and prediction modules).
+    losses : int
     logits : float
-        Number of logits of this layer's loss.
+        Number of logits of this layer's losses.
     """
 
     name: str
@@ -192,6 +193,7 @@ class Layer:
     input_bytes: float = 0.0
     operators: Operators = field(default_factory=Operators)
     recomputable: bool = True
+    losses: int = 0
     logits: float = 0.0
 
     @property

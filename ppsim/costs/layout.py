@@ -357,14 +357,17 @@ class Layout:
         """GPUs that whole experts, and copies of them, are spread over."""
         return self.gpus_per_device // self.split_experts
 
+    def layers_of(self, model: Model) -> list[Layer]:
+        """Return the layers that a partition places: all losses with the head, or several heads if it has several L."""
+        return model.layers_with_heads if getattr(self.partition, "separate_heads", False) else model.layers
+
     def stage_layers(self, model: Model, num_stages: int, layer_costs: list[float]) -> list[list[Layer]]:
         """Return the layers of each stage; partitions by cost balance `layer_costs`, one per layer.
 
         Raises CostError if the partition does not fit `num_stages`.
         """
-        layers = model.layers
+        layers = self.layers_of(model)
         if isinstance(self.partition, LayoutString):
-            layers = model.layers_with_heads if self.partition.separate_heads else layers
             counts = self.partition.layer_counts([layer.name for layer in layers], num_stages)
         elif self.partition in partition.BY_COST:
             method = "optimal" if self.partition == partition.BALANCED else self.partition

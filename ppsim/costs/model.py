@@ -13,7 +13,7 @@ from ppsim.base.rules import checked_methods
 from ppsim.costs.huggingface import read_shape
 from ppsim.costs.layers import Layer
 from ppsim.costs.shape import Shape
-from ppsim.costs.sublayers import block, embedding, head, prediction
+from ppsim.costs.sublayers import block, embedding, head, joined_heads, prediction
 
 
 @checked_methods
@@ -53,26 +53,24 @@ class Model(Shape):
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Embedding, blocks, multi-token-prediction modules if any, head with final norm and loss, for one sequence."""
+        """Embedding, blocks, multi-token-prediction modules, head with final norm and all losses, for one sequence."""
         made = {letters: block(self, letters) for letters in {*self.block_letters, self.prediction_letters}}
         blocks = [made[letters] for letters in self.block_letters]
-        predictions = [prediction(self, made[self.prediction_letters])] if self.prediction_layers else []
-        return [embedding(self), *blocks, *predictions * self.prediction_layers, head(self)]
+        modules = [prediction(self, made[self.prediction_letters])] * self.prediction_layers
+        return [embedding(self), *blocks, *modules, joined_heads(self) if modules else head(self)]
 
     @cached_property
     def layers_with_heads(self) -> list[Layer]:
-        """Layers if each prediction module's head is one of its own; it has the shared matrix, a copy on its stage.
+        """Layers if each prediction module has a head of its own; it has the shared matrix, a copy on its stage.
 
         The heads of modules come before the model's: NVIDIA/Megatron-LM, pull request 5318.
         """
-        before, count = self.layers[: 1 + self.num_layers], self.prediction_layers
-        module = prediction(self, block(self, self.prediction_letters), with_head=False)
-        return [*before, *[module] * count, *[head(self)] * count, self.layers[-1]]
+        return [*self.layers[:-1], *[head(self)] * self.prediction_layers, head(self)]
 
     @cached_property
     def parameters(self) -> int:
         """Parameters of the whole model without multi-token-prediction modules; a tied matrix counts once."""
-        total = sum(layer.parameters for layer in self.layers if layer.name != "prediction")
+        total = sum(layer.parameters for layer in [*self.layers[: 1 + self.num_layers], head(self)])
         return total - self.vocabulary * self.hidden * self.tied_embeddings
 
     @cached_property

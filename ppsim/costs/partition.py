@@ -169,9 +169,9 @@ class LayoutString:
     """Megatron-LM's pipeline layout string: the letters E, t, m and L of each stage, such as `Et*3|(tt|)*29,m|L`.
 
     E is the embedding, t a block, m a multi-token-prediction module, L the head with the loss; an empty text is an
-    empty stage. Stage i runs on device i mod p of a looped schedule. With one L a module contains its head; with an L
-    more for each m, their heads are layers of their own. Source: Megatron-LM,
-    megatron/core/transformer/pipeline_parallel_layer_layout.py, and its pull request 5318.
+    empty stage. Stage i runs on device i mod p of a looped schedule. One L has the losses of all m too:
+    NVIDIA/Megatron-LM d98e8a6, core/models/gpt/gpt_model.py and transformer/pipeline_parallel_layer_layout.py. With an
+    L more for each m, each loss is a layer of its own: its pull request 5318.
     """
 
     def __init__(self, stages: Iterable[str]):
@@ -282,8 +282,8 @@ class Pieces:
 
     Attributes
     ----------
-    blocks, predictions : int
-        Numbers of blocks and of prediction modules.
+    blocks, predictions, heads : int
+        Numbers of blocks, of prediction modules, and of heads with a loss.
     embedding, block, prediction, head : float
         Seconds of one, forward and backward.
     """
@@ -294,6 +294,7 @@ class Pieces:
     block: float
     prediction: float
     head: float
+    heads: int = 1
 
     @classmethod
     def of(cls, names: Sequence[str], seconds: Sequence[float]) -> Pieces:
@@ -304,7 +305,7 @@ class Pieces:
         blocks, predictions = parts["block"], parts.get("prediction", [])
         return cls(
             len(blocks), len(predictions), parts["embedding"][0], sum(blocks) / len(blocks),
-            predictions[0] if predictions else 0.0, parts["head"][0],
+            predictions[0] if predictions else 0.0, parts["head"][0], len(parts["head"]),
         )  # fmt: skip
 
 
@@ -351,7 +352,7 @@ def balanced_with(
     order = -1 if late else 1
     work = [0.0] * len(device_of_stage)
     work[0] += pieces.embedding
-    work[-1] += pieces.head
+    work[-1] += pieces.heads * pieces.head
     work[end] += pieces.predictions * pieces.prediction
     load = np.bincount(device_of_stage, work)
     own: dict[int, list[int]] = {}
@@ -375,5 +376,5 @@ def balanced_with(
             heapq.heappush(waiting, (seconds + (pieces.block or 1.0), place))
     texts[0] = "E" + texts[0]
     texts[end] += "m" * pieces.predictions
-    texts[-1] += "L"
+    texts[-1] += "L" * pieces.heads
     return (too_small, float(load.max()), float((load**2).sum())), LayoutString(texts)

@@ -178,10 +178,14 @@ class Setup:
     def gpu_parameters(self, layers: Sequence[Layer]) -> tuple[float, float]:
         """Return a stage's dense parameters, and those of routed experts, on one GPU.
 
-        A matrix that several heads of the stage use, or a tied one that its embedding uses too, counts once.
+        A matrix that several heads of the stage use, or a tied one that its embedding uses too, counts once. A stage
+        with prediction modules has a copy of the embedding: NVIDIA/Megatron-LM d98e8a6, core/models/gpt/gpt_model.py.
         """
         if not layers:
             return 0.0, 0.0
+        names = {layer.name for layer in layers}
+        if "prediction" in names and "embedding" not in names:
+            layers = [*layers, replace(self.model.layers[0], copied_parameters=0)]
         dense, experts = (sum(part) for part in zip(*map(self.layout.gpu_parameters, layers), strict=True))
         users = ("embedding", "head") if self.model.tied_embeddings else ("head",)
         for again in [layer for layer in layers if layer.name in users][:-1]:

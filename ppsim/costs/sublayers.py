@@ -127,14 +127,20 @@ def head(model: Shape) -> Layer:
         copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
         input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip
-    return replace(layer, recomputable=False, logits=float(s * vocabulary))
+    return replace(layer, recomputable=False, losses=1, logits=float(s * vocabulary))
 
 
-def prediction(model: Shape, inner: Layer, with_head: bool = True) -> Layer:
-    """Return a multi-token-prediction module: two norms, a 2h x h projection, a block, and the shared head if wanted.
+def joined_heads(model: Shape) -> Layer:
+    """Return the head with the losses of the model and of each prediction module, which share its matrix."""
+    module = replace(head(model), split_parameters=0)
+    return _sum("head", [head(model), *[module] * model.prediction_layers])
 
-    DeepSeek-AI 2024, DeepSeek-V3 technical report, arXiv 2412.19437, section 2.2. Embedding and head are shared, so
-    their parameters are not counted again.
+
+def prediction(model: Shape, inner: Layer) -> Layer:
+    """Return a multi-token-prediction module: two norms, a 2h x h projection and a block.
+
+    DeepSeek-AI 2024, DeepSeek-V3 technical report, arXiv 2412.19437, section 2.2. Its head and loss are where the
+    model's are: NVIDIA/Megatron-LM d98e8a6, core/models/gpt/gpt_model.py, `_postprocess`, and `process_mtp_loss`.
     """
     s, h = model.sequence, model.hidden
     projection = _layer(
@@ -142,8 +148,7 @@ def prediction(model: Shape, inner: Layer, with_head: bool = True) -> Layer:
         norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
         copied_bytes_per_token=2 * VALUE_BYTES * h, input_bytes=2 * VALUE_BYTES * s * h,
     )  # fmt: skip
-    output = [replace(head(model), split_parameters=0)] * with_head
-    return _sum("prediction", [projection, inner, *output])
+    return _sum("prediction", [projection, inner])
 
 
 def attention_matrices(model: Shape, sparse: bool = False) -> list[Linear]:

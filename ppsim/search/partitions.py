@@ -81,7 +81,7 @@ def fastest_stages(
     cuts as usual. With `filled`, or if the framework knows no empty stages, every stage has a layer.
     """
     filled = filled or not costs.layout.run_by.facts.empty_stages
-    compute, names = schedule.compute, [layer.name for layer in costs.model.layers]
+    compute, names = schedule.compute, [layer.name for layer in costs.layout.layers_of(costs.model)]
     first: list[Plan] = []
 
     @functools.cache
@@ -203,7 +203,7 @@ def _first_holders(schedule: ScheduleColumns) -> list[int]:
 
 def pieces_of(costs: DerivedCosts) -> Pieces:
     """Return the model as pieces to spread, by lower bounds on the seconds of its layers."""
-    layers = costs.model.layers
+    layers = costs.layout.layers_of(costs.model)
     seconds = {layer: layer_bound(costs, layer) for layer in dict.fromkeys(layers)}
     return Pieces.of([layer.name for layer in layers], [seconds[layer] for layer in layers])
 
@@ -215,7 +215,7 @@ def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: P
     """
     if len(schedule.holdings) == schedule.num_stages:
         return balanced(pieces or pieces_of(costs), _first_holders(schedule))
-    layers = costs.model.layers
+    layers = costs.layout.layers_of(costs.model)
     counts = by_cost([layer_bound(costs, layer) for layer in layers], schedule.num_stages)
     return LayoutString.of_stages([layer.name for layer in stage] for stage in cut(layers, counts))
 
