@@ -247,6 +247,7 @@ class ContextGroup:
     load: float = 0.0
 
     def put(self, length: int) -> None:
+        """Add a sequence."""
         self.lengths.append(length)
         self.load += length * length / self.gpus
 
