@@ -148,6 +148,37 @@ def test_residual_streams_cross_every_border_until_the_final_norm():
     assert bytes_at_borders("Et*12|t*12|mL", 3, residual_streams=4, prediction_layers=1)[0].tolist() == [4, 1, 1]
 
 
+def test_streams_are_mixed_around_each_sublayer():
+    """Megatron-LM, hyper_connection.py: mapping_proj, bias and three alphas; (8 n + 2) h values pass, not 3 h."""
+    sizes = {"num_layers": 2, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence": 2048}
+    plain, mixed, n, h, s = Model(**sizes), Model(**sizes, residual_streams=4), 4, 1024, 2048
+    weights = n * n + 2 * n
+    assert mixed.parameters - plain.parameters == 2 * 2 * (n * h * weights + weights + 3)
+    (_, one, *_), (_, other, *_) = plain.layers, mixed.layers
+    assert other.forward - one.forward == 2 * 2 * s * n * h * weights
+    moved = other.operators.other_bytes - one.operators.other_bytes
+    assert moved == 2 * 2 * s * ((8 * n + 2 - 3) * h + 20 * 2 * 3 * n * n)
+    assert other.copied_bytes - one.copied_bytes == 2 * 2 * s * ((n + 1) * h + weights)
+    assert other.activation_bytes() - other.activation_bytes(recompute="streams") == 2 * 2 * s * (n + 1) * h
+    assert other.activation_bytes(recompute="full") == n * one.activation_bytes(recompute="full")
+    costs = DerivedCosts(mixed, CLUSTER, Layout())
+    again = costs.repeated_seconds(other, "streams")
+    assert 0 < again < costs.work(other).others
+    assert costs.repeated_seconds(one, "streams") == 0
+
+
+def test_residuals_of_earlier_blocks_are_mixed_before_each_sublayer():
+    """Kimi K3: the third of blocks of two reads two residuals and the running sum, with two vectors to weigh them."""
+    sizes = {"num_layers": 6, "hidden": 1024, "heads": 8, "vocabulary": 32000, "sequence": 2048}
+    plain, mixed = Model(**sizes), Model(**sizes, residual_block=2)
+    for index, count in enumerate([1, 2, 2, 3, 3, 4]):
+        one, other = plain.layers[1 + index], mixed.layers[1 + index]
+        assert other.operators.other_bytes - one.operators.other_bytes == 2 * 2 * 2048 * 1024 * (
+            4 * count + 1 if count > 1 else 0
+        )
+        assert other.parameters - one.parameters == (2 * 2 * 1024 if count > 1 else 0)
+
+
 def test_residuals_by_block_grow_from_stage_to_stage():
     """Kimi K3: 1 + ceil(layer / block) activations; Primus, kimi_k3_block.py, gives [0, 1, 1, 1, 1, 2, 2, 2] for 4."""
     model = Model(num_layers=8, hidden=64, heads=8, vocabulary=128, sequence=64, residual_block=4)

@@ -461,8 +461,26 @@ def test_the_older_names_of_a_pattern_are_read():
         read_launch("Megatron-LM", flags.replace("M-M*M-", "'M-|M*|M-'"), gpus=2).config()
 
 
-@pytest.mark.parametrize("name", ["residual_streams", "residual_block"])
-def test_several_residuals_have_no_flags(name):
-    config = ppsim.load_config(LLAMA, overrides={f"model.{name}": 4})
-    with pytest.raises(ppsim.ConfigError, match=f"model.{name}: ppsim prints no options of Megatron-LM"):
-        ppsim.to_launch(config, "Megatron-LM")
+def test_residual_streams_are_printed_and_read():
+    changes = {"model.residual_streams": 4, "layout.recompute": "streams", "schedule.devices": 1, "hardware.gpus": 1}
+    script = ppsim.to_launch(ppsim.load_config(LLAMA, overrides=changes), "Megatron-LM")
+    assert "--enable-mhc-connections --mhc-num-residual-streams 4" in script
+    assert "--recompute-modules mhc" in script
+    read = read_launch("Megatron-LM", script).config()
+    assert (read.model.residual_streams, read.costs.layout.recompute) == (4, "streams")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.residual_block": 4}, "model.residual_block=4: it has no flag for this"),
+        ({"model.residual_streams": 4}, "model.residual_streams=4: goes with no pipeline"),
+        ({"model.residual_streams": 4, "layout.recompute": "full"}, "residual_streams=4: goes with no full recompute"),
+        ({"model.residual_streams": 4, "model.prediction_layers": 1}, "residual_streams=4: goes with no prediction"),
+        ({"model.residual_streams": 4, "model.experts": 8, "model.experts_per_token": 2}, "=4: goes with no experts"),
+        ({"layout.recompute": "streams"}, "layout.recompute=streams: the model has one residual"),
+    ],
+)
+def test_residuals_that_megatron_lm_rejects_are_one_clear_error(changes, message):
+    with pytest.raises(ppsim.ConfigError, match=message):
+        ppsim.to_launch(ppsim.load_config(LLAMA, overrides=changes), "Megatron-LM")

@@ -52,7 +52,7 @@ def border(setup: Setup) -> str:
     model, more = setup.model, ""
     if model.residual_block or model.residual_streams > 1:
         last = border_width(model, model.num_layers - 1)
-        more = f", up to {last} times before the last block: all residuals; what mixes them is not priced"
+        more = f", up to {last} times before the last block: all residuals"
     return (
         f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
         f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations{more}"

@@ -235,6 +235,13 @@ EFFECTS = (
         "Megatron-LM, core/fusions/fused_bias_geglu.py; core/transformer/moe/experts.py, _apply_bias",
     ),
     Effect(
+        "model.residual_streams, model.residual_block", "seconds",
+        "per sublayer a product n h x (n^2 + 2 n) and (8 n + 2) h values moved in the place of 3 h, and 240 n^2 in 20 "
+        "Sinkhorn iterations, for n streams; (4 m + 1) h more for m residuals of blocks; (n + 1) h or m h values held: "
+        "recomputing `streams` frees n h and the norm's input, and moves (7 n - 1) h again; mHC fuses kernels",
+        "mHC, arXiv 2512.24880; Megatron-LM, core/transformer/hyper_connection.py; Primus, kimi_k3_block.py",
+    ),
+    Effect(
         "layout.tensor", "seconds",
         "one more all-reduce in the embedding's F, and in the head's I for each loss",
         f"{KORTHIKANTI}, section 4.2", action=tensor_parallel_outside,

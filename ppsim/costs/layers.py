@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 
 VALUE_BYTES = 2
 RECOMPUTE = ("none", "selective", "full")
-MODULES = ("norms", "activations", "up", "core", "latent", "alternate")
+MODULES = ("norms", "activations", "up", "core", "latent", "streams", "alternate")
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class Linear:
         If the forward holds them for the backward; of an input that two matrices share, only one holds it.
     visits : float
         Tokens that pass, relative to the tokens of the sequence (experts per token for a routed expert).
-    module : {"", "up", "down", "latent"}
-        Before ("up") or after ("down") the activation of an MLP; from the latent vectors of attention to its heads.
+    module : {"", "up", "down", "latent", "streams"}
+        Before ("up") or after ("down") the activation of an MLP; from the latent vectors of attention to its heads;
+        from residual streams to the numbers that mix them.
     copies : int
         Number of such matrices (routed experts); each token visits `visits` of them.
     fp8 : bool
@@ -108,6 +109,8 @@ class Operators:
         Bytes that element-wise passes move which the tensor-parallel group splits.
     routed_bytes : float
         Part of them between the two products of routed experts.
+    stream_bytes : float
+        Part of `other_bytes` that mixes residual streams again if they are recomputed.
     norm_bytes, other_bytes : float
         Bytes that norms and other passes move, whole on each GPU of the group unless sequence-parallel.
     regrouped_bytes : float
@@ -124,6 +127,7 @@ class Operators:
     regrouped_bytes: float = 0.0
     passes: int = 0
     routed_bytes: float = 0.0
+    stream_bytes: float = 0.0
 
     def __add__(self, other: Operators) -> Operators:
         return Operators(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
@@ -145,9 +149,9 @@ class Layer:
         Parameters that the tensor-parallel group splits; that each of its GPUs holds; of routed experts.
     split_bytes, copied_bytes, score_bytes : bytes
         Activations that the group splits; whole on each GPU unless sequence-parallel; attention matrices (split).
-    norm_bytes, activated_bytes, up_bytes, latent_bytes : bytes
+    norm_bytes, activated_bytes, up_bytes, latent_bytes, stream_bytes : bytes
         Parts of `copied_bytes` and `split_bytes` that recomputation of a module frees: outputs of norms; outputs of
-        the MLP's activation; its inputs; queries, keys and values of latent attention.
+        the MLP's activation; its inputs; queries, keys and values of latent attention; residual streams.
     fp8_copied_bytes, fp8_split_bytes, fp8_norm_bytes, fp8_activated_bytes : bytes
         Parts of `copied_bytes`, `split_bytes`, `norm_bytes` and `activated_bytes` that are inputs of products which an
         fp8 recipe runs in fp8; held in fp8 they have half the bytes.
@@ -183,6 +187,7 @@ class Layer:
     activated_bytes: float = 0.0
     up_bytes: float = 0.0
     latent_bytes: float = 0.0
+    stream_bytes: float = 0.0
     fp8_copied_bytes: float = 0.0
     fp8_split_bytes: float = 0.0
     fp8_norm_bytes: float = 0.0
@@ -224,7 +229,7 @@ class Layer:
         no_norms = {"alternate", "norms"} & {*modules}
         no_activated = {"alternate", "activations"} & {*modules}
         scores = 0.0 if {"selective", "core"} & {*modules} else self.score_bytes
-        copied = self.copied_bytes - (self.norm_bytes if no_norms else 0.0)
+        copied = self.copied_bytes - (self.norm_bytes if no_norms else 0.0) - self.stream_bytes * ("streams" in modules)
         split = self.split_bytes - (self.activated_bytes if no_activated else 0.0)
         split -= self.latent_bytes * ("latent" in modules)
         if fp8:

@@ -12,7 +12,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.rules import checked_methods
 from ppsim.costs.huggingface import read_shape
 from ppsim.costs.layers import Layer
-from ppsim.costs.shape import Shape
+from ppsim.costs.shape import Shape, border_width
 from ppsim.costs.sublayers import block, embedding, head, joined_heads, prediction
 
 
@@ -54,9 +54,10 @@ class Model(Shape):
     @cached_property
     def layers(self) -> list[Layer]:
         """Embedding, blocks, multi-token-prediction modules, head with final norm and all losses, for one sequence."""
-        made = {letters: block(self, letters) for letters in {*self.block_letters, self.prediction_letters}}
-        blocks = [made[letters] for letters in self.block_letters]
-        modules = [prediction(self, made[self.prediction_letters])] * self.prediction_layers
+        kinds = [(letters, border_width(self, index)) for index, letters in enumerate(self.block_letters)]
+        made = {kind: block(self, *kind) for kind in dict.fromkeys(kinds)}
+        blocks = [made[kind] for kind in kinds]
+        modules = [prediction(self, block(self, self.prediction_letters))] * self.prediction_layers
         return [embedding(self), *blocks, *modules, joined_heads(self) if modules else head(self)]
 
     @cached_property

@@ -217,7 +217,8 @@ class Computation(NamedTuple):
     """Seconds of computation of a layer for one microbatch.
 
     `products`, `core`, `norms`, `activations` and `others` are the parts of F; `up` and `latent` are the parts of
-    `products` before the MLP's activation, and from latent vectors to the heads of attention.
+    `products` before the MLP's activation, and from latent vectors to the heads of attention; `streams` is the part of
+    `others` that mixes residual streams.
     """
 
     products: float
@@ -227,6 +228,7 @@ class Computation(NamedTuple):
     others: float
     up: float
     latent: float
+    streams: float
     input_grad: float
     weight_grad: float
 
@@ -271,6 +273,7 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         others=others,
         up=of_module("up"),
         latent=of_module("latent"),
+        streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
     )

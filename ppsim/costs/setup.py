@@ -125,7 +125,7 @@ class Setup:
                 layer.weight_grad - saved,
             )
         )
-        return Computation(products, core, 0.0, 0.0, 0.0, up, latent, input_grad, weight_grad)
+        return Computation(products, core, 0.0, 0.0, 0.0, up, latent, 0.0, input_grad, weight_grad)
 
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:
         """Return the seconds of the computation that a layer's backward repeats under a recompute level."""

@@ -95,7 +95,9 @@ class Shape:
     prediction_layers: int = _size(
         "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MAX_LAYERS
     )
-    residual_streams: int = _size("residual streams, all sent between stages (hyper-connections)", "4", "1")
+    residual_streams: int = _size(
+        "residual streams, mixed around each sublayer, all sent between stages (mHC)", "4", "1"
+    )
     residual_block: int = _size(
         "blocks that share a residual; a stage sends those of all blocks before (Kimi K3)", "12", "0: one residual"
     )

@@ -20,6 +20,16 @@ Scans: their matrices and FLOPs, with s tokens, heads of width p, and a state of
 
 A scan is priced as attention with heads of width p. It holds its projected input, and its output before the gated norm;
 its kernels recompute the rest: state-spaces/mamba, ops/triton/ssd_combined.py.
+
+Several residuals of width h: a sublayer reads a sum of them.
+
+    n streams    the output is added to each; n h x (n^2 + 2 n) gives the weights of a token, of which n^2 become doubly
+                 stochastic in 20 Sinkhorn iterations. Norm, sum, n x n product, expansion and addition read (5 n + 1) h
+                 and write (3 n + 1) h values; the streams and the sublayer's output are held: Xie et al. 2025 (mHC),
+                 arXiv 2512.24880, after Zhu et al. 2024, arXiv 2409.19606; NVIDIA/Megatron-LM d98e8a6,
+                 core/transformer/hyper_connection.py, whose kernels are separate
+    m of blocks  norms, scores by one vector, and a sum weighted by their softmax read 3 m h and write (m + 1) h; m h
+                 are held: Kimi K3 in AMD-AGI/Primus, kimi_k3_block.py
 """
 
 from __future__ import annotations
@@ -38,6 +48,9 @@ SCORE_BYTES_WITHOUT_DROPOUT = 2
 LOSS_BYTES = 10  # moved per logit in a forward: bf16 read, fp32 written, read once by a fused loss
 CLAMP_BYTES = 16  # moved per value after a clamped activation: both halves of its input clamped and concatenated
 EXPERT_BIAS_BYTES = 28  # moved per value of an expert's output: bias x router weight in fp32, added, joined, cast
+
+
+SINKHORN_ITERATIONS = 20
 
 
 class _Sublayer(NamedTuple):
@@ -70,32 +83,52 @@ class _Sublayer(NamedTuple):
     held: float = 0.0
 
 
-def block(model: Shape, letters: str) -> Layer:
-    """Return a block of these sublayers, such as `*-` for attention and MLP."""
-    return _sum("block", [_sublayer(model, letter) for letter in letters])
+def block(model: Shape, letters: str, residuals: int = 1) -> Layer:
+    """Return a block of these sublayers, such as `*-` for attention and MLP, that reads so many residuals."""
+    return _sum("block", [_sublayer(model, letter, residuals) for letter in letters])
 
 
-def _sublayer(model: Shape, letter: str) -> Layer:
-    """Return norm, sublayer and addition to the residual: norms and additions read and write bf16 values.
+def _mix_residuals(model: Shape, n: int) -> _Sublayer:
+    """Return what mixes n residuals around a sublayer, in addition to the addition to one residual."""
+    s, h = model.sequence, model.hidden
+    if n == 1:
+        return _Sublayer([])
+    if model.residual_block:
+        moved = Operators(other_bytes=float(VALUE_BYTES * s * (4 * n + 1) * h), passes=4)
+        return _Sublayer([], moved=moved, parameters=2 * h, held=VALUE_BYTES * n * h)
+    again = float(VALUE_BYTES * s * (7 * n + 2 - 3) * h)  # all but the norm; an addition to one residual moves 3 h
+    sinkhorn = SINKHORN_ITERATIONS * 2 * 3 * n * n  # sums of rows or columns read n^2 values, divisions read and write
+    moved = Operators(
+        other_bytes=again + VALUE_BYTES * s * (n * h + sinkhorn), stream_bytes=again,
+        passes=5 + SINKHORN_ITERATIONS * 2 * 3,
+    )  # fmt: skip
+    mapping = Linear(n * h, n * n + 2 * n, parallel="copy", holds_output=True, bias=True, module="streams", fp8=False)
+    return _Sublayer([mapping], moved=moved, parameters=3, held=VALUE_BYTES * h)
+
+
+def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
+    """Return norm, sublayer and addition to the residuals: norms and additions read and write bf16 values.
 
     In a parallel block one pass adds both sublayers.
     """
     s, h = model.sequence, model.hidden
-    part = _BY_LETTER[letter](model, letter)
+    part, mixing = _BY_LETTER[letter](model, letter), _mix_residuals(model, residuals)
     parallel, is_mlp = model.parallel_block, letter in MLPS
     around = Operators(
         norm_bytes=float(VALUE_BYTES * s * 2 * h), other_bytes=float(VALUE_BYTES * s * (2 if parallel else 3) * h),
         passes=1 if parallel and is_mlp else 2,
     )  # fmt: skip
     layer = _layer(
-        "block", s, part.matrices, around + part.moved, cores=part.core, scans=part.scan, score_bytes=part.score_bytes,
-        norm_parameters=h * (2 if model.norm == "layernorm" else 1) + part.parameters,
-        copied_bytes_per_token=VALUE_BYTES * h + (h if model.dropout else 0), split_bytes_per_token=part.held,
-        input_bytes=VALUE_BYTES * s * h,
+        "block", s, mixing.matrices + part.matrices, around + part.moved + mixing.moved, cores=part.core,
+        scans=part.scan, score_bytes=part.score_bytes,
+        norm_parameters=h * (2 if model.norm == "layernorm" else 1) + part.parameters + mixing.parameters,
+        copied_bytes_per_token=VALUE_BYTES * h + (h if model.dropout else 0) + mixing.held,
+        split_bytes_per_token=part.held, input_bytes=VALUE_BYTES * s * h * (residuals if mixing.matrices else 1),
     )  # fmt: skip
     return replace(
         layer,
         sums=0 if parallel and is_mlp else 1,
+        stream_bytes=float(VALUE_BYTES * s * (residuals + 1) * h) if mixing.matrices else 0.0,
         split_parameters=layer.split_parameters + part.split_parameters,
         unfused_split_bytes=float(VALUE_BYTES * s * part.separate),
         unfused_copied_bytes=float(NORM_COPY_BYTES * s * h),
@@ -331,7 +364,7 @@ def _layer(
         split_bytes=s * split,
         copied_bytes=s * copied,
         score_bytes=score_bytes,
-        norm_bytes=s * sum(linear.held_bytes[0] for linear in plain if linear.parallel != "row"),
+        norm_bytes=s * sum(one.held_bytes[0] for one in plain if one.parallel != "row" and one.module != "streams"),
         activated_bytes=s * sum(linear.held_bytes[0] for linear in linears if linear.module == "down"),
         up_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "up"),
         latent_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "latent"),

@@ -76,6 +76,7 @@ INDEXER = (
     Row("model.index_tokens", "dsa-indexer-topk"),
 )
 LETTERS = "MG*D+-E"  # its letters of sublayers: megatron/core/models/hybrid/hybrid_layer_allocation.py, Symbols
+STREAMS = "enable-mhc-connections"
 PATTERN = "hybrid-layer-pattern"  # before core 0.17: --hybrid-override-pattern, without stages
 
 
@@ -120,10 +121,9 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
         for row in rows:
             yield from row.printed(getattr(model, row.key.partition(".")[2]))
 
-    for name in ("residual_streams", "residual_block"):
-        if getattr(model, name) > 1:
-            raise ConfigError(f"model.{name}: ppsim prints no options of Megatron-LM for several residuals; use 0")
     yield from printed(*MODEL)
+    if model.residual_streams > 1:
+        yield f"--{STREAMS} --mhc-num-residual-streams {model.residual_streams}"
     if model.pattern:
         if PATTERN not in options_of(OPTIONS, version):
             raise ConfigError(f"Megatron-LM {version} has no --{PATTERN}; use {OPTIONS['version']}")
@@ -172,6 +172,8 @@ def read_model(flags: Flags) -> dict[str, Any]:
         if model[row.key.partition(".")[2]] is None and row.flag != "ffn-hidden-size":
             raise ConfigError(f"gives no --{row.flag}; Megatron-LM needs it, such as --{row.flag} 32")
     _read_attention(flags, model)
+    if flags.has(STREAMS):
+        model["residual_streams"] = flags.number("mhc-num-residual-streams", 4)
     latent = flags.has("multi-latent-attention") or bool({*"+D"} & {*pattern})
     model |= read_rows(*(LATENT if latent else ATTENTION))
     for key, size in LATENT_DEFAULTS.items() if latent else ():

@@ -33,7 +33,9 @@ from ppsim.launch.reading import (
 from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule
 
-MODULES = {"norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj"}
+MODULES = {
+    "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
+}  # fmt: skip
 YES = {True: ""}
 LAYOUT = (
     Row("layout.tensor", "tensor-model-parallel-size", None, 1),
@@ -130,6 +132,16 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         yield "layout.recompute=activations: it recomputes those of experts, with layout.grouped_experts=true"
     if layout.fp8 == "delayed" and {"norms", "activations"} & {*modules}:
         yield "layout.fp8=delayed: goes with no recompute of norms or activations"
+    if model.residual_streams > 1:  # core/transformer: transformer_config.py, transformer_layer.py
+        rejected = {
+            "pipeline, whose buffers hold one stream": schedule.devices > 1, "experts": model.experts,
+            "pattern": model.pattern, "prediction modules": model.prediction_layers,
+            "full recompute": layout.recompute == "full",
+        }  # fmt: skip
+        for what, used in rejected.items():
+            yield from [f"model.residual_streams={model.residual_streams}: goes with no {what}"] * bool(used)
+    elif "streams" in modules:
+        yield "layout.recompute=streams: the model has one residual"
     if "latent" in modules and not model.key_value_rank:
         yield "layout.recompute=latent: the model has no latent attention"
     if layout.fp8_gather and not (layout.distributed_optimizer or layout.sharded):

@@ -234,6 +234,7 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     blocks = costs.layout.recompute_blocks
     whole = {"layout.recompute_stages": None, "layout.recompute_blocks": None}
     absent = {"selective": costs.model.attention != "full", "latent": not costs.model.key_value_rank}
+    absent["streams"] = costs.model.residual_streams < 2
     for level in (*RECOMPUTE, *MODULE_SETS):
         if not absent.get(level) and ({*now} != {level} or blocks is not None):
             yield Change(f"recompute {level}", {RECOMPUTE_LEVEL: level, **whole}, "recompute")
