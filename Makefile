@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONFIG := configs/llama-3-8b-8xh100.yaml
 TESTS := -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu"
 PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs \
-	communicator_docs towers_docs flags_page pages \
+	communicator_docs towers_docs fill_docs flags_page pages \
 	command_docs browser_pictures notebooks
 
 .PHONY: help demo test lint check unit-test coverage fuzz fuzz-engines bench docs site dist clean

@@ -58,6 +58,7 @@ BRIDGE = "NVIDIA-NeMo/Megatron-Bridge@067f987, recipes/nemotronh"
 KERAS = "keras-team/keras-hub, models/gemma3/gemma3_presets.py"
 BY_COUNT = "the exact count"
 _MAMBA = {"mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4}
+_OF_52 = "M-M-M-M*-" + "M-M-M-M-M*-" * 3 + "M-M-M-M-M-"
 _WORDS = {"M": "mamba", "E": "moe", "*": "attention"}
 _LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 
@@ -163,6 +164,16 @@ CONFIGS = {
                 n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048, first_k_dense_replace=3,
                 num_nextn_predict_layers=1),
         684_489_845_504, f"{SLIME}/deepseek-v3", 37e9, counts=COPIES,
+    ),
+    "nvidia/Nemotron-H-4B-Base-8K": Published(
+        _config("nemotron_h", 52, 3072, 32, 12288, 131072, num_key_value_heads=8, head_dim=128, **_MAMBA,
+                mamba_num_heads=112, hybrid_override_pattern=_OF_52),
+        4.485e9, "Megatron-Bridge, NemotronHModel4BProvider; its two bf16 files of 4.99 and 3.98 GB",
+    ),
+    "nvidia/Nemotron-H-8B-Base-8K": Published(
+        _config("nemotron_h", 52, 4096, 32, 21504, 131072, num_key_value_heads=8, head_dim=128, **_MAMBA,
+                mamba_num_heads=128, hybrid_override_pattern=_OF_52),
+        8.101e9, "its config.json; safetensors count, as listed to four digits",
     ),
     "nvidia/Nemotron-H-56B-Base-8K": Published(
         _config("nemotron_h", 118, 8192, 64, 32768, 131072, num_key_value_heads=8, head_dim=128,

@@ -262,6 +262,19 @@ def test_copies_of_a_matrix_sum_their_gradients_before_the_optimizer_step(partit
     assert costs.table(schedule).optimizer_seconds - own == pytest.approx(expected, rel=0.1)  # and latencies
 
 
+def test_copies_on_the_same_devices_share_their_gradients():
+    """ZB-V and DualPipe have the first and the last stage on the same devices."""
+    for name in ("zb-v", "dualpipe"):
+        schedule = build(name, devices=4, microbatches=8)
+        costs = DerivedCosts(
+            Model(num_layers=24, hidden=1024, heads=8, vocabulary=32000, sequence=2048, tied_embeddings=True),
+            CLUSTER, Layout(),
+        )  # fmt: skip
+        copies = np.bincount(schedule.holdings[:, 1]).tolist()
+        own = np.array(costs.for_stages(schedule.num_stages, 4, copies).optimizer_step)
+        assert costs.table(schedule).optimizer_seconds == pytest.approx(own)
+
+
 def test_a_search_places_each_of_several_losses():
     """Losses of a large vocabulary leave the last stage, and no cut with all of them there is faster."""
     model = Model(num_layers=8, hidden=1024, heads=8, vocabulary=128000, sequence=2048, prediction_layers=3)

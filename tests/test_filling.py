@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import make_fill_docs
 import numpy as np
 import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
@@ -236,3 +237,8 @@ def test_a_wrong_call_is_one_clear_error(arguments, message):
     outcome = ppsim("fill", UNIT_COSTS, *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+def test_the_page_compares_published_steps_with_ours():
+    page = make_fill_docs.PAGE.read_text(encoding="utf-8")
+    assert make_fill_docs.refreshed(page) == page, "docs/howto/fill.md is out of date; run `make docs`"

@@ -224,8 +224,9 @@ def copied_gradients(setup: Setup, holdings: np.ndarray, stages: Sequence[set[st
     """Return the seconds by stage of the all-reduces of the gradients of copied matrices, which devices wait for.
 
     `holdings` are (device, stage), `stages` the names of their layers. The embedding is also on stages with prediction
-    modules, and with the head if it is tied; an untied head is on each stage with a loss. Source: NVIDIA/Megatron-LM
-    d98e8a6, core/distributed/finalize_model_grads.py, `_allreduce_word_embedding_grads`.
+    modules, and with the head if it is tied; an untied head is on each stage with a loss. Copies on the same devices
+    share their gradients (DeepSeek-V3, arXiv 2412.19437, section 3.2.3). Source: NVIDIA/Megatron-LM d98e8a6,
+    core/distributed/finalize_model_grads.py, `_allreduce_word_embedding_grads`.
     """
     (device, stage), seconds = holdings.T, np.zeros(len(stages))
     layout = setup.layout
@@ -234,7 +235,7 @@ def copied_gradients(setup: Setup, holdings: np.ndarray, stages: Sequence[set[st
     for names in [] if layout.sharded else [set.union(*groups)] if setup.model.tied_embeddings else groups:
         held = np.array([bool(names & own) for own in stages])[stage]
         members, first = np.unique(device[held], return_index=True)
-        if len(members) > 1:
+        if len({(*device[stage == one],) for one in stage[held]}) > 1:
             group = group_of_pipeline(setup.cluster, int(device.max()) + 1, layout.gpus_per_device, members)
             seconds[stage[held][first]] += all_reduce(group, moved)
     return seconds
