@@ -302,7 +302,8 @@ def counted_parameters(name: str, model: Model) -> int:
     """Return the parameters of a model that its published count counts."""
     counts, modules = CONFIGS[name].counts, [layer for layer in model.layers if layer.name == "prediction"]
     copies = 2 * model.vocabulary * model.hidden * len(modules) * (counts == COPIES)
-    return model.parameters + copies + sum(layer.parameters for layer in modules) * bool(counts)
+    norms = model.layers[-1].copied_parameters * len(modules) // (1 + len(modules))  # before the losses of modules
+    return model.parameters + copies + (norms + sum(layer.parameters for layer in modules)) * bool(counts)
 
 
 def flops_as_megatron_counts(name: str) -> float:
