@@ -60,26 +60,27 @@ def explorer() -> Iterator[str]:
         server.wait(60)
 
 
-def viewer(path: Path, devices: int, microbatches: int) -> str:
+def viewer(path: Path, devices: int, microbatches: int, theme: str) -> str:
     """Write two schedules; show critical path or transfers, memory and idle time by cause, and a followed action."""
-    ppsim.compare([run(name, devices, microbatches) for name in ("1f1b", "zb-h1")]).save(path)
+    ppsim.compare([run(name, devices, microbatches) for name in ("1f1b", "zb-h1")]).save(path, theme=theme)
     return "#on=transfers,memory,ledger&at=1,70" if devices < 64 else "#on=memory,ledger,critical"
 
 
-def plotly(path: Path, devices: int, microbatches: int) -> str:
+def plotly(path: Path, devices: int, microbatches: int, theme: str) -> str:
     """Write the figure for those who embed one; the script that draws it lies in the page."""
-    path.write_text(run("zb-h1", devices, microbatches).to_plotly().to_html(include_plotlyjs=True), encoding="utf-8")
+    figure = run("zb-h1", devices, microbatches).to_plotly(theme=theme)
+    path.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
     return ""
 
 
-def notebook(path: Path, devices: int, microbatches: int) -> str:
+def notebook(path: Path, devices: int, microbatches: int, theme: str) -> str:
     """Write what a notebook shows of a schedule and of a timeline."""
     timeline = run("interleaved-1f1b", devices, microbatches)
     path.write_text(f"{PAGE}{timeline.schedule._repr_html_()}<br>{timeline._repr_html_()}", encoding="utf-8")
     return ""
 
 
-PAGES: dict[str, Callable[[Path, int, int], str]] = {"viewer": viewer, "plotly": plotly, "notebook": notebook}
+PAGES: dict[str, Callable[[Path, int, int, str], str]] = {"viewer": viewer, "plotly": plotly, "notebook": notebook}
 
 
 def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
@@ -112,7 +113,7 @@ def take_explorer(browser: webdriver.Chrome, address: str, devices: int, microba
     """Return a PNG of the explorer with four schedules, after the faster families have been found."""
     limit = 5 if devices == 4 else devices
     common = {**COSTS, "devices": devices, "microbatches": microbatches, "memory_limit": limit}
-    state = quote(json.dumps({"common": common, "schedules": FOUR}))
+    state = quote(json.dumps({"common": common, "schedules": FOUR, "view": f"theme={theme}"}))
     visit(browser, f"{address}#{state}", PAGE_SIZES["explorer"], theme)
     for script in (DRAWN, "return faster.found.length"):
         WebDriverWait(browser, 120).until(lambda page, script=script: page.execute_script(script))
@@ -129,7 +130,7 @@ def main() -> None:
                         picture = take_explorer(browser, address, devices, microbatches, theme)
                     else:
                         path = Path(folder, f"{name}.html")
-                        fragment = PAGES[chart.file](path, devices, microbatches)
+                        fragment = PAGES[chart.file](path, devices, microbatches, theme)
                         visit(browser, path.as_uri() + fragment, PAGE_SIZES[chart.file], theme)
                         picture = take(browser, whole=chart in make_gallery.OTHERS)
                     make_gallery.save_picture(name, picture)

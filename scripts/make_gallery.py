@@ -162,16 +162,15 @@ CHARTS = (
 ).plot("bubble_fraction", theme=theme)""",
     ),
 )  # fmt: skip
-# Pages are light or dark, as the reader's system, and light on paper.
 PAGES = (
     Chart(
         "viewer",
         "In a browser",
         "One page for any number of actions, to zoom, search and print; several schedules share one axis. A click "
         "follows what an action waited for, back to the start. `ppsim simulate CONFIG --gantt chart.html` and `ppsim "
-        "compare CONFIG --gantt chart.html` write it too. Pages are light or dark, as the reader's system, and light "
-        "on paper.",
-        'ppsim.compare([run("1f1b", p, m), run("zb-h1", p, m)]).save("chart.html")',
+        "compare CONFIG --gantt chart.html` write it too. Pages are light or dark, as the reader's system, light on "
+        "paper, and grey after the key g.",
+        'ppsim.compare([run("1f1b", p, m), run("zb-h1", p, m)]).save("chart.html", theme=theme)',
         "the mock-up of the explorer has the same charts; the viewer has its tools below the title and a table of "
         "devices",
     ),
@@ -194,7 +193,7 @@ OTHERS = (
         "picture.",
         'timeline = run("interleaved-1f1b", p, m)\ntimeline.schedule\ntimeline',
     ),
-    Chart("plotly", "As a plotly figure", "For pages that embed figures.", 'run("zb-h1", p, m).to_plotly()'),
+    Chart("plotly", "As a plotly figure", "For pages that embed figures.", 'run("zb-h1", p, m).to_plotly(theme=theme)'),
 )
 ENDING = """## In a terminal
 
@@ -224,9 +223,7 @@ def usual_run(name: str, devices: int, microbatches: int, **options: Any) -> pps
 
 def files(chart: Chart) -> list[list[str]]:
     """Return the names of a chart's pictures, a row per size."""
-    if chart in OTHERS:  # light alone
-        return [[f"{chart.file}-{devices}-light"] for devices, _ in SIZES]
-    themes = THEMES[:2] if chart in PAGES else THEMES
+    themes = THEMES[:1] if chart.file == "notebook" else THEMES
     return [[f"{chart.file}-{devices}-{theme}" for theme in themes] for devices, _ in SIZES]
 
 

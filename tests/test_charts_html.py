@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from charts import LIGHT
+from charts import LIGHT, THEMES
 from matplotlib.image import imread
 from pages import BEFORE, INPUT, LISTED, page_of, script, unpacked
 from timelines import stepped
@@ -21,6 +21,7 @@ from ppsim.actions import Kind
 
 LANES = ("gathers", "reductions", "optimizer steps")
 LANE_TITLES = ["weight gather (UNSHARD)", "gradient reduction (REDUCE_GRAD)", "optimizer step"]
+USUAL = (Kind.F, Kind.I, Kind.W)
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
 
@@ -52,6 +53,23 @@ def test_a_kind_has_the_same_fill_in_all_drawing_code(tmp_path):
         assert f"48;2;{red};{green};{blue}m" in text
         assert colour in picture
         assert colour in cells
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+def test_plotly_and_pages_have_the_colours_of_each_theme(theme):
+    timeline = run("zb-h1", devices=2, microbatches=2)
+    figure: Any = timeline.to_plotly(theme=theme.name)
+    assert {trace.marker.color for trace in figure.data} == {theme.idle, *(theme.kinds[kind] for kind in USUAL)}
+    assert (figure.layout.paper_bgcolor, figure.layout.font.color) == (theme.paper, theme.text)
+    overview: Any = large().to_plotly(theme=theme.name)
+    assert (overview.layout.plot_bgcolor, overview.data[0].type) == (theme.paper, "heatmap")
+    assert f'"theme": "{theme.name}"' in page_of(timeline, theme=theme.name)
+
+
+def test_a_theme_that_is_none_is_refused():
+    for make in (lambda: run().to_plotly(theme="blue"), lambda: page_of(run(), theme="blue")):
+        with pytest.raises(ppsim.ConfigError, match="use one of: light, dark, grey"):
+            make()
 
 
 def test_a_plotly_chart_has_one_trace_a_kind_and_one_for_idle_time():

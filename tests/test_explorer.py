@@ -554,3 +554,9 @@ def test_text_that_is_no_address_is_refused(host):
     assert done.status == 2
     assert done.err.startswith("ppsim: --host ")
     assert "cannot be served on: " in done.err
+
+
+def test_a_list_by_stage_and_a_row_by_device_do_not_mix(client):
+    case = {**CASE, "schedule": "zb-v", "devices": 4, "forward": "1, 1, 1, 1, 1, 1, 1, 2"}
+    fault = said(client.post("/api/simulate", json={**case, "by_device": [{"devices": "3", "forward": 3}]}))
+    assert "costs.forward: lists 8 values; with rows by device it must have 4, one per device" in fault

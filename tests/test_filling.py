@@ -242,3 +242,12 @@ def test_a_wrong_call_is_one_clear_error(arguments, message):
 def test_the_page_compares_published_steps_with_ours():
     page = make_fill_docs.PAGE.read_text(encoding="utf-8")
     assert make_fill_docs.refreshed(page) == page, "docs/howto/fill.md is out of date; run `make docs`"
+
+
+@pytest.mark.parametrize("command", ["simulate", "fill"])
+def test_a_table_is_csv_and_has_this_ending(tmp_path, command):
+    outcome = ppsim(command, LLAMA, *["--work", "40ms"] * (command == "fill"), "--table", tmp_path / "x.tex")
+    assert outcome.status == 2
+    assert "--table" in outcome.err
+    assert ".csv" in outcome.err
+    assert not (tmp_path / "x.tex").exists()

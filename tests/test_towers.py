@@ -167,3 +167,12 @@ def test_charts_name_the_towers():
     lines = run.to_text(width=60).splitlines()[1:4]
     assert all(line.startswith(name) for line, name in zip(lines, names, strict=True))
     assert [text.get_text() for text in run.plot().axes[0].get_yticklabels()] == names
+    assert list(run.to_plotly().layout.yaxis.ticktext) == names
+    assert all(f">{name}</text>" in run._repr_html_().partition("<script>")[0] for name in names)
+
+
+@pytest.mark.parametrize("placement", ["first", "phases", "separate"])
+def test_actions_name_their_tower_wherever_it_runs(placement):
+    run = simulate(EncoderTower(name="ViT", placement=placement))
+    facts = {row[0] for trace in run.to_plotly().data if trace.customdata is not None for row in trace.customdata}
+    assert {"0F0 of ViT", "1F0 of backbone"} <= facts

@@ -44,7 +44,7 @@ def fill(
     json: JsonTarget = None,
 ) -> None:
     """Place other work into the idle time of a step, without a longer step."""
-    check_endings(("--gantt", gantt, SUFFIXES))
+    check_endings(("--gantt", gantt, SUFFIXES), ("--table", table, (".csv",)))
     fraction = read_headroom(headroom)
     wanted = [*(_from_file(items) if items else ()), *map(_from_text, work or ())]
     if not wanted:

@@ -126,7 +126,7 @@ class TowerCosts:
         changed: dict[str, Any] = columns | {"transfer_bytes": border} | self._links(first, second, schedule.devices)
         return replace(
             second, overlap=overlap, microbatch_scale=np.concatenate(scale), workload=self._workload(first, second),
-            towers=self._towers(schedule), **changed,
+            towers=(self.encoder.name,) * stages + ("backbone",) * (schedule.num_stages - stages), **changed,
         )  # fmt: skip
 
     def _of_passes(self, table: CostTable, own: ScheduleColumns) -> CostTable:
@@ -188,12 +188,6 @@ class TowerCosts:
             return None
         flops = one.flops / self.encoder.batch / (3 if self.encoder.frozen else 1)
         return replace(whole, flops=whole.flops + flops, gpus=whole.gpus + one.gpus * (not self.encoder.is_colocated))
-
-    def _towers(self, schedule: ScheduleColumns) -> tuple[str, ...]:
-        """Return the tower of each device; empty if devices run both."""
-        encoders = self.encoder.stages * self.encoder.copies
-        names = (self.encoder.name,) * encoders + ("backbone",) * (schedule.devices - encoders)
-        return () if self.encoder.is_colocated else names
 
     @property
     def provenance(self) -> Mapping[str, str]:

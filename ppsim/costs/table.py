@@ -109,8 +109,8 @@ class CostTable(EqualColumns):
         By [sender, receiver] the ports that a transfer uses; -1 fills pairs with fewer ports.
     port_capacity : int64 (ports,) or None
         Transfers that each port carries at once, each at its full rate; None: nothing is shared.
-    towers : tuple of str, one entry per device
-        Name of the tower that each device belongs to, for charts; empty if the model has one tower.
+    towers : tuple of str, one entry per stage
+        Name of the tower that each stage belongs to, for charts; empty if the model has one tower.
     """
 
     seconds: np.ndarray

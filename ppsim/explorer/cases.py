@@ -108,6 +108,9 @@ def _with_lists(case: Case) -> dict[str, Any]:
     for row in rows:
         for key in row.keys() & ROW_COSTS.keys():
             common = given.get(key, ROW_COSTS[key])
+            if isinstance(common, list) and len(common) != count:
+                legal = f"with rows by device it must have {count}, one per device"
+                raise ConfigError(f"costs.{key}: lists {len(common)} values; {legal}, or be one number")
             every = common if isinstance(common, list) else _seconds(key, common) * count
             own = _seconds(key, row[key])[0]
             chosen = set(_devices_in(row.get("devices", ""), count))

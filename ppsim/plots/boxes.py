@@ -166,6 +166,11 @@ class Boxes(Spans):
         carrier = np.where(of_second > ends[self.row], second, self.row)
         return arrival, np.where(np.isneginf(arrival), -1, carrier)
 
+    def title(self, box: int) -> str:
+        """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""
+        towers = self.timeline.table.towers
+        return f"{self.name(box)} of {towers[self.stage[box]]}" if towers else self.name(box)
+
     def waited_text(self, box: int) -> str:
         """Return what the box waited for last, in words."""
         cause, needed = (int(column[box]) for column in self.waited)
@@ -256,9 +261,13 @@ def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
 
 
 def device_labels(timeline: TimelineColumns, word: str = "") -> list[str]:
-    """Return a label for each device: `word` and its number, or the name of its tower and its number."""
-    towers = timeline.table.towers or (word,) * timeline.schedule.devices
-    return [f"{tower} {device}".lstrip() for device, tower in enumerate(towers)]
+    """Return a label for each device: its number after `word`, or after the name of its tower if it runs only one."""
+    schedule, names = timeline.schedule, [word] * timeline.schedule.devices
+    towers = np.array(timeline.table.towers, object)
+    for device in range(schedule.devices if len(towers) else 0):
+        own = set(towers[schedule.stage[schedule.offsets[device] : schedule.offsets[device + 1]]])
+        names[device] = own.pop() if len(own) == 1 else word
+    return [f"{name} {device}".lstrip() for device, name in enumerate(names)]
 
 
 def title_text(timeline: TimelineColumns) -> str:

@@ -32,32 +32,32 @@ def save_gantt(
     labels: bool | str = "auto",
     critical_path: Any = None,
     until: float | None = None,
-    theme: str = "light",
+    theme: str | None = None,
     dpi: float = 150,
 ) -> None:
     """Draw a timeline with the options of `ppsim.plots.gantt.draw` and write it atomically.
 
     The suffix of `path` is .png, .svg or .pdf; .html gives a page that zooms, shows what each action waited for, and
-    always shows memory. `dpi` is the pixels per inch of a PNG. Raises ConfigError for another suffix, a file that
+    always shows memory. `dpi` is the pixels per inch of a PNG; `theme` is light for
+    pictures, and the system's for pages. Raises ConfigError for another suffix, a file that
     cannot be written, or an option that the format does not have.
     """
     if is_page(path):
-        _refuse(path, width=width is not None, labels=labels != "auto", until=until is not None, dpi=dpi != 150,
-                theme=theme != "light")  # fmt: skip
+        _refuse(path, width=width is not None, labels=labels != "auto", until=until is not None, dpi=dpi != 150)
         visible = {
             "transfers": transfers,
             "critical": critical_path is not None and critical_path is not False,
             "memory": True,
         }
         names = [name for name, is_visible in visible.items() if is_visible]
-        save_html(timeline, path, None if title is None else [title], shown=names)
+        save_html(timeline, path, None if title is None else [title], shown=names, theme=theme)
         return
     from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
 
     save_figure(
         lambda: draw(
             timeline, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
-            critical_path=critical_path, until=until, theme=theme,
+            critical_path=critical_path, until=until, theme=theme or "light",
         ),
         path, dpi=dpi,
     )  # fmt: skip
@@ -73,20 +73,20 @@ def save_comparison(
     memory: bool | str = False,
     group: int | None = None,
     base: int = 0,
-    theme: str = "light",
+    theme: str | None = None,
     dpi: float = 150,
 ) -> None:
     """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison`; write the file, as `save_gantt`."""
     if is_page(path):
-        _refuse(path, width=width is not None, labels=labels != "auto", group=group is not None, dpi=dpi != 150,
-                theme=theme != "light")  # fmt: skip
-        save_html(timelines, path, titles, base=base)
+        _refuse(path, width=width is not None, labels=labels != "auto", group=group is not None, dpi=dpi != 150)
+        save_html(timelines, path, titles, base=base, theme=theme)
         return
     from ppsim.plots.gantt import draw_comparison
 
     save_figure(
         lambda: draw_comparison(
-            timelines, width=width, titles=titles, labels=labels, memory=memory, group=group, base=base, theme=theme
+            timelines, width=width, titles=titles, labels=labels, memory=memory, group=group, base=base,
+            theme=theme or "light",
         ),
         path, dpi=dpi,
     )  # fmt: skip

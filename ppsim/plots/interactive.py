@@ -15,9 +15,9 @@ from ppsim.base.host import need
 from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
-from ppsim.plots.boxes import Boxes, headline, legend_entries, make_boxes
+from ppsim.plots.boxes import Boxes, device_labels, headline, legend_entries, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
-from ppsim.plots.palette import LIGHT
+from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
 from ppsim.plots.scale import fitting_numbers
 from ppsim.timeline import TimelineColumns
@@ -33,7 +33,12 @@ _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges
 
 
 def interactive_figure(
-    timeline: TimelineColumns, *, start: float | None = None, end: float | None = None, title: str | None = None
+    timeline: TimelineColumns,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    title: str | None = None,
+    theme: str = "light",
 ) -> plotly.graph_objects.Figure:
     """Return a plotly figure with one trace per kind; hover shows action, device, times and what it waited for.
 
@@ -50,31 +55,34 @@ def interactive_figure(
         Show only the actions between these times, in seconds from the first start. Default: all.
     title : str, optional
         Default: the schedule's sizes, makespan and bubble fraction.
+    theme : str
+        "light", "dark" or "grey".
 
     Raises
     ------
     ConfigError
-        `start` is not before `end`.
+        The theme is another, or `start` is not before `end`.
     """
     plotly_objects = need("plotly.graph_objects", "an interactive figure")
-    boxes = make_boxes(timeline)
+    boxes, colours = make_boxes(timeline), theme_of(theme)
     window = _window(timeline, start, end)
     visible = _within(boxes, window)
     figure = plotly_objects.Figure()
     unit = time_unit(makespan(timeline))
     if len(visible) > MAX_BOXES:
-        _add_overview(figure, boxes, unit)
+        _add_overview(figure, boxes, unit, colours)
         drawn = []
     else:
-        _add_idle(figure, boxes, unit, window)
-        _add_bars(figure, boxes, visible, unit, window)
+        _add_idle(figure, boxes, unit, window, colours)
+        _add_bars(figure, boxes, visible, unit, window, colours)
         drawn = [*map(palette.TITLES.get, boxes.kinds), palette.IDLE_TITLE]
-    _add_lanes(figure, boxes, unit, window)
+    _add_lanes(figure, boxes, unit, window, colours)
     drawn += [lane.title for lane in boxes.lanes]
     for entry in legend_entries([boxes]):
         if entry.text not in drawn and entry.sort in ("kind", "slot", "idle"):
-            _add_legend_entry(figure, entry.text, LIGHT.idle if entry.kind is None else LIGHT.kinds[entry.kind])
-    _lay_out(figure, timeline, unit, window, headline(timeline) if title is None else title)
+            colour = colours.idle if entry.kind is None else colours.kinds[entry.kind]
+            _add_legend_entry(figure, entry.text, colour)
+    _lay_out(figure, timeline, unit, window, headline(timeline) if title is None else title, colours)
     return figure
 
 
@@ -100,6 +108,7 @@ def _add_bars(
     visible: np.ndarray,
     unit: ScaledUnit,
     window: tuple[float, float],
+    theme: Theme,
 ) -> None:
     """Add a trace per kind, and the marks of later stages and of the other direction; short boxes have no gaps."""
     edge = 0.5 if float(np.median(boxes.length)) >= (window[1] - window[0]) / _MAX_EDGED else 0.0
@@ -112,18 +121,19 @@ def _add_bars(
             long = boxes.length[mine] * per_second
             fits = fitting_numbers(np.array([len(label) for label in labels]), long, _ROW_PIXELS)
             _add_spans(
-                figure, boxes, mine, unit, band, name=palette.TITLES[kind], edge=edge, colour=LIGHT.kinds[part],
-                ink=LIGHT.on[part], texts=[label if fit else "" for label, fit in zip(labels, fits, strict=True)],
-                facts=[[boxes.name(box), boxes.waited_text(box)] for box in mine.tolist()],
+                figure, boxes, mine, unit, band, name=palette.TITLES[kind], edge=edge, colour=theme.kinds[part],
+                ink=theme.on[part], paper=theme.paper,
+                texts=[label if fit else "" for label, fit in zip(labels, fits, strict=True)],
+                facts=[[boxes.title(box), boxes.waited_text(box)] for box in mine.tolist()],
                 last_fact="<br>started after: %{customdata[4]}",
             )  # fmt: skip
             figure.data[-1].update(legendgroup=palette.TITLES[kind], showlegend=number == 0)
             if kind == part:
-                _add_marks(figure, boxes, mine[long >= 6], unit, part)
+                _add_marks(figure, boxes, mine[long >= 6], unit, part, theme)
 
 
 def _add_marks(
-    figure: plotly.graph_objects.Figure, boxes: Boxes, mine: np.ndarray, unit: ScaledUnit, kind: Kind
+    figure: plotly.graph_objects.Figure, boxes: Boxes, mine: np.ndarray, unit: ScaledUnit, kind: Kind, theme: Theme
 ) -> None:
     """Add lines at the lower edge of the boxes of later stages, at the upper edge of those of the other direction."""
     for sort, is_marked, y in (("stage", boxes.local[mine] > 0, 0.36), ("reverse", boxes.reverse[mine], -0.36)):
@@ -136,20 +146,20 @@ def _add_marks(
         x = np.stack([begin * unit.factor, end * unit.factor, np.full(len(which), np.nan)], axis=1).ravel()
         rows = np.repeat(boxes.device[which] + y, 3)
         figure.add_scatter(
-            x=x, y=rows, mode="lines", line={"color": LIGHT.on[kind], "width": 2.5}, hoverinfo="skip",
+            x=x, y=rows, mode="lines", line={"color": theme.on[kind], "width": 2.5}, hoverinfo="skip",
             showlegend=False, legendgroup=palette.TITLES[kind],
         )  # fmt: skip
 
 
 def _add_lanes(
-    figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float]
+    figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float], theme: Theme
 ) -> None:
     """Add a trace per lane, at the edges of the rows; optimizer steps are among the actions."""
     for lane in boxes.lanes:
         mine = _within(lane, window)
         _add_spans(
             figure, lane, mine, unit, lane_edges(lane, boxes.lanes), name=lane.title, edge=0.0,
-            colour=LIGHT.lanes[lane.sort], ink=LIGHT.on_lanes[lane.sort],
+            colour=theme.lanes[lane.sort], ink=theme.on_lanes[lane.sort], paper=theme.paper,
             texts=[lane.label(span) for span in mine.tolist()],
             facts=[[lane.name(span)] for span in mine.tolist()],
         )  # fmt: skip
@@ -157,7 +167,8 @@ def _add_lanes(
 
 def _add_spans(
     figure: plotly.graph_objects.Figure, spans: Spans, mine: np.ndarray, unit: ScaledUnit, edges: tuple[float, float],
-    *, name: str, edge: float, colour: str, ink: str, texts: list[str], facts: list[list[str]], last_fact: str = "",
+    *, name: str, edge: float, colour: str, ink: str, paper: str, texts: list[str], facts: list[list[str]],
+    last_fact: str = "",
 ) -> None:  # fmt: skip
     """Add a trace of bars; hover shows a span's first fact, its times, and `last_fact`, a template of the second."""
     start, length = spans.start[mine] * unit.factor, spans.length[mine] * unit.factor
@@ -165,7 +176,7 @@ def _add_spans(
     figure.add_bar(
         orientation="h", name=name, y=spans.device[mine], x=length, base=start,
         offset=edges[0], width=edges[1] - edges[0],
-        marker={"color": colour, "line": {"color": "white", "width": edge}},
+        marker={"color": colour, "line": {"color": paper, "width": edge}},
         text=texts, textposition="inside", insidetextanchor="middle", textangle=0,
         insidetextfont={"color": ink},
         customdata=[[first, *row, *rest] for (first, *rest), row in zip(facts, times, strict=True)],
@@ -174,11 +185,11 @@ def _add_spans(
     )  # fmt: skip
 
 
-def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit) -> None:
+def _add_overview(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, theme: Theme) -> None:
     """Add the picture of all pixels, and over it an invisible layer whose hover shows the shares of each bin."""
     devices, length = boxes.timeline.schedule.devices, makespan(boxes.timeline)
     lines = min(devices * 24, max(_OVERVIEW_LINES, devices)) if devices < 200 else _OVERVIEW_LINES
-    pixels = picture(boxes, LIGHT, PixelColumns(0.0, length, _OVERVIEW_COLUMNS), lines)
+    pixels = picture(boxes, theme, PixelColumns(0.0, length, _OVERVIEW_COLUMNS), lines)
     figure.add_layout_image(
         source=png_address(pixels), xref="x", yref="y", x=0, y=-0.5, sizex=length * unit.factor, sizey=devices,
         sizing="stretch", layer="below",
@@ -211,28 +222,35 @@ def _lay_out(
     unit: ScaledUnit,
     window: tuple[float, float],
     title: str,
+    theme: Theme,
 ) -> None:
     devices = timeline.schedule.devices
+    names: dict[str, Any] = {"dtick": 1 if devices <= 24 else None}
+    if timeline.table.towers and devices <= 24:
+        names = {"tickvals": list(range(devices)), "ticktext": device_labels(timeline)}
     bare = {"showgrid": False, "zeroline": False}
     times = [window[0] * unit.factor, window[1] * unit.factor]
     figure.update_layout(
-        title={"text": html.escape(title), "x": 0.01}, template="plotly_white", plot_bgcolor="white",
+        title={"text": html.escape(title), "x": 0.01}, template="plotly_white", plot_bgcolor=theme.paper,
+        paper_bgcolor=theme.paper, font={"color": theme.text},
         barmode="overlay", bargap=0, hovermode="closest", dragmode="zoom", height=min(170 + 34 * devices, 1000),
         margin={"l": 60, "r": 20, "t": 50, "b": 110}, uniformtext={"minsize": 8, "mode": "show"},
         legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0},
         xaxis={"title": f"time ({unit.symbol})", "range": times, "ticks": "outside", **bare},
-        yaxis={"title": "device", "range": [devices - 0.5, -0.5], "dtick": 1 if devices <= 24 else None,
-               "fixedrange": True, "ticks": "outside", "tickcolor": "white", **bare},
+        yaxis={"title": "device", "range": [devices - 0.5, -0.5], **names,
+               "fixedrange": True, "ticks": "outside", "tickcolor": theme.paper, **bare},
     )  # fmt: skip
 
 
-def _add_idle(figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float]) -> None:
+def _add_idle(
+    figure: plotly.graph_objects.Figure, boxes: Boxes, unit: ScaledUnit, window: tuple[float, float], theme: Theme
+) -> None:
     """Add a trace of the gaps, so that kinds hidden by the legend do not look idle."""
     gaps = _gaps(boxes)
     mine = _within(gaps, window)
     _add_spans(
         figure, gaps, mine, unit, boxes.band, name=palette.IDLE_TITLE, edge=0.0, texts=[""] * len(mine),
-        colour=LIGHT.idle, ink=LIGHT.text, facts=[["idle"]] * len(mine),
+        colour=theme.idle, ink=theme.text, paper=theme.paper, facts=[["idle"]] * len(mine),
     )  # fmt: skip
     figure.data[-1].update(legendrank=2000)
 

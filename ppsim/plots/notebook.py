@@ -12,7 +12,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import time_unit
 from ppsim.plots import scale
-from ppsim.plots.boxes import Boxes, LegendEntry, halves, legend_entries, make_boxes, title_text
+from ppsim.plots.boxes import Boxes, LegendEntry, device_labels, halves, legend_entries, make_boxes, title_text
 from ppsim.plots.lanes import Spans, lane_edges, part_of_row
 from ppsim.plots.page_data import measures_line
 from ppsim.plots.palette import LIGHT
@@ -61,7 +61,7 @@ def still_picture(boxes: Boxes) -> str:
     return (
         f'<svg viewBox="0 0 {_WIDTH} {tall + _AXIS}" width="{_WIDTH}" height="{tall + _AXIS}" '
         f'xmlns="http://www.w3.org/2000/svg" style="max-width:100%;background:{LIGHT.paper}" font-family="sans-serif" '
-        f'font-size="11" fill="{LIGHT.text}" role="img" aria-label="Gantt chart">{rows}{_device_names(devices, row)}'
+        f'font-size="11" fill="{LIGHT.text}" role="img" aria-label="Gantt chart">{rows}{_device_names(boxes, row)}'
         f"{_axis(makespan(boxes.timeline), tall)}</svg><br>{_legend(boxes, usual)}"
     )
 
@@ -172,10 +172,11 @@ def _pixels_per_second(timeline: TimelineColumns) -> float:
     return _CHART / makespan(timeline) if makespan(timeline) > 0 else 0.0
 
 
-def _device_names(devices: int, row: float) -> str:
+def _device_names(boxes: Boxes, row: float) -> str:
+    labels = device_labels(boxes.timeline, "device")
     names = (
-        f'<text x="{_LEFT - 6}" y="{device * row + row / 2 + 4:g}">device {device}</text>'
-        for device in range(0, devices, scale.device_steps(row))
+        f'<text x="{_LEFT - 6}" y="{device * row + row / 2 + 4:g}">{html.escape(labels[device])}</text>'
+        for device in range(0, len(labels), scale.device_steps(row))
     )
     return f'<g text-anchor="end">{"".join(names)}</g>'
 

@@ -55,6 +55,7 @@ def save_html(
     iterations: Iterations | None = None,
     text: str = "",
     base: int = 0,
+    theme: str | None = None,
 ) -> None:
     """Write, atomically, a page that shows timelines offline in any browser of 2023 or later.
 
@@ -62,15 +63,17 @@ def save_html(
     Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
     `marks` are of each timeline; `text` stands below the charts; differences are relative to the timeline with number
-    `base`. With `iterations`, the page can pick one, and marks what takes longer than in the other.
+    `base`. The `theme` is "light", "dark", "grey" or, if None, that of the reader's system. With
+    `iterations`, the page can pick one, and marks what takes longer than in the other.
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
     if not every or (titles is not None and len(titles) != len(every)):
         raise ConfigError(f"a page of {len(every)} timelines and {len(titles or [])} titles; give one title each")
     page = viewer_html(
-        *map(make_boxes, every), titles=titles, shown=shown, marks=marks, iterations=iterations, text=text, base=base
-    )
+        *map(make_boxes, every), titles=titles, shown=shown, marks=marks, iterations=iterations, text=text, base=base,
+        theme=theme,
+    )  # fmt: skip
     write_atomically(path, page)
 
 
@@ -83,6 +86,7 @@ def viewer_html(
     iterations: Iterations | None = None,
     text: str = "",
     base: int = 0,
+    theme: str | None = None,
 ) -> str:
     """Return the page of `save_html`.
 
@@ -93,6 +97,8 @@ def viewer_html(
     marked = [*marks, *[UNMARKED] * (len(every) - len(marks))]
     charts = [page_data(boxes, name, why) for boxes, name, why in zip(every, names, marked, strict=True)]
     options: dict[str, Any] = {"framed": framed, "on": list(shown), "base": base}
+    if theme is not None:
+        options["theme"] = palette.theme_of(theme).name
     if iterations is not None:
         options["steps"] = {
             "numbers": list(iterations.numbers),
@@ -119,15 +125,8 @@ def viewer_html(
 
 
 def style() -> str:
-    """Return the style sheet of the viewer, for all pages that contain one."""
-    plain = {theme.name.upper(): _variables(theme) for theme in (palette.LIGHT, palette.DARK)}
-    return filled(_read("viewer.css"), plain)
-
-
-def _variables(theme: palette.Theme) -> str:
-    """Return the colours of a theme that the style sheet uses, as its variables."""
-    names = ("paper", "idle", "text", "quiet", "grid", "edge", "panel", "limit")
-    return " ".join(f"--{name}: {getattr(theme, name)};" for name in names)
+    """Return the style sheet of the viewer, for all pages that contain one; the script sets its colours."""
+    return _read("viewer.css")
 
 
 def _themes() -> str:

@@ -287,14 +287,14 @@ class Timeline(TimelineColumns):
         labels: bool | str = "auto",
         critical_path: bool | Sequence[int] | np.ndarray | None = None,
         until: float | None = None,
-        theme: str = "light",
+        theme: str | None = None,
         dpi: float = 150,
     ) -> None:
         """Write a Gantt chart atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
         The options are those of `plot`, and `dpi`, the pixels per inch of a PNG. An HTML page zooms, always shows
-        memory, and takes `transfers`, `title` and `critical_path` only. Raises ConfigError for another suffix, a file
-        that cannot be written, or a wrong option.
+        memory, and takes `transfers`, `title`, `critical_path` and `theme` only; without `theme` it has that of the
+        reader's system. Raises ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
         from ppsim.plots.chart_files import save_gantt
 
@@ -315,16 +315,22 @@ class Timeline(TimelineColumns):
 
     @checked_call()
     def to_plotly(
-        self, *, start: float | None = None, end: float | None = None, title: str | None = None
+        self,
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        title: str | None = None,
+        theme: str = "light",
     ) -> plotly.graph_objects.Figure:
         """Return an interactive Gantt chart as a plotly figure; hover names the action and what it waited for.
 
         `start` and `end` choose a window in seconds from the first start. A window with more than 5,000 boxes is drawn
-        as an overview. Raises ConfigError if `start` is not before `end`, or plotly is not installed.
+        as an overview; `theme` is that of `plot`. Raises ConfigError for another theme, if `start` is not before `end`,
+        or plotly is not installed.
         """
         from ppsim.plots.interactive import interactive_figure
 
-        return interactive_figure(self, start=start, end=end, title=title)
+        return interactive_figure(self, start=start, end=end, title=title, theme=theme)
 
     @checked_call()
     def to_text(self, *, width: int | None = None, unicode: bool = True, color: bool = False) -> str:

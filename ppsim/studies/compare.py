@@ -161,13 +161,13 @@ class Comparison:
         titles: Sequence[str] | None = None,
         labels: bool | str = "auto",
         memory: bool | str = False,
-        theme: str = "light",
+        theme: str | None = None,
         dpi: float = 150,
     ) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
-        `dpi` is the pixels per inch of a PNG; an HTML page takes `titles` only. Raises ConfigError for another suffix,
-        a file that cannot be written, or a wrong option.
+        `dpi` is the pixels per inch of a PNG; an HTML page takes `titles` and `theme` only. Raises ConfigError for
+        another suffix, a file that cannot be written, or a wrong option.
         """
         from ppsim.plots.chart_files import save_comparison
 

@@ -441,6 +441,17 @@ def test_keys_are_listed(page, chart):
     assert "play the step" in page.until("return document.querySelector('dialog[open]')?.innerText")
 
 
+@pytest.mark.parametrize("theme", ["light", "dark", "grey"])
+def test_a_page_has_the_theme_of_its_address_and_a_key_makes_it_grey(page, chart, theme):
+    page.open(f"{chart}#theme={theme}")
+    ground, kind = "return getComputedStyle(document.body).backgroundColor", THEMES[theme].kinds[Kind.F]
+    paper = ", ".join(str(int(THEMES[theme].paper[at : at + 2], 16)) for at in (1, 3, 5))
+    page.until(f"{ground} === 'rgb({paper})'")
+    assert colours(page)[kind] > 100
+    page.keys("canvas", "g")
+    page.until("return location.hash.includes('theme=grey')" if theme != "grey" else "return !location.hash")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_have_their_own_ground(page, chart, scheme):
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
@@ -461,7 +472,6 @@ def test_it_prints_on_one_page_of_paper(page, stacked):
     wide, high = (float(side) for side in re.findall(rb"/MediaBox \[0 0 (\S+) (\S+)\]", paper)[0])
     assert wide > high
     assert len(paper) > 20_000  # it holds the picture
-    page.until("return !document.documentElement.classList.contains('paper')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

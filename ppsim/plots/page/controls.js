@@ -2,7 +2,7 @@
 const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], ["critical", "Critical path", "c"], ["transfers", "Transfers", "t"]];
 const KEYS = [["drag the axis, or Shift and drag", "select a range; Escape lets go"], ["wheel, + −, pinch", "zoom in time"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "show all"],
   ["click, Enter", "choose an action: what it waited for"], ["arrows", "move between actions; along the critical path after c"], ["Backspace", "follow what it waited for"],
-  ["c", "critical path"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["b", "next base"], ["1 to 4", "go to a schedule"], ["Space", "play the step in 10 s"], [", .", "to the begin or end before and after"], ["/", "find an action, such as 3F17"], ["?", "these keys"]];
+  ["c", "critical path"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["b", "next base"], ["g", "grey, as print without colour; colours again"], ["1 to 4", "go to a schedule"], ["Space", "play the step in 10 s"], [", .", "to the begin or end before and after"], ["/", "find an action, such as 3F17"], ["?", "these keys"]];
 let parts = {};   // elements by name
 
 function make(tag, properties = {}, ...children) {

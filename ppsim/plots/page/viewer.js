@@ -56,9 +56,12 @@ function chooseAgain(chart, name) {   // the action that was chosen before, if i
   tell("");
 }
 
-function dress() {   // the theme of the page: light or dark as the reader's system, light on paper
-  themeName = options.theme || (!paper && matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  theme = THEMES[themeName];
+function dress() {   // the theme that was asked for, else light or dark as the reader's system; on paper light or grey
+  const wanted = options.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  theme = THEMES[themeName = paper && wanted === "dark" ? "light" : wanted];
+  const { style } = document.documentElement;
+  style.colorScheme = themeName === "dark" ? "dark" : "light";
+  for (const name of ["paper", "idle", "text", "quiet", "grid", "edge", "panel", "limit"]) style.setProperty(`--${name}`, theme[name]);
 }
 
 function fit() {   // the canvas is as large as its pane
@@ -148,7 +151,7 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { dress(); refresh(); });
   window.addEventListener("resize", () => { if (!paper) { fit(); clamp(); } });
   window.addEventListener("beforeprint", print);
-  window.addEventListener("afterprint", () => { paper = false; document.documentElement.classList.remove("paper"); dress(); refresh(); });
+  window.addEventListener("afterprint", () => { paper = false; dress(); refresh(); });
   if (options.fragment) window.addEventListener("hashchange", () => setState(location.hash.slice(1)));
 }
 
@@ -234,6 +237,7 @@ function press(event) {
   else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); }
   else if (event.key === "/") parts.search.focus();
   else if (event.key === "?") parts.keys.showModal();
+  else if (event.key === "g") { options.theme = themeName === "grey" ? null : "grey"; dress(); refresh(); }
   else if (event.key === "b" && charts.length > 1) { base = (base + 1) % charts.length; clamp(); }
   else if (event.key === " ") play();
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
@@ -301,7 +305,6 @@ function stepTime(by) {   // the line of time at the next or previous begin or e
 
 function print() {   // draw at a high resolution on white, as wide as the paper
   paper = true;
-  document.documentElement.classList.add("paper");
   dress();
   fillLegend();
   const before = { row: view.row, y: view.y };
@@ -314,7 +317,7 @@ function print() {   // draw at a high resolution on white, as wide as the paper
   Object.assign(view, before);
 }
 
-// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., off=..., at=CHART,ITEM, range=FROM,TO, base=CHART
+// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., off=..., at=CHART,ITEM, range=FROM,TO, base=CHART, theme=NAME
 function stateText() {
   const state = new URLSearchParams();
   const number = (value) => String(Number(value.toPrecision(10)));
@@ -324,6 +327,7 @@ function stateText() {
   if (hidden.size) state.set("off", [...hidden].join(","));
   if (range) state.set("range", range.map(number).join(","));
   if (base !== (options.base || 0)) state.set("base", base);
+  if (options.theme) state.set("theme", options.theme);
   if (chosen) state.set("at", [charts.indexOf(chosen.chart), chosen.item].join(","));
   return state.toString().replaceAll("%2C", ",");
 }
@@ -344,6 +348,8 @@ function setState(text) {   // before the first charts: stored until then
   on.clear(); hidden.clear();
   for (const name of (wanted.get("on") ?? options.on.join()).split(",")) if (SWITCHES.some(([known]) => known === name)) on.add(name);
   for (const name of (wanted.get("off") ?? "").split(",")) if (name) hidden.add(name);
+  options.theme = Object.keys(THEMES).find((name) => name === wanted.get("theme")) ?? options.theme;
+  dress();
   base = Math.min(Number(wanted.get("base") ?? options.base) || 0, charts.length - 1);
   const [begin, end] = pair("range");
   range = end > begin ? [begin, end] : null;

@@ -55,7 +55,7 @@ function placeOf(chart, item) {
   const device = `device ${chart.deviceOf(item)}`;
   if (!chart.isBox(item)) return device;
   const local = chart.column.local[item], later = local ? ` (${["", "second", "third", "fourth"][local] || `${local + 1}th`} of its device)` : "";
-  const parts = chart.parts(item).map(([, stage, microbatch]) => `stage ${stage}${later}, ${chart.numbering} ${microbatch}`);
+  const parts = chart.parts(item).map(([, stage, microbatch]) => `stage ${stage}${chart.stages?.[stage] ? ` of ${chart.stages[stage]}` : ""}${later}, ${chart.numbering} ${microbatch}`);
   return `${device}, ${parts.join(" and ")}${chart.column.reverse?.[item] ? ", entered at the other end" : ""}`;
 }
 
