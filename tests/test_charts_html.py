@@ -61,6 +61,7 @@ def test_plotly_and_pages_have_the_colours_of_each_theme(theme):
     figure: Any = timeline.to_plotly(theme=theme.name)
     assert {trace.marker.color for trace in figure.data} == {theme.idle, *(theme.kinds[kind] for kind in USUAL)}
     assert (figure.layout.paper_bgcolor, figure.layout.font.color) == (theme.paper, theme.text)
+    assert ("F0" in [text for trace in figure.data for text in trace.text]) is (theme.name == "grey")
     overview: Any = large().to_plotly(theme=theme.name)
     assert (overview.layout.plot_bgcolor, overview.data[0].type) == (theme.paper, "heatmap")
     assert f'"theme": "{theme.name}"' in page_of(timeline, theme=theme.name)

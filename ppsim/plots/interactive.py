@@ -117,7 +117,9 @@ def _add_bars(
         chosen = np.zeros(len(boxes), bool)
         chosen[visible[boxes.kind[visible] == kind]] = True
         for number, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
-            labels = [boxes.short_label(box) for box in mine.tolist()] if kind == part else [""] * len(mine)
+            letter = part.name if theme.name == "grey" else ""
+            named = [f"{letter}{boxes.short_label(box)}" for box in mine.tolist()]
+            labels = named if kind == part else [""] * len(mine)
             long = boxes.length[mine] * per_second
             fits = fitting_numbers(np.array([len(label) for label in labels]), long, _ROW_PIXELS)
             _add_spans(

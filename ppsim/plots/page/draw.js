@@ -141,10 +141,11 @@ function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overlin
       context.globalAlpha = alpha;
     }
     if (each < 11) return;
-    const text = numberOf(chart, microbatch), size = Math.min(Math.max(Math.floor(Math.min(each * 0.62, wide * 0.8)), 9), 12);
-    if (text.length * size * 0.56 + 2.5 > wide) return;
+    const size = Math.min(Math.max(Math.floor(Math.min(each * 0.62, wide * 0.8)), 9), 12);
     const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth());
-    if (to - from < text.length * size * 0.56 + 2.5) return;
+    const number = numberOf(chart, microbatch), named = themeName === "grey" ? [`${letter}${number}`, number] : [number];
+    const text = named.find((one) => one.length * size * 0.56 + 2.5 <= to - from);
+    if (!text) return;
     const shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
     write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
   });
