@@ -64,6 +64,7 @@ def test_text_and_marks_are_read_on_their_grounds(theme):
     assert contrast(theme.text, theme.idle) >= 4.5
     assert min(contrast(line, theme.paper) for line in (theme.limit, theme.critical, theme.memory, theme.edge)) >= 3
     assert contrast(theme.critical, theme.halo) >= 7
+    assert contrast(theme.limit, theme.halo) >= 4.5
 
 
 @pytest.mark.parametrize("vision", VISION)

@@ -87,7 +87,10 @@ function drawSlow(chart, place, device) {   // a frame around a straggler, a bra
   context.strokeStyle = theme.limit; context.lineWidth = 2;
   for (const [box, found] of marksOf(chart)) if (box >= first && box < last) for (const [what] of found) {
     const x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2);
-    if (what === "stragglers") { context.strokeRect(x + 1, top + 1, Math.max(wide - 2, 1), tall - 2); continue; }
+    if (what === "stragglers") {   // on a halo: T is nearly as dark and as red as the frame
+      for (const [colour, thick] of [[theme.halo, 5], [theme.limit, 2]]) { context.strokeStyle = colour; context.lineWidth = thick; context.strokeRect(x + 1, top + 1, Math.max(wide - 2, 1), tall - 2); }
+      continue;
+    }
     const from = toX(box > first ? chart.end(box - 1) : 0);
     context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
   }
