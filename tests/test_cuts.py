@@ -8,8 +8,8 @@ from hypothesis import strategies as some
 
 import ppsim
 from ppsim.config import make_config
-from ppsim.costs import DerivedCosts, LayoutString, by_cost
-from ppsim.search.partitions import best_cut
+from ppsim.costs import DerivedCosts, LayoutString, by_cost, find_device, find_link
+from ppsim.search.partitions import best_cut, fastest_stages
 
 ALL = 10_000
 costs_and_stages = some.lists(some.integers(0, 9), min_size=2, max_size=7).flatmap(
@@ -130,3 +130,18 @@ def test_fewer_layers_than_stages_are_an_error_of_each_method(method):
         ppsim.CostError, match="3 layers cannot fill 4 stages of at least one layer each; use at most 3"
     ):
         config.simulate()
+
+
+def test_a_search_places_each_of_several_losses():
+    """Losses of a large vocabulary leave the last stage, and no cut with all of them there is faster."""
+    model = ppsim.Model(num_layers=8, hidden=1024, heads=8, vocabulary=128000, sequence=2048, prediction_layers=3)
+    schedule = ppsim.build("1f1b", devices=4, microbatches=8)
+    cluster = ppsim.Cluster(find_device("H100 SXM"), find_link("NVLink 4"), find_link("InfiniBand NDR"))
+    found = {}
+    for losses in ("L", "L*4"):
+        costs = ppsim.DerivedCosts(model, cluster, ppsim.Layout(partition=f"Et*8m*3|||{losses}"))
+        best = fastest_stages(costs, schedule.compute, "async", None, 1e15)
+        found[losses] = ppsim.simulate(schedule, best).makespan, best.megatron_layout(4)
+    assert found["L*4"][1].count("L") > 1
+    assert not found["L*4"][1].endswith("L*4")
+    assert found["L*4"][0] < 0.8 * found["L"][0]

@@ -10,8 +10,7 @@ from command_line import ppsim as run_command
 
 import ppsim
 from ppsim.config import as_config
-from ppsim.costs import MicrobatchSlots, packed
-from ppsim.costs.packing import context_groups
+from ppsim.costs import MicrobatchSlots, context_groups, packed
 from ppsim.studies import packed_steps
 
 GIVEN = {

@@ -11,7 +11,7 @@ from ppsim.costs.microbatches import causal_slice_costs
 from ppsim.costs.model import Model
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
-from ppsim.costs.packing import MicrobatchSlots, SequenceLengths, packed
+from ppsim.costs.packing import MicrobatchSlots, SequenceLengths, context_groups, packed
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.costs.shape import border_width
@@ -62,6 +62,7 @@ __all__ = [
     "causal_slice_costs",
     "combined_costs",
     "combined_slot",
+    "context_groups",
     "even",
     "expected_maximum",
     "find_device",
