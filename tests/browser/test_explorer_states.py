@@ -278,3 +278,15 @@ def test_long_work_dims_the_last_picture_and_can_be_cancelled(page, explorer):
     assert "cancelled" in page.until("return document.querySelector('.note')?.innerText")
     page.run("document.querySelector('.note button').click()")
     assert settled(page) == [run("1f1b")]
+
+
+def test_when_zoomed_the_end_of_a_step_does_not_cross_the_column_of_idle_time(page, explorer):
+    start(page, explorer, schedules=[{"schedule": name} for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")])
+    settled(page)
+    page.until("return document.documentElement.dataset.drawn")
+    for _ in range(3):
+        page.run("viewer.press(new KeyboardEvent('keydown', { key: '+' }))")
+        page.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    canvas = "const { canvas } = viewerParts, r = devicePixelRatio; return [...canvas.getContext('2d')"
+    between = f"{canvas}.getImageData(canvas.width - 101 * r, 0, 10 * r, canvas.height - 34 * r).data]"
+    assert set(page.run(between)) == {255}
