@@ -1,7 +1,7 @@
 """Searches for docs/choosing.md: published layouts and faulty configs against the best, and what each command says.
 
-`python scripts/choices.py` adds what docs/data/choices.yaml lacks; names after it are searched again. Each search runs
-in a process of its own, with at most `MAX_SECONDS` of processor time.
+`python scripts/choices.py` adds what docs/data/choices.yaml lacks; names after it are searched again, `configs/NAME`
+for its two commands only. Each search runs in a process of its own, with at most `MAX_SECONDS` of processor time.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import re
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,21 @@ FREE = (
     "layout.tensor", "layout.context", "layout.expert", "layout.expert_tensor", "layout.microbatch_size",
     "layout.recompute", "layout.sharding", "layout.partition", "schedule.devices", "schedule.stages_per_device",
 )  # fmt: skip
+# Layouts that later releases of the archive print for the same model, device, GPUs, batch and precision: 26.04.01 and
+# 26.06 (NVIDIA-NeMo/Megatron-Bridge@067f987df03b, docs/performance-summary-archive.md), and that the recipes of v0.4.1
+# have. DeepSeek-V3 on B200 stays: there PP 16 EP 8 in the recipe contradicts PP 8 EP 32 in the table.
+LATER: dict[str, dict[str, Any]] = {
+    "bridge-26.02.01-qwen3-235b-256xgb200": {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 3},
+    "bridge-26.02.01-qwen3-235b-256xgb300": {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 12},
+    "bridge-26.02.01-qwen3-30b-16xh100": {
+        "schedule": {"name": "1f1b", "devices": 1, "microbatches": 64}, "layout.expert": 16, "layout.data": 16,
+        "layout.expert_exchange": "hierarchical",
+    },
+    "bridge-26.02.01-llama3-405b-256xgb300": {"layout.tensor": 4, "layout.context": 1},
+}  # fmt: skip
+# Models whose recipes count embedding and head as a block each (Megatron-Bridge v0.3.0, recipes/qwen/qwen3_moe.py and
+# recipes/llama/llama3.py: account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split).
+COUNTS_HEADS = ("Qwen3 235B-A22B", "Llama 3.1 405B")
 # What the software of a paper in configs/ had: no other sharding than its own, and before 2022 no selective recompute.
 OLD = {"layout.recompute": ["none", "full"], "layout.sequence_parallel": False}
 DEEPSPEED = OLD | {"schedule.name": ["1f1b"]}
@@ -59,7 +75,7 @@ def main(*names: str) -> None:
         ("published", _published, layouts), ("configs", _config, configs), ("advice", _advice, cases()),
     ):  # fmt: skip
         for name, config in given.items():
-            if name in names or (not names and name not in found[kind]):
+            if {name, f"{kind}/{name}"} & {*names} or (not names and name not in found[kind]):
                 found[kind][name] = _limited(search, name, config) | {"title": config.name}
                 print(kind, name, found[kind][name], flush=True)
                 found["not_searched"] = {
@@ -89,7 +105,14 @@ def tuned() -> Iterator[tuple[str, Config]]:
             title = f"{run['model'].replace(' / 3.1', '')}, {run['gpus']} {run['device']}" + ", fp8" * (
                 "fp8" in run["layout"]
             )
-            yield run["id"], make_config(config_of(data, run) | {"name": title}, place=run["id"])
+            config = make_config(config_of(data, run) | {"name": title}, place=run["id"])
+            config = config.changed(next((LATER[name] for name in LATER if run["id"].startswith(name)), {}))
+            stages = config.schedule["devices"] * config.schedule.get("stages_per_device", 1)
+            if run["model"] in COUNTS_HEADS and stages > 1:
+                blocks = (config.model.num_layers + 2) // stages
+                cut = f"Et*{blocks - 1}|(t*{blocks}|)*{stages - 2}t*{blocks - 1}L"
+                config = config.changed({"layout.partition": cut})
+            yield run["id"], config
     for name in PAPERS:
         yield name, ppsim.load_config(ROOT / "configs" / f"{name}.yaml")
 
@@ -103,7 +126,7 @@ def catalogue() -> Iterator[tuple[str, Config]]:
 
 
 def _limited(search: Callable[[str, Config], dict[str, Any]], name: str, config: Config) -> dict[str, Any]:
-    """Return what a search finds, or that it takes too long."""
+    """Return what a search finds, or that it takes too long; RuntimeError if it ends in another way."""
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
 
@@ -117,7 +140,11 @@ def _limited(search: Callable[[str, Config], dict[str, Any]], name: str, config:
     process = context.Process(target=run)
     process.start()
     process.join()
-    return queue.get() if process.exitcode == 0 else {"skipped": f"more than {MAX_SECONDS} s of processor time"}
+    if process.exitcode == -signal.SIGXCPU:
+        return {"skipped": f"more than {MAX_SECONDS} s of processor time"}
+    if process.exitcode:
+        raise RuntimeError(f"the search of {name} ended with exit status {process.exitcode}")
+    return queue.get()
 
 
 def _published(name: str, config: Config) -> dict[str, Any]:

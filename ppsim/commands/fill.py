@@ -88,9 +88,12 @@ def _page(filling: Filling, verbose: bool) -> Iterator[str]:
     yield from _bubbles(filling)
     if filling.usable is not None and filling.peak_after is not None and filling.peak_before is not None:
         device = int(filling.peak_after.argmax())
-        before, after = (gigabytes(float(peaks[device])) for peaks in (filling.peak_before, filling.peak_after))
-        usable = gigabytes(filling.usable)
-        yield f"memory     {after} of {usable} usable on device {device}, the fullest ({before} before)"
+        before, after = (float(peaks[device]) for peaks in (filling.peak_before, filling.peak_after))
+        over = " over" * (after > filling.usable)
+        yield (
+            f"memory     {gigabytes(after)}{over} of {gigabytes(filling.usable)} usable on device {device}, the "
+            f"fullest ({gigabytes(before)} before)"
+        )
     if verbose:
         yield ""
         yield from _devices(filling)

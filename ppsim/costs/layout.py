@@ -158,9 +158,8 @@ class Layout:
         "each GPU of a tensor-parallel group sends its part of a border, gathered again on the other side"
     )
     sharded_by: str | None = declared(
-        "with `sharded`: `stage`, gathered by UNSHARD; `block`, gathered under the block before it and freed; or "
-        "`step`, gathered once a step and held, gradients reduced after the last backward (PyTorch's fully_shard in a "
-        "pipeline)",
+        "with `sharded`: `stage`, gathered by UNSHARD (torchtitan's pipelines); `block`, gathered under the block "
+        "before it and freed; or `step`, gathered once a step and held, gradients reduced after the last backward",
         choice("stage", "block", "step"), None, example="block", default_text="the framework's",
     )  # fmt: skip
     sharded_gradients: bool | None = _by_framework(
