@@ -322,11 +322,11 @@ def page(
         further=_lines(_source_rows(further_runs())),
         set_aside=_lines(_set_aside_rows()),
         set_aside_before=_lines(_set_aside_before_rows()),
-        priced=_set_aside()["priced"],
-        date=_set_aside()["set_aside"],
+        priced=_set_aside_day("priced"),
+        date=_set_aside_day("set_aside"),
         fits=_lines(_fit_rows()),
         calibration=_lines(_calibration_rows()),
-        count_out=len(_set_aside()["runs"]),
+        count_out=len(others),
         count_further=len(further_runs()),
         models=_lines(_source_rows(listed_runs(MODELS))),
         models_runs=_lines(_run_rows(listed_runs(MODELS))),
@@ -518,13 +518,20 @@ def _part(inside: Sequence[bool]) -> str:
 
 
 @cache
-def _set_aside() -> dict[str, Any]:
-    return yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))
+def _set_aside() -> dict[str, dict[str, Any]]:
+    """Return the sources that were priced last: those out of view."""
+    sources = yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"]
+    last = max(day for source in sources.values() if (day := str(source["priced"])) != "not yet")
+    return {name: source for name, source in sources.items() if str(source["priced"]) == last}
+
+
+def _set_aside_day(key: str) -> str:
+    return str(next(iter(_set_aside().values()))[key])
 
 
 def _set_aside_rows() -> Iterator[tuple[str, ...]]:
     yield ("source", "published at", "what", "looked at before", "unsaid, and assumed")
-    for row in _set_aside()["sources"].values():
+    for row in _set_aside().values():
         yield (row["name"], row["published_at"], row["covers"], row["known"], row["unsaid"])
 
 

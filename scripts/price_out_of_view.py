@@ -1,8 +1,8 @@
 """Prices further public runs, which docs/accuracy.md shows.
 
-`python scripts/price_out_of_view.py` prices the runs of docs/data/set_aside.yaml once, and writes
-docs/data/out_of_view.json. These results stay as they are: later laws are chosen with these runs in view.
-`python scripts/price_out_of_view.py FOLDER` prices the five sources that were set aside before, with the laws of
+`python scripts/price_out_of_view.py` prices those sources of docs/data/set_aside.yaml once that were not priced yet, and
+writes docs/data/out_of_view.json. These results stay as they are: later laws are chosen with these runs in view.
+`python scripts/price_out_of_view.py FOLDER` prices the sources that were set aside before, with the laws of
 today, and writes docs/data/further_runs.json; it takes some minutes. FOLDER holds the sources' own files:
 hagemann/*.xlsx, nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playbook.html.
 """
@@ -31,6 +31,7 @@ from ppsim.costs.spread import class_of, scales
 from ppsim.studies.evaluation import kendall_tau
 
 SET_ASIDE, OUT_OF_VIEW, FURTHER = DATA / "set_aside.yaml", DATA / "out_of_view.json", DATA / "further_runs.json"
+NOT_YET = "not yet"
 COLUMNS = ("name", "source", "group", "framework", "sweep", "measured", "predicted", "tokens", "scales", "peak")
 COUNTS = ("ran", "ran_but_predicted_not_to_fit", "crashed", "crashed_and_predicted_not_to_fit")
 ABOUT = (
@@ -95,9 +96,11 @@ def main(folder: str = "") -> None:
     data = read_runs()
     if folder:
         found = (
-            run for source in (hagemann, nemo, bridge, llm_foundry, playbook) for run in source(Path(folder), data)
+            run
+            for source in (hagemann, nemo, bridge, llm_foundry, playbook, set_aside_before)
+            for run in source(Path(folder), data)
         )
-        write(FURTHER, ABOUT.format("Runs of docs/data/out_of_view.yaml"), found, ranking=ranking(Path(folder)))
+        write(FURTHER, ABOUT.format("Runs of sources that were set aside before"), found, ranking=ranking(Path(folder)))
     else:
         write(OUT_OF_VIEW, ABOUT.format("Runs of docs/data/set_aside.yaml"), set_aside())
 
@@ -124,18 +127,27 @@ def write(path: Path, about: str, found: Iterable[Found], **more: Any) -> None:
     write_atomically(path, f'{{{top},\n"runs": [\n{lines}\n]}}\n')
 
 
-def set_aside() -> Iterator[Found]:
-    """Yield the runs of docs/data/set_aside.yaml; raise SystemExit if they were priced before."""
+def set_aside(priced: str = NOT_YET) -> Iterator[Found]:
+    """Yield the runs of the sources of docs/data/set_aside.yaml that were priced on one day, or not yet."""
     data = yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))
-    if data["priced"] != "not yet":
-        raise SystemExit(f"{SET_ASIDE.name}: priced on {data['priced']}; a second time they would be in view")
+    if all(str(source["priced"]) != priced for source in data["sources"].values()):
+        raise SystemExit(f"{SET_ASIDE.name}: no source has priced: {priced}; a second time they would be in view")
     for run in data["runs"]:
         source, schedule = run["source"], schedule_of(run["devices"], run["microbatches"], run.get("stages", 1))
+        if str(data["sources"][source]["priced"]) != priced:
+            continue
         model = data["models"][run["model"]] | {key: run[key] for key in ("sequence",) if key in run}
         layout = data["layouts"][source] | run["layout"]
         config = config_of(data, model, run["device"], run["gpus"], layout, schedule)
         name = data["sources"][source]["name"]
         yield Found(run["name"], name, config, run["seconds"], f"{name}: {run['model']}, {run['device']}")
+
+
+def set_aside_before(_folder: Path, _data: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the runs of docs/data/set_aside.yaml that were priced before those that were priced last."""
+    sources = yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"].values()
+    for day in sorted({str(source["priced"]) for source in sources} - {NOT_YET})[:-1]:
+        yield from set_aside(day)
 
 
 def priced(run: Found) -> dict[str, Any]:
