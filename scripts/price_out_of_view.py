@@ -1,7 +1,7 @@
 """Prices further public runs, which docs/accuracy.md shows.
 
-`python scripts/price_out_of_view.py` prices those sources of docs/data/set_aside.yaml once that were not priced yet, and
-writes docs/data/out_of_view.json. These results stay as they are: later laws are chosen with these runs in view.
+`python scripts/price_out_of_view.py` prices once those sources of docs/data/set_aside.yaml that were not priced yet,
+and writes docs/data/out_of_view.json. These results stay as they are: later laws are chosen with these runs in view.
 `python scripts/price_out_of_view.py FOLDER` prices the sources that were set aside before, with the laws of
 today, and writes docs/data/further_runs.json; it takes some minutes. FOLDER holds the sources' own files:
 hagemann/*.xlsx, nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playbook.html.
