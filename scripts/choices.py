@@ -48,9 +48,8 @@ FREE = (
 LATER: dict[str, dict[str, Any]] = {
     "bridge-26.02.01-qwen3-235b-256xgb200": {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 3},
     "bridge-26.02.01-qwen3-235b-256xgb300": {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 12},
-    "bridge-26.02.01-qwen3-30b-16xh100": {
-        "schedule": {"name": "1f1b", "devices": 1, "microbatches": 64}, "layout.expert": 16, "layout.data": 16,
-        "layout.expert_exchange": "hierarchical",
+    "bridge-25.11-qwen3-235b-64xb200": {  # 16.9 s instead of 20.1 s: pull request 1760
+        "schedule": {"name": "1f1b", "devices": 8, "microbatches": 128}, "layout.overlap": None,
     },
     "bridge-26.02.01-llama3-405b-256xgb300": {"layout.tensor": 4, "layout.context": 1},
 }  # fmt: skip

@@ -843,10 +843,18 @@ from these runs:
   to 43 % too fast. Later, fusing its kernels made such a step 1.9 times as fast (developer.nvidia.com, "Boosting MoE
   Training Throughput with Advanced Fusion Kernels", 2026).
 
-The largest remaining errors are those of experts with one sequence per microbatch, if all tokens are kept and CUDA
-graphs cover only the router (Qwen3 on B200, and 30B on H100 in release 25.11). These runs took 9 to 17 ms per block,
-twice as long as with dropped tokens (release 25.09), because the host then waits for the numbers of tokens. How long it
-waits is not published.
+- **In fp8 the host also prepares each expert's tensors.** Eight products of 128 tokens in a block-scaled format last
+  0.272 ms with one call each, and the GPU needs 1 µs for each (NVIDIA/TransformerEngine, pull request 3134): 34 µs of
+  the host per product, and the same is taken for each kernel of a cast. We looked for the cause because of runs in view
+  (Qwen3 on B200 and H100, up to 54 % too fast), but the number is not fitted to them. Megatron-Bridge's maintainers
+  call it CPU overhead: Qwen3 235B in MXFP8 was slower than in bf16 (16.9 and 16.0 s; pull request 1760).
+
+Qwen3 235B on B200 remains 22 % too fast, and 37 % with overlapped exchanges (17.2 s in bf16, 20.1 s in MXFP8). The host
+then also waits for the numbers of tokens, and launches two streams. How long that takes is not published.
+
+**Dispatchers over two nodes.** Megatron-Bridge timed Qwen3 30B in bf16 on 16 H100, experts over all of them, without
+overlap (067f987, skills/nemo-mbridge-perf-moe-comm-overlap/SKILL.md): 24.7 s with HybridEP, 41.3 s with an all-to-all.
+A test keeps both predictions within 10 %. Neither step influenced a choice.
 
 ## Products in fp8
 

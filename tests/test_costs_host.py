@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ppsim.config import make_config
+from ppsim.costs.host_time import FP8_EXPERT_START, expert_starts
 
 SMALL = {"num_layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 8192, "sequence": 1024}
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
@@ -124,3 +125,67 @@ def test_the_assumptions_name_host_and_version():
     assumed = " ".join(costs(framework="nanotron 1.0").assumptions)
     assert "a block lasts at least as long as nanotron takes to start it: 1.98 ms in F, 2.52 ms in B" in assumed
     assert "facts about nanotron 1.0 are of no version" in assumed
+
+
+QWEN3_30B = {
+    "num_layers": 48, "hidden": 2048, "heads": 32, "key_value_heads": 4, "head_size": 128, "head_norm": True,
+    "ffn": 6144, "experts": 128, "experts_per_token": 8, "expert_ffn": 768, "gated": True, "norm": "rmsnorm",
+    "vocabulary": 151936, "sequence": 4096,
+}  # fmt: skip
+
+
+def qwen3_30b(device="H100 SXM", gpus=16, **layout) -> Any:
+    own = {"framework": "megatron-core", "bf16_gradients": True, "distributed_optimizer": True, "microbatch_size": 1}
+    network = {"link": "NVLink 5", "network": "InfiniBand NDR"} if device == "B200 SXM" else {}
+    return make_config(
+        {
+            "model": QWEN3_30B,
+            "hardware": HARDWARE | network | {"device": device, "gpus_per_node": 8},
+            "layout": own | {"data": gpus, "expert": gpus} | layout,
+            "schedule": {"name": "1f1b", "devices": 1, "microbatches": 64},
+            "optimizer": "sync",
+        },
+        place="test",
+    )
+
+
+@pytest.mark.parametrize(("recipe", "cast"), [("block", 1), ("tensor", 4)])
+def test_a_host_starts_the_products_and_casts_of_each_expert_in_fp8(recipe, cast):
+    costs = qwen3_30b(fp8=recipe).costs
+    block = costs.model.layers[1]
+    forward, backward = 8 * 2 * (1 + cast), 8 * 2 * (2 + cast)  # up and down; gradients of inputs and of weights
+    assert expert_starts(costs, block) == (forward, backward)
+    again = qwen3_30b(fp8=recipe, fp8_inputs=False).costs  # inputs that are not held in fp8 are cast again
+    assert expert_starts(again, block) == (forward, backward + 8 * 2 * cast)
+    assert expert_starts(costs, costs.model.layers[0]) == (0, 0)
+    for spared in ({}, {"fp8": recipe, "grouped_experts": True}, {"fp8": recipe, "fp8_experts": False}):
+        assert expert_starts(qwen3_30b(**spared).costs, block) == (0, 0)
+
+
+def test_a_pass_of_many_small_experts_in_fp8_lasts_as_long_as_their_starts():
+    stage = qwen3_30b("B200 SXM", 8, fp8="block").costs.for_stages(1)
+    forward = 48 * (110 * START + 16 * 2 * 2 * FP8_EXPERT_START)
+    backward = 48 * (145 * START + 16 * 2 * 3 * FP8_EXPERT_START)
+    assert stage.forward[0] + stage.input_grad[0] + stage.weight_grad[0] > 0.95 * (forward + backward)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "seconds"),
+    [("hierarchical", 24.71), ("all-to-all", 41.25)],
+    ids=["HybridEP", "all-to-all"],
+)
+def test_experts_over_two_nodes_exchange_tokens_as_fast_as_published(exchange, seconds):
+    """NVIDIA-NeMo/Megatron-Bridge@067f987, skills/nemo-mbridge-perf-moe-comm-overlap/SKILL.md: bf16, overlap off."""
+    assert qwen3_30b(expert_exchange=exchange).simulate().iteration_time == pytest.approx(seconds, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "layout", "seconds"),
+    [
+        ("H100 SXM", 16, {"fp8": "tensor", "expert_exchange": "hierarchical"}, 28.94),
+        ("B200 SXM", 8, {"fp8": "block"}, 27.05),
+    ],
+)
+def test_experts_in_fp8_are_as_slow_as_their_host(device, gpus, layout, seconds):
+    """Megatron-Bridge, docs/performance-summary-archive.md, 26.02.01 and 26.02: half of it and less without hosts."""
+    assert qwen3_30b(device, gpus, **layout).simulate().iteration_time == pytest.approx(seconds, rel=0.13)
