@@ -176,3 +176,91 @@ def test_actions_name_their_tower_wherever_it_runs(placement):
     run = simulate(EncoderTower(name="ViT", placement=placement))
     facts = {row[0] for trace in run.to_plotly().data if trace.customdata is not None for row in trace.customdata}
     assert {"0F0 of ViT", "1F0 of backbone"} <= facts
+
+
+def test_the_interval_of_two_towers_is_that_of_the_backbone_made_wider():
+    config = as_config("configs/qwen3.5-vl-27b-17xh100.yaml")
+    both, alone = config.costs.spread(3), config.derived.spread(2)
+    assert both.low < alone.low < alone.high < both.high
+    assert "none with an encoder" in both.sentence
+    assert config.simulate().interval is not None
+    assert simulate(EncoderTower()).interval is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout.partition": "balanced"},
+        {"layout.partition": "optimal"},
+        {"layout.sharded": True, "layout.sharded_by": "stage"},
+        {"hardware.cards_per_node": 1, "layout.data": 8},
+    ],
+)
+def test_the_backbone_beside_an_encoder_takes_every_partition_sharding_and_cards(changes):
+    config = as_config(CONFIG).changed(changes)
+    runs = [config.changed({"engine": engine}).simulate() for engine in ("event", "compiled")]
+    assert np.array_equal(runs[0].end, runs[1].end)
+    assert runs[0].makespan >= config.backbone.simulate().makespan
+    if "layout.partition" in changes:
+        own, alone = runs[0].table.seconds[0, 2:], config.backbone.simulate().table.seconds[0]
+        assert np.array_equal(own, alone)
+
+
+def test_transfers_of_both_towers_share_the_cards_of_their_own_nodes():
+    config = as_config({**CONFIG, "hardware": {**CONFIG["hardware"], "cards_per_node": 1, "gpus_per_node": 4}})
+    ports = np.asarray(config.simulate().table.link_ports)
+    assert ports[0, 1].tolist() == [-1, -1]  # two devices of the encoder with 2 GPUs each are on one node of 4
+    assert ports[1, 2].tolist() == [0, 3]  # out of the encoder's node, into the backbone's first
+    assert ports[2, 3].tolist() == [2, 5]
+
+
+FREE = {**CONFIG, "hardware": {**CONFIG["hardware"], "gpus": 8}, "batch": 16, "layout": {}, "schedule": {},
+        "encoder": {key: CONFIG["encoder"][key] for key in ("name", "model", "merge")}}  # fmt: skip
+
+
+def test_choose_finds_an_encoder_as_fast_as_any_beside_the_layout_that_it_chose():
+    only = {"layout.recompute": ["none"], "layout.microbatch_size": [1, 2], "schedule.name": ["1f1b"]}
+    found = ppsim.choose(FREE, only=only, workers=1)
+    best, run = found.best, found.best.run
+    assert run.table.workload.gpus == 8
+    assert run.iteration_time == found.ranked[0].step == min(one.step for one in found.ranked)
+    assert found.counts["points"] == sum(found.counts.values()) - found.counts["points"]
+    assert {"encoder.placement", "encoder.batch"} <= found.space.values.keys()
+    for batch in (1, 2, 4, 8):
+        try:
+            other = best.config.changed({"encoder.batch": batch}).simulate()
+        except ppsim.PpsimError:
+            continue
+        assert other.iteration_time >= run.iteration_time * (1 - 0.01)
+
+
+def test_choose_keeps_what_the_config_says_about_the_encoder():
+    only = {"schedule.name": ["1f1b"], "layout.recompute": ["none"], "encoder.batch": [1, 2]}
+    config = {**FREE, "encoder": {**FREE["encoder"], "placement": "separate", "stages": 1, "copies": 1}}
+    found = ppsim.choose(config, only=only, workers=1)
+    assert found.space.values["encoder.batch"] == [1, 2]
+    assert all("encoder.placement" not in one.changes for one in found.ranked)
+    assert found.best.config.costs.encoder.placement == "separate"
+    with pytest.raises(ppsim.ConfigError, match=r"encoder\.frozen. cannot be free; use some of: encoder\.placement"):
+        ppsim.choose(config, ["encoder.frozen"])
+
+
+def test_advice_on_two_towers_keeps_their_gpus_and_changes_either():
+    config = as_config(CONFIG)
+    advice = ppsim.advise(config)
+    changed = {key for one in advice.advice for key in one.changes}
+    assert {"encoder.batch", "encoder.layout.data", "layout.tensor", "layout.partition"} <= changed
+    for one in advice.advice:
+        assert config.changed(one.changes).simulate().table.workload.gpus == advice.run.table.workload.gpus
+
+
+def test_advice_on_an_encoder_in_phases_moves_its_copies_with_the_backbones_groups():
+    config = as_config(changed(placement="phases", stages=1, layout={"data": 4}))
+    moved = [one for one in ppsim.advise(config).advice if "schedule.devices" in one.changes]
+    assert moved
+    assert all("encoder.layout.data" in one.changes for one in moved)
+
+
+def test_no_framework_gets_flags_for_two_towers():
+    with pytest.raises(ppsim.ConfigError, match="Megatron-LM: ppsim writes no flags for an encoder and its backbone"):
+        ppsim.to_launch(as_config(CONFIG), "Megatron-LM")

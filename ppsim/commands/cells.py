@@ -10,20 +10,31 @@ from typing import Any
 from ppsim.analysis.memory import fit_in_words, usable_bytes
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
-from ppsim.config import Config
+from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import LETTERS, frameworks_running
+from ppsim.launch.megatron_script import prediction_faults
 from ppsim.studies.points import Candidate
+from ppsim.studies.towers import ONE_PIPELINE, PLACEMENT
 
 LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
 DIGITS = 3
 SAME = 0.01  # relative: a smaller difference of two predicted steps is none
 
 
-def runs_in(schedule: str, config: Config) -> str:
-    """Return the letters of the frameworks that run a schedule with the config's model, as in `M T  `."""
-    experts = config.model is not None and config.model.experts > 0
-    running = frameworks_running(schedule, experts)
+def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = None) -> str:
+    """Return the letters of the frameworks that run a schedule with the config's model, as in `M T  `.
+
+    `changes` of the config say which stages have prediction modules and losses, and where an encoder runs.
+    """
+    model = config.model
+    running = frameworks_running(schedule, model is not None and model.experts > 0)
+    if model is not None and model.prediction_layers:
+        changed = config.changed(changes or {}).backbone
+        if isinstance(changed.costs, DerivedCosts) and any(prediction_faults(changed.costs, changed.build())):
+            running = [name for name in running if name == "PyTorch"]
+    if config.has_encoder and (changes or {}).get(PLACEMENT, value_at(config.data, PLACEMENT)) != "first":
+        running = [name for name in running if name == "Megatron-LM" and schedule == ONE_PIPELINE]
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"
 
 
@@ -34,7 +45,7 @@ def gigabytes(size: float) -> str:
 
 def capacity_of(config: Config) -> float | None:
     """Return the bytes of a device; None if the costs name no device."""
-    return config.costs.cluster.device.capacity if isinstance(config.costs, DerivedCosts) else None
+    return config.derived.cluster.device.capacity if config.derived else None
 
 
 def peak_text(peak: float, config: Config, headroom: float) -> str:
@@ -104,5 +115,5 @@ def _candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]
         versus(one.step, before),
         peak_text(one.peak, config, headroom),
         one.removes or "-",
-        runs_in(schedule, config) if schedule else "-",
+        runs_in(schedule, config, one.changes) if schedule else "-",
     ]

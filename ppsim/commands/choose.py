@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +49,7 @@ from ppsim.studies.free_keys import (
 from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause, short_reasons
 from ppsim.studies.recipe import config_yaml
+from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, encoder_size
 
 SCHEMA = "ppsim.choose/1"
 UNITS = {
@@ -221,11 +223,14 @@ def _answer(found: Choice) -> Iterator[str]:
     if run.tokens_per_second is not None:
         texts += [f"{float(f'{run.tokens_per_second:.3g}'):,.0f} tokens/s", f"MFU {value_text(run.mfu, 'fraction')}"]
     yield ", ".join(texts)
+    if config.has_encoder:
+        passes = counted(encoder_size(config.data, one.changes, PASS), "microbatch")
+        yield f"encoder: {_encoder(one, config)}, {passes} per pass"
 
 
 def _layout_text(one: Candidate, config: Config) -> str:
     """Return a point in words: its groups, schedule, microbatch, recompute level and sharding."""
-    groups = " · ".join(f"{name} {_size(one, config, key)}" for name, key in _sizes(config).items())
+    groups = " · ".join(f"{name} {size}" for name, size in _sizes(one, config).items())
     words = [groups, _schedule(one, config)] if groups else [_schedule(one, config)]
     if config.model is not None:
         sharding = sharding_of(one.changes)
@@ -235,6 +240,12 @@ def _layout_text(one: Candidate, config: Config) -> str:
             *([f"{sharding} sharded"] if sharding not in (None, "none") else []),
         ]
     return ", ".join(words)
+
+
+def _encoder(one: Candidate, config: Config) -> str:
+    """Return where the encoder runs: its GPUs, or `phases` or `first`, on the backbone's."""
+    placement, *sizes = (encoder_size(config.data, one.changes, key) for key in (PLACEMENT, *ENCODER_SIZES))
+    return f"on {counted(math.prod(sizes), 'GPU')}" if placement == "separate" else placement
 
 
 def _straggler_lines(found: Choice) -> Iterator[str]:
@@ -247,11 +258,11 @@ def _straggler_lines(found: Choice) -> Iterator[str]:
     yield from paragraph(STRAGGLER_SENTENCE, "     ")
 
 
-def _sizes(config: Config) -> Mapping[str, str]:
-    """Return the columns of the parallel groups that a config has."""
+def _sizes(one: Candidate, config: Config) -> dict[str, str]:
+    """Return the sizes of the parallel groups that a config has, by their short names."""
     if config.model is None:
         return {}
-    return {name: key for name, key in SIZES.items() if name != "EP" or config.model.experts}
+    return {name: str(_size(one, config, key)) for name, key in SIZES.items() if name != "EP" or config.model.experts}
 
 
 def _size(one: Candidate, config: Config, key: str) -> Any:
@@ -278,13 +289,14 @@ def _table(found: Choice, shown: list[Candidate]) -> list[str]:
     rows = [(one.place, one) for one in shown]
     is_shown = any(one.changes == smallest.changes for one in shown)
     rows += [] if is_shown or smallest.numbers["peak_memory"] is None else [("-", smallest)]
-    sizes = _sizes(config)
+    sizes = [*_sizes(first, config), *["encoder"] * config.has_encoder]
     heads = ["#", "schedule", *sizes, "recompute", "step", "vs 1", "memory", "runs in"]
     cells = [
         [
-            place, _schedule(one, config), *(str(_size(one, config, key)) for key in sizes.values()),
-            _recompute(one, config), step_text(one.step), "-" if one is first else versus(one.step, first.step),
-            peak_text(one.memory, config, found.headroom), runs_in(one.changes["schedule.name"], config),
+            place, _schedule(one, config), *_sizes(one, config).values(),
+            *([_encoder(one, config)] if config.has_encoder else []), _recompute(one, config), step_text(one.step),
+            "-" if one is first else versus(one.step, first.step), peak_text(one.memory, config, found.headroom),
+            runs_in(one.changes["schedule.name"], config, one.changes),
         ]
         for place, one in rows
     ]  # fmt: skip

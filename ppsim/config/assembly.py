@@ -25,7 +25,6 @@ from ppsim.costs.model import Model
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.packing import DYNAMIC, MicrobatchSlots, PackedLengths, SequenceLengths
-from ppsim.costs.partition import BALANCED
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.lowering.sharding import WINDOW, Window
@@ -246,12 +245,6 @@ def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: La
         found.append((("encoder", "layout", "microbatch_size"), "follows from images, batch and the copies of both"))
     if layout is None:
         return found
-    if layout.partition in ("optimal", BALANCED):
-        found.append(
-            (("layout", "partition"), f"{layout.partition} does not go with an encoder; use even or by_cost(greedy)")
-        )
-    if layout.shards_stages:
-        found.append((("layout", "sharded"), "does not go with an encoder; use distributed_optimizer"))
     gpus = [own.get(name, 1) for name in ("tensor", "context", "data")]
     if (
         section.get("placement", "separate") != "separate"

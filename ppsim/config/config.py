@@ -180,9 +180,11 @@ class Config:
     @property
     def sharded(self) -> bool:
         """True if weights are sharded over data-parallel copies, so that UNSHARD and REDUCE_GRAD run."""
-        if isinstance(self.costs, DerivedCosts):
-            return self.costs.layout.shards_stages
-        return getattr(self.costs, "unshard", None) is not None
+        both = (self.costs.of_encoder, self.costs.of_backbone) if isinstance(self.costs, TowerCosts) else (self.costs,)
+        return any(
+            one.layout.shards_stages if isinstance(one, DerivedCosts) else getattr(one, "unshard", None) is not None
+            for one in both
+        )
 
     def _check_limit(self) -> None:
         """Raise ConfigError for a `memory_limit` that nothing uses."""
@@ -196,13 +198,21 @@ class Config:
                 f"is searched within it, such as auto"
             )
 
-    def require_one_tower(self, command: str) -> None:
-        """Raise ConfigError for an encoder, whose stages and devices this command cannot change."""
-        if isinstance(self.costs, TowerCosts):
-            raise ConfigError(
-                f"{self.path}: encoder: {command} changes configs of one tower; compare schedules with ppsim compare, "
-                f"and keys with ppsim sweep, such as --over encoder.batch=1,2,4"
-            )
+    @property
+    def has_encoder(self) -> bool:
+        """True if an encoder precedes the model."""
+        return isinstance(self.costs, TowerCosts)
+
+    @property
+    def derived(self) -> DerivedCosts | None:
+        """The derived costs of the model, without those of an encoder; None if the costs are not derived."""
+        costs = self.costs.of_backbone if isinstance(self.costs, TowerCosts) else self.costs
+        return costs if isinstance(costs, DerivedCosts) else None
+
+    @property
+    def backbone(self) -> Config:
+        """The config without its encoder."""
+        return self.changed({"encoder": None, "hardware.gpus": None}) if self.has_encoder else self
 
     def _check_gpus(self, schedule: Schedule) -> None:
         gpus = (self.data.get("hardware") or {}).get("gpus")
@@ -218,9 +228,8 @@ class Config:
         self._check_batch(schedule)
 
     def _check_batch(self, schedule: Schedule) -> None:
-        batch = self.data.get("batch")
-        costs = self.costs.of_backbone if isinstance(self.costs, TowerCosts) else self.costs
-        if batch is None or not isinstance(costs, DerivedCosts):
+        batch, costs = self.data.get("batch"), self.derived
+        if batch is None or costs is None:
             return
         layout, microbatches = costs.layout, schedule.microbatches_of_a_step
         made = microbatches * layout.microbatch_size * layout.data
@@ -354,9 +363,11 @@ def as_config(config: AnyConfig) -> Config:
 
 
 def value_at(data: Mapping[str, Any], key: str) -> Any:
-    """Return the value at a dotted key of two parts, such as `schedule.name`; None if it is missing."""
-    section, _, name = key.partition(".")
-    return (data.get(section) or {}).get(name)
+    """Return the value at a dotted key such as `schedule.name`; None if it is missing."""
+    value: Any = data
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def make_config(

@@ -39,13 +39,22 @@ def link_columns(cluster: Cluster, group: int, devices: int) -> dict[str, Any]:
     """Return the columns of transfers by pair of devices: link or network, and the network cards they use."""
     nodes = np.array(cluster.nodes(devices, group))
     link, network = cluster.link, cluster.network_of_group(group)
-    columns: dict[str, Any] = {
+    return card_columns(cluster, [(group, devices)]) | {
         "latency": values_by_node(nodes, link.latency, network.latency),
         "seconds_per_byte": values_by_node(nodes, 1 / link.bandwidth, 1 / network.bandwidth),
     }
-    if cluster.cards_per_node is not None:
-        _, card = np.unique(cluster.cards_of_devices(devices, group), axis=0, return_inverse=True)
-        out, into = 2 * card.reshape(-1, 1), 2 * card.reshape(-1, 1) + 1
-        columns["link_ports"] = ports_by_node(nodes, out, into, np.ones(2, bool))
-        columns["port_capacity"] = np.ones(2 * (card.max() + 1), np.int64)
-    return columns
+
+
+def card_columns(cluster: Cluster, towers: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return the columns of network cards, for towers of (GPUs per device, devices), each from a node of its own."""
+    if cluster.cards_per_node is None:
+        return {}
+    cards = np.concatenate([
+        np.insert(cluster.cards_of_devices(devices, group), 0, tower, axis=1)
+        for tower, (group, devices) in enumerate(towers)
+    ])  # fmt: skip
+    _, node = np.unique(cards[:, :2], axis=0, return_inverse=True)
+    _, card = np.unique(cards, axis=0, return_inverse=True)
+    out = 2 * card.reshape(-1, 1)
+    ports = ports_by_node(node.reshape(-1), out, out + 1, np.ones(2, bool))
+    return {"link_ports": ports, "port_capacity": np.ones(2 * (card.max() + 1), np.int64)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,10 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number
 from ppsim.base.short_repr import short_repr
+from ppsim.costs.borders import card_columns
 from ppsim.costs.pairs import distinct_values, ports_by_node
+from ppsim.costs.setup import Setup
+from ppsim.costs.spread import Spread, unlike_published
 from ppsim.costs.table import ROUNDING, CostModel, CostTable, Workload, is_cost_model
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -113,8 +116,6 @@ class TowerCosts:
         own, other = _tower(schedule, leading, 0), _tower(schedule, ~leading, stages)
         first, second = self._of_passes(self.of_encoder.table(own), own), self.of_backbone.table(other)
         self._check_prefetch(first, second, other)
-        if not self.encoder.is_colocated and second.link_ports is not None:
-            raise CostError("network cards are shared among the GPUs of one tower only; leave cards_per_node out")
         columns = {name: _joined(name, first, second) for name in _BY_STAGE}
         border = np.concatenate([first.transfer_bytes, second.transfer_bytes], axis=1)
         features = self._border_bytes(first)
@@ -128,6 +129,13 @@ class TowerCosts:
             second, overlap=overlap, microbatch_scale=np.concatenate(scale), workload=self._workload(first, second),
             towers=(self.encoder.name,) * stages + ("backbone",) * (schedule.num_stages - stages), **changed,
         )  # fmt: skip
+
+    def with_backbone(
+        self, change: Callable[[CostModel, ScheduleColumns], CostModel], schedule: ScheduleColumns
+    ) -> TowerCosts:
+        """Return the costs with those that `change` makes of the backbone's, given its part of a schedule's lists."""
+        compute, stages = schedule.compute, self.encoder.stages
+        return replace(self, of_backbone=change(self.of_backbone, _tower(compute, compute.stage >= stages, stages)))
 
     def _of_passes(self, table: CostTable, own: ScheduleColumns) -> CostTable:
         """Return the encoder's costs with all time of a pass in its first microbatch; a frozen one only has F."""
@@ -180,6 +188,13 @@ class TowerCosts:
             slowest = max(float(distinct_values(by_pair).max()) for by_pair in (one, other))
             columns[name] = np.full((devices, devices), self.border[number] if self.border else slowest)
             columns[name][: len(one), : len(one)], columns[name][len(one) :, len(one) :] = one, other
+        if isinstance(self.of_encoder, Setup) and isinstance(self.of_backbone, Setup):
+            own = first.latency.shape[0]
+            sizes = own, devices - own
+            groups = [costs.layout.gpus_per_device for costs in (self.of_encoder, self.of_backbone)]
+            return columns | card_columns(self.of_backbone.cluster, [*zip(groups, sizes, strict=True)])
+        if second.link_ports is not None:
+            raise CostError("ports are shared among the devices of one tower only; price both towers without them")
         return columns
 
     def _workload(self, first: CostTable, second: CostTable) -> Workload | None:
@@ -188,6 +203,13 @@ class TowerCosts:
             return None
         flops = one.flops / self.encoder.batch / (3 if self.encoder.frozen else 1)
         return replace(whole, flops=whole.flops + flops, gpus=whole.gpus + one.gpus * (not self.encoder.is_colocated))
+
+    def spread(self, devices: int) -> Spread | None:
+        """Return the spread of the backbone's class, made wider as none of its runs has an encoder; None as there."""
+        own = 0 if self.encoder.is_colocated else self.encoder.stages * self.encoder.copies
+        of = getattr(self.of_backbone, "spread", None)
+        found = None if of is None else of(devices - own)
+        return unlike_published(found, "with an encoder") if isinstance(found, Spread) else None
 
     @property
     def provenance(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,8 +47,8 @@ class Spread:
         Published runs of that class, and sources that published them.
     doublings : float
         Distance of the run from the measured range; 0 inside.
-    known : bool
-        If the published runs ran in this framework, or in one with an equal host.
+    unlike : str
+        How none of the published runs is like this one, such as `in this framework`; empty if some are.
     """
 
     low: float
@@ -58,13 +58,13 @@ class Spread:
     runs: int
     sources: int
     doublings: float
-    known: bool = True
+    unlike: str = ""
 
     @property
     def sentence(self) -> str:
         """Source of the interval."""
         far = f", {self.doublings:.1f} doublings beyond them" if self.doublings >= 0.05 else ""
-        other = "" if self.known else ", none in this framework"
+        other = f", none {self.unlike}" if self.unlike else ""
         return f"derived costs: spread of {self.runs} published runs of its class, {self.group}{other}{far}"
 
 
@@ -75,9 +75,17 @@ def spread_of(setup: Setup, devices: int) -> Spread:
     doublings = beyond(own, row["measured"])
     host = setup.layout.run_by.host
     known = any(FACTS[name].host == host for name in row["frameworks"])
-    wider = PER_DOUBLING**doublings * (1.0 if known else _table()["other_framework"])
+    wider = PER_DOUBLING**doublings
     ends = row["low"] / wider, row["middle"], row["high"] * wider
-    return Spread(*ends, group, row["runs"], row["sources"], doublings, known)
+    found = Spread(*ends, group, row["runs"], row["sources"], doublings)
+    return found if known else unlike_published(found, "in this framework")
+
+
+def unlike_published(found: Spread, how: str) -> Spread:
+    """Return the spread of a run unlike those of its class; wider by what another framework costs, once."""
+    wider = 1.0 if found.unlike else _table()["other_framework"]
+    unlike = f"{found.unlike} or {how}" if found.unlike else how
+    return replace(found, low=found.low / wider, high=found.high * wider, unlike=unlike)
 
 
 class OrderError(NamedTuple):

@@ -22,6 +22,7 @@ from ppsim.launch.megatron_model import PATTERN, model_flags, read_model, traini
 from ppsim.launch.reading import (
     ENDING,
     Reading,
+    derived_costs,
     differences,
     effective,
     notes_in,
@@ -96,18 +97,16 @@ def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version:
 
 
 def _checked(config: Config) -> tuple[Config, DerivedCosts, Schedule]:
-    if not isinstance(config.costs, DerivedCosts):
-        raise ConfigError("Megatron-LM needs sections model and hardware; this config gives costs without a model")
+    costs = derived_costs(config, "Megatron-LM")
     name = config.schedule.get("name")
     if name not in LAUNCHED:  # before its lists are built, which may take a search
         raise ConfigError(f"Megatron-LM cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(LAUNCHED)}")
     schedule = config.build()
-    if reasons := list(_reasons(config, config.costs, schedule)):
+    if reasons := list(_reasons(config, costs, schedule)):
         raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(reasons))
-    if config.costs.model.pattern:
-        config = with_single_sublayers(config, config.costs, schedule)
-    assert isinstance(config.costs, DerivedCosts)  # noqa: S101 - as before
-    return config, config.costs, schedule
+    if costs.model.pattern:
+        config = with_single_sublayers(config, costs, schedule)
+    return config, derived_costs(config, "Megatron-LM"), schedule
 
 
 def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
@@ -154,7 +153,12 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         yield "model.parallel_block: it has no block of this kind"
     if (model.attention == "full") == model.causal:
         yield f"model.causal={str(model.causal).lower()} with attention={model.attention}: its attention is causal"
-    stages = costs.megatron_layout(schedule.num_stages) if model.prediction_layers else ""
+    yield from prediction_faults(costs, schedule)
+
+
+def prediction_faults(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
+    """Yield what its layout parser rejects of prediction modules and their losses."""
+    stages = costs.megatron_layout(schedule.num_stages) if costs.model.prediction_layers else ""
     if sum(stage.get("head", 0) for stage in costs.stages(schedule.num_stages)) > 1:
         yield f"layout.partition={stages}: its parser takes one L, which has all losses; write L once"
     if stages and not _predictions_fit(costs, schedule):

@@ -105,6 +105,15 @@ def padded(vocabulary: int, multiple: int) -> int:
     return -(-vocabulary // multiple) * multiple
 
 
+def derived_costs(config: Config, framework: str) -> DerivedCosts:
+    """Return the config's derived costs; ConfigError if it has others, or an encoder."""
+    if isinstance(config.costs, DerivedCosts):
+        return config.costs
+    if config.derived:
+        raise ConfigError(f"{framework}: ppsim writes no flags for an encoder and its backbone")
+    raise ConfigError(f"{framework} needs sections model and hardware; this config gives costs without a model")
+
+
 def differences(config: Config, schedule: Schedule, back: Config, lists: Schedule | None = None) -> list[str]:
     """Return what a framework would run in another way than the config, one sentence each.
 

@@ -17,7 +17,7 @@ from ppsim.costs.model import Model
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
-from ppsim.launch.reading import differences, notes_of, notes_text
+from ppsim.launch.reading import derived_costs, differences, notes_of, notes_text
 from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -104,12 +104,10 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
 
 
 def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
-    if not isinstance(config.costs, DerivedCosts):
-        raise ConfigError("torchtitan needs sections model and hardware; this config gives costs without a model")
-    schedule = config.build()
-    if reasons := list(_reasons(config, config.costs, schedule)):
+    costs, schedule = derived_costs(config, "torchtitan"), config.build()
+    if reasons := list(_reasons(config, costs, schedule)):
         raise ConfigError("torchtitan cannot run this config: " + "; ".join(reasons))
-    return config.costs, schedule
+    return costs, schedule
 
 
 def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:

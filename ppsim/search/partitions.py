@@ -14,6 +14,7 @@ import numpy as np
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.memory import HEADROOM, peak_memory, usable_bytes
 from ppsim.analysis.static_bounds import SAFETY, ScheduleSummary, layer_bound, memory_at_peaks
+from ppsim.costs.composed import TowerCosts
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import (
     BALANCED,
@@ -48,6 +49,8 @@ def with_stages_of_run(costs: CostModel, schedule: ScheduleColumns, transport: s
 
     `optimal`: the fastest stages; `balanced`: stages balanced over the devices, within the memory that answers use.
     """
+    if isinstance(costs, TowerCosts):
+        return costs.with_backbone(lambda own, lists: with_stages_of_run(own, lists, transport, optimizer), schedule)
     if not isinstance(costs, DerivedCosts) or costs.layers_of_stages is not None:
         return costs
     if costs.layout.partition == BALANCED:

@@ -21,11 +21,10 @@ from ppsim.config import AnyConfig, Config, as_config
 from ppsim.costs.spread import Spread, order_error
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
-from ppsim.studies.free_keys import (
-    schedules_run_by,
-)
+from ppsim.studies.free_keys import schedules_run_by
 from ppsim.studies.points import NOISE, POINT_MEASURES, Candidate, fits_within
 from ppsim.studies.reasons import removed_cause, seconds_by_cause
+from ppsim.studies.towers import ONE_PIPELINE, PLACEMENT, encoder_size
 from ppsim.studies.worker_pool import InProcess, open_resources
 
 if TYPE_CHECKING:
@@ -173,8 +172,9 @@ def advise(
     """
     check_headroom(headroom)
     config = as_config(config)
-    config.require_one_tower("advise")
     names = schedules_run_by(framework, config.model, research)
+    if config.has_encoder and encoder_size(config.data, {}, PLACEMENT) != "first" and not research:
+        names = [name for name in names if name == ONE_PIPELINE]
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()
     now = _candidate(run, headroom, {})

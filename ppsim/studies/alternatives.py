@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 
 from ppsim.analysis.memory import HEADROOM, usable_bytes
 from ppsim.base.compiling import can_compile
+from ppsim.base.units import counted
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import MODULES, RECOMPUTE
@@ -31,6 +33,9 @@ from ppsim.studies.free_keys import (
     TENSOR,
 )
 from ppsim.studies.space import ONE_DEVICE
+from ppsim.studies.towers import DATA as ENCODER_DATA
+from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, PREFETCH, VALUES, encoder_size
+from ppsim.studies.towers import TENSOR as ENCODER_TENSOR
 
 STAGES = "schedule.stages_per_device"
 STAGES_TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
@@ -62,11 +67,55 @@ def single_changes(config: Config, run: Timeline, names: Iterable[str], headroom
     change, such as the microbatches of a larger data-parallel group, change with it.
     """
     found: list[Change] = []
-    for change in _changes(config, run, names, headroom):
+    if config.has_encoder:
+        alone = config.backbone
+        changes = [
+            *_encoder_changes(config),
+            *(_with_encoder(config, alone, one) for one in _changes(alone, alone.simulate(), names, headroom)),
+        ]
+    else:
+        changes = _changes(config, run, names, headroom)
+    for change in changes:
         keys = {key: value for key, value in change.keys.items() if value_at(config.data, key) != value}
         if keys and all(keys != one.keys for one in found):
             found.append(change._replace(keys=keys))
     return found
+
+
+def _encoder_changes(config: Config) -> Iterator[Change]:
+    """Yield the changes of an encoder on the same GPUs: its groups, its passes, and where it shares devices."""
+    size = {key: encoder_size(config.data, {}, key) for key in VALUES}
+    for count in VALUES[PASS]:
+        if count != size[PASS]:
+            yield Change(f"{counted(count, 'microbatch')} per pass of the encoder", {PASS: count}, "encoder's passes")
+    if size[PLACEMENT] != "separate":
+        other = "phases" if size[PLACEMENT] == "first" else "first"
+        yield Change(f"encoder in placement {other}", {PLACEMENT: other}, "placement", LAYOUTS)
+    elif value_at(config.data, "encoder.frozen"):
+        for count in {*VALUES[PREFETCH], 4} - {size[PREFETCH]}:
+            yield Change(f"prefetch {count} passes", {PREFETCH: count}, "prefetch")
+    movable = ENCODER_SIZES if size[PLACEMENT] == "separate" else (ENCODER_TENSOR, ENCODER_DATA)
+    for source, target in itertools.permutations(movable, 2):
+        for factor in _divisors(size[source])[1:]:
+            moved = {source: size[source] // factor, target: size[target] * factor}
+            words = ", ".join(f"{key.rpartition('.')[2]} {size[key]} -> {new}" for key, new in moved.items())
+            yield Change(f"encoder's {words}", moved, "encoder's groups", LAYOUTS)
+    key = "encoder.layout.recompute"
+    for level in RECOMPUTE:
+        if level != (value_at(config.data, key) or "none"):
+            yield Change(f"encoder's recompute {level}", {key: level}, "encoder's recompute")
+
+
+def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
+    """Return a change of the backbone with the data-parallel copies of an encoder on its devices, which follow."""
+    keys = (TENSOR, CONTEXT, DATA)
+    if encoder_size(config.data, {}, PLACEMENT) == "separate" or not change.keys.keys() & {*keys}:
+        return change
+    gpus = math.prod(change.keys.get(key, value_at(alone.data, key) or 1) for key in keys)
+    copies = gpus // (
+        encoder_size(config.data, {}, ENCODER_TENSOR) * (value_at(config.data, "encoder.layout.context") or 1)
+    )
+    return change._replace(keys={**change.keys, ENCODER_DATA: copies})
 
 
 def _changes(config: Config, run: Timeline, names: Iterable[str], headroom: float) -> Iterator[Change]:

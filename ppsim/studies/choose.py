@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from os import PathLike
@@ -20,14 +20,14 @@ from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
-from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.spread import order_error
 from ppsim.frameworks import SEARCHED_LAYOUTS
 from ppsim.run.timelines import Timeline
-from ppsim.studies.best_first import BestFirstSearch
+from ppsim.studies.best_first import RANKED, BestFirstSearch
 from ppsim.studies.free_keys import Changes
-from ppsim.studies.points import Candidate, placed
+from ppsim.studies.points import Candidate, front_of, placed, rank, run_points
 from ppsim.studies.space import Space, search_space
+from ppsim.studies.towers import TowerSearch, TowerSpace
 from ppsim.studies.worker_pool import FEW, open_resources
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ class Choice:
     @property
     def over(self) -> float | None:
         """Bytes by which the peak of `nearest` is above the usable memory; None if a point fits."""
-        costs = self.space.config.costs
-        if self.nearest is None or not isinstance(costs, DerivedCosts):
+        costs = self.space.config.derived
+        if self.nearest is None or costs is None:
             return None
         return self.nearest.memory - usable_bytes(costs.cluster.device.capacity, self.headroom)
 
@@ -189,7 +189,9 @@ def choose(
 
     The answer is the same as if every point were simulated. A point is left out only if its lower bounds prove that
     it cannot be ranked: its memory is above the limit, or `top` points that fit are faster. `front` of the result
-    searches again for points that are on the Pareto front of step time and memory.
+    searches again for points that are on the Pareto front of step time and memory. With an encoder, the fastest layouts
+    of the backbone are ranked first, for each number of GPUs that the encoder may leave; then encoders are tried beside
+    them. The keys of `encoder` that are tried: placement, stages, copies, batch, prefetch, layout.tensor, layout.data.
 
     Parameters
     ----------
@@ -231,15 +233,47 @@ def choose(
         raise ConfigError(f"top={wrong}") from None
     if framework is not None:
         config = _with_its_policies(config, framework)
+    source = config_source(config)
+    if source.data.get("encoder") is not None:
+        resources = {"executor": executor, "workers": workers, "store": store}
+        space = TowerSpace.of(source, free, only, framework, research)
+        options = {"asynchronous": asynchronous, "framework": framework, "research": research, "certain": certain}
+        alone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
+        return _of_towers(space, headroom, top, alone, resources)
     space = search_space(config, free, asynchronous, only, framework, research)
     limits = _Limits(headroom, top, certain)
     search = _searched(space, limits, workers, store, executor)
-    derived = isinstance(space.config.costs, DerivedCosts)
-    errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if derived else None
     return Choice(
-        placed(search.ranked, errors), dict(search.counts), space, headroom, search.left_out,
+        placed(search.ranked, _errors(space.config)), dict(search.counts), space, headroom, search.left_out,
         search.front[-1] if search.front else None, search.nearest,
         functools.partial(_front, space, limits, workers, store),
+    )  # fmt: skip
+
+
+def _errors(config: Config) -> Mapping[str, float] | None:
+    """Return the error of predicted ratios by kind of pair; None for given costs."""
+    return {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if config.derived else None
+
+
+def _of_towers(
+    space: TowerSpace, headroom: float, top: int, alone: Callable[..., Choice], resources: Mapping[str, Any]
+) -> Choice:
+    """Return the choice for an encoder and a backbone, whose layouts `alone` ranks without the encoder."""
+
+    def measured(points: list[Changes]) -> Iterator[Candidate]:
+        return run_points(space.source, points, label="adding encoders", fast=True, measures=RANKED, **resources)
+
+    search = TowerSearch(space, headroom, top, measured)
+    search.run(alone)
+    ranked, front = rank(search.fitting, top), front_of(search.fitting)
+    nearest = min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
+    if not ranked and nearest is None:
+        raise ConfigError(f"{space.source.place}: no encoder is possible beside a layout; {search.refusal}")
+    whole = space.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
+    points = Space(whole, space.gpus, search.batch, {**search.values, **space.values})
+    return Choice(
+        placed(ranked, _errors(whole)), dict(search.counts), points, headroom, search.left_out,
+        front[-1] if front else None, None if ranked else nearest, functools.partial(front_of, search.fitting),
     )  # fmt: skip
 
 

@@ -31,8 +31,8 @@ PATIENCE = 4  # times the usual number of cuts for a ranked point
 NOISE = 1e-9  # relative: differences that rounding may cause, here or on another machine
 SAME = 0.01  # relative: steps of variants of one idea that count as equal
 IDEA = (
-    "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "schedule.name",
-    "layout.recompute",
+    "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "encoder.placement",
+    "schedule.name", "layout.recompute",
 )  # fmt: skip
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.

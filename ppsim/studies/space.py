@@ -274,7 +274,6 @@ def search_space(
     completed, gpus, batch = _completed(data, chosen, place)
     with noting_basis() as basis:
         whole = make_config(completed, place=place)
-    whole.require_one_tower("choose")
     if "csv" in whole.schedule:
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
     derived = isinstance(whole.costs, DerivedCosts)
