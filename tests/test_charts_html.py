@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from charts import LIGHT, THEMES
+from charts import DARK, LIGHT, THEMES
 from matplotlib.image import imread
 from pages import BEFORE, INPUT, LISTED, page_of, script, unpacked
 from timelines import stepped
@@ -322,7 +322,7 @@ def test_a_notebook_shows_a_timeline_as_a_still_picture_with_its_numbers():
 
 def test_a_notebook_shows_the_viewer_where_scripts_run():
     display = run()._repr_html_()
-    frame = json.loads(re.findall(r'frame.srcdoc = (".*?"); box', display)[0])
+    frame = json.loads(re.findall(r'frame.srcdoc = (".*?"); const dark', display)[0])
     _, columns = unpacked(frame)
     assert len(columns["start"]) == 64
     assert '"framed": true' in frame  # which leaves name and measures to the notebook
@@ -332,10 +332,39 @@ def test_a_notebook_shows_the_viewer_where_scripts_run():
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])
 def test_a_still_picture_of_many_or_narrow_boxes_is_an_image_of_means(name):
-    page = still(run(name, devices=16, microbatches=64)._repr_html_())
-    assert page.count("<image") == 1
+    timeline = run(name, devices=16, microbatches=64)
+    assert still(timeline.to_html("light")).count("<image") == 1
+    page = still(timeline.to_html())
+    assert page.count("<image") == 2  # the second one for dark pages
     assert not re.search("<(script|iframe)", page)
     assert len(page) < 150_000
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_notebook_shows_pictures_and_tables_in_the_theme_that_is_asked_for(theme):
+    colours, timeline = THEMES[theme], run()
+    picture, table = still(timeline.to_html(theme)), timeline.schedule.to_html(theme)
+    for kind in (Kind.F, Kind.B):
+        assert f'fill="{colours.kinds[kind]}"' in picture
+        assert f'bgcolor="{colours.kinds[kind]}" style="color:{colours.on[kind]}"' in table
+    assert "var(" not in picture + table
+    assert f'"theme": "{theme}"' in json.loads(re.findall(r'frame.srcdoc = (".*?"); box', timeline.to_html(theme))[0])
+    assert (">F0</text>" in picture) == (theme == "grey")
+
+
+def test_without_a_theme_a_notebook_is_light_or_dark_as_the_page_around_it():
+    for shown in (run()._repr_html_(), run().schedule._repr_html_()):
+        for kind in (Kind.F, Kind.B):
+            assert f"var(--pp-kinds-{kind.name},{LIGHT.kinds[kind]})" in shown
+            assert shown.count(f"--pp-kinds-{kind.name}:{DARK.kinds[kind]}") == 2  # a dark system, a dark notebook
+            assert shown.count(f"--pp-kinds-{kind.name}:{LIGHT.kinds[kind]}") == 1  # a light notebook on a dark system
+
+
+@pytest.mark.parametrize("shown", [run(), run().schedule], ids=["timeline", "schedule"])
+def test_a_notebook_shows_html_in_another_theme_without_a_further_call(shown):
+    assert shown.to_html("grey")._repr_html_() == shown.to_html("grey")
+    with pytest.raises(ppsim.ConfigError, match="theme='sepia' is not known; use one of: light, dark, grey"):
+        shown.to_html("sepia")
 
 
 @pytest.mark.parametrize("costs", [ppsim.Costs(forward=0, backward=0), ppsim.Costs(forward=0, backward=1)])
@@ -372,7 +401,7 @@ def test_the_page_holds_gathers_reductions_and_optimizer_steps():
 
 
 def test_a_notebook_shows_what_runs_beside_the_actions_up_to_the_end_of_the_axis():
-    page = still(stepped()._repr_html_())
+    page = still(stepped().to_html("light"))
     for sort in LANES:
         assert page.count(LIGHT.lanes[sort]) == 2  # its path and its legend entry
     path = re.findall(f'<path d="([^"]*)" fill="{LIGHT.lanes["optimizer steps"]}"', page)[0]

@@ -67,7 +67,7 @@ def test_devices_go_from_top_to_bottom_and_time_has_a_unit():
     assert figure.axes[0].get_ylim() == (3.5, -0.5)
     assert "time (ms); ▼ end of step" in words_of(figure)
     assert "1f1b, 4 devices, 8 microbatches" in words_of(figure)
-    assert run().plot(width=3.3).axes[-1].get_xlabel() == "time (s)"
+    assert run().plot(width=3.3).axes[-1].get_xlabel() == "time (s); ▼ end of step"
 
 
 def test_microbatches_are_numbered_where_they_fit():
@@ -184,7 +184,9 @@ def lines_in(axes):
 
 
 def test_the_memory_curve_reaches_the_peak_and_the_fullest_device_is_an_area():
-    axes = run().plot(memory=True).axes[1]
+    figure = run().plot(memory=True)
+    axes = figure.axes[1]
+    assert {"activations of the fullest device", "of the other devices"} < set(words_of(figure))
     others, fullest = lines_in(axes)
     assert [curve[:, 1].max() for curve in (*fullest, *others)] == [4, 3, 2, 1]
     (area,) = (part for part in axes.collections if not isinstance(part, LineCollection))
@@ -192,7 +194,9 @@ def test_the_memory_curve_reaches_the_peak_and_the_fullest_device_is_an_area():
 
 
 def test_memory_of_many_devices_is_the_fullest_and_one_area_of_the_others():
-    axes = run("1f1b", devices=17, microbatches=17).plot(memory=True).axes[1]
+    figure = run("1f1b", devices=17, microbatches=17).plot(memory=True)
+    axes = figure.axes[1]
+    assert "least to most of the other devices" in words_of(figure)
     area = next(part for part in axes.collections if not isinstance(part, LineCollection))
     corners = area.get_paths()[0].vertices
     assert (corners[:, 1].min(), corners[:, 1].max()) == (0, 16)  # of device 16 at first, and of device 1

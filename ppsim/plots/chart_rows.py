@@ -237,9 +237,8 @@ class ChartRows(Artist):
         long = [kind_letter(kind) + word for kind, word in zip(kinds.tolist(), words, strict=True)]
         wide = self.boxes.length[mine] * place.second / place.pixel
         tall = float(top[0] - bottom[0]) / place.pixel if len(mine) else 0.0
-        characters = np.array([len(word) + 0.6 * word.startswith("W") for word in long])
-        fits = scale.fitting_numbers(characters, wide, tall, _DIGIT)
-        return [one if fit else other for one, other, fit in zip(long, words, fits.tolist(), strict=True)]
+        sizes = scale.number_sizes(long, wide, tall, _DIGIT)
+        return [one if size else other for one, other, size in zip(long, words, sizes.tolist(), strict=True)]
 
     def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
         if len(lane) > _MAX_NUMBERS:
@@ -257,12 +256,11 @@ class ChartRows(Artist):
             return
         (top, bottom), pixel = band, place.pixel
         tall, wide = float(top[0] - bottom[0]) / pixel, spans.length[mine] * place.second / pixel
-        size = scale.number_size(wide, tall)
-        fits = scale.fitting_numbers(np.array([len(word) for word in words]), wide, tall, _DIGIT)
+        size = scale.number_sizes(words, wide, tall, _DIGIT)
         thick, inset = scale.mark_bar(tall)
         shift = 0.4 * (thick + inset) * pixel * (under.astype(float) - over)
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)
-        for at in np.flatnonzero(fits).tolist():
+        for at in np.flatnonzero(size).tolist():
             y = (top[at] + bottom[at]) / 2 - size[at] * 0.36 * pixel + shift[at]
             text = Text(
                 float(middle[at]), float(y), words[at], color=inks[at], fontsize=float(size[at]) * POINTS, ha="center",

@@ -215,7 +215,7 @@ def _shown_seconds(every: Sequence[Boxes]) -> float:
 
 
 def _draw_into(
-    ax: Axes, boxes: Boxes, title: str | None, labels: bool, longest: float, theme: Theme, lines: dict[str, bool]
+    ax: Axes, boxes: Boxes, title: str | None, labels: bool, longest: float, theme: Theme, lines: dict[str, Any]
 ) -> Axes:
     """Draw the rows into given axes, with a title, an axis and a legend."""
     _prepare(ax, boxes, device_labels(boxes.timeline), theme)
@@ -284,16 +284,15 @@ def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLay
 
 def _compose(
     blocks: Sequence[_Block], title: str, width: float | None, longest: float, theme: Theme, *,
-    memory: bool | str, labels: bool, lines: dict[str, bool] | None = None,
+    memory: bool | str, labels: bool, lines: dict[str, Any] | None = None,
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
     layout = _lay_out(blocks, pixels, bool(memory))
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     every = [block.boxes for block in blocks]
-    has_limit = strip is not None and strip.limit is not None
     mixed = any(is_mixed(boxes, layout.right - layout.left) for boxes in every)
-    legend = Legend(every, theme, limit=has_limit, mixed=mixed, **(lines or {}))
+    legend = Legend(every, theme, memory=strip, mixed=mixed, **(lines or {}))
     is_narrow = pixels < _BESIDE
     head = (24 if title else 4) + (18 if layout.beside else 0)
     above, between = 0 if layout.beside else 22, 14
@@ -356,23 +355,25 @@ def _write_headings(writer: _Writer, layout: _FigureLayout, blocks: Sequence[_Bl
     )
     if text_width(against, _SUBTITLE) > _COLUMNS + 6:
         against = "vs base"
-    for x, text in zip(_number_places(layout), ("step", against, "idle"), strict=True):
+    for x, text in zip(_number_places(layout, bool(against)), ("step", against, "idle"), strict=True):
         writer.write(x, y - 6, text, color=writer.theme.quiet, ha="right")
 
 
-def _number_places(layout: _FigureLayout) -> list[float]:
-    """Return the right ends of the columns: step, difference, idle."""
+def _number_places(layout: _FigureLayout, differs: bool) -> list[float]:
+    """Return the right ends of the columns: step, difference, idle; without differences, step is beside idle."""
     if layout.beside:
         end = layout.width - _MARGIN
-        return [end - 2 * _COLUMNS - 4, end - _COLUMNS + 4, end]
-    return [layout.right - 158, layout.right - 88, layout.right]
+        places = [end - 2 * _COLUMNS - 4, end - _COLUMNS + 4, end]
+    else:
+        places = [layout.right - 158, layout.right - 88, layout.right]
+    return places if differs else [places[1], *places[1:]]
 
 
 def _write_numbers(writer: _Writer, layout: _FigureLayout, block: _Block, y: float, named: bool) -> None:
     """Write a block's name, and its step, difference and idle time; narrow figures have them above the rows."""
     theme, size = writer.theme, 13 if layout.beside else 12
     base = y + 15
-    places = _number_places(layout)
+    places = _number_places(layout, bool(block.numbers[1]))
     if named:
         left = _MARGIN if layout.beside else layout.left
         room = places[0] - 60 - left if not layout.beside else layout.left
@@ -424,8 +425,8 @@ def _add_axis(
         transform=ax.get_xaxis_transform(), markeredgewidth=0,
     )  # fmt: skip
     style: Any = {"fontsize": font_points(11 * POINTS), "labelcolor": theme.quiet}
-    words = f"time ({unit.symbol})"
+    words = f"time ({unit.symbol}); ▼ end of step"
     if layout.beside:
-        writer.write(layout.right + 14, y + 18, f"{words}; ▼ end of step", color=theme.quiet)
+        writer.write(layout.right + 14, y + 18, words, color=theme.quiet)
     else:
         ax.set_xlabel(words, color=theme.quiet, fontsize=style["fontsize"], labelpad=2)

@@ -19,7 +19,7 @@ from ppsim.plots.boxes import Boxes, device_labels, headline, legend_entries, ma
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
-from ppsim.plots.scale import fitting_numbers
+from ppsim.plots.scale import number_sizes
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _add_bars(
             named = [f"{letter}{boxes.short_label(box)}" for box in mine.tolist()]
             labels = named if kind == part else [""] * len(mine)
             long = boxes.length[mine] * per_second
-            fits = fitting_numbers(np.array([len(label) for label in labels]), long, _ROW_PIXELS)
+            fits = number_sizes(labels, long, _ROW_PIXELS)
             _add_spans(
                 figure, boxes, mine, unit, band, name=palette.TITLES[kind], edge=edge, colour=theme.kinds[part],
                 ink=theme.on[part], paper=theme.paper,

@@ -19,6 +19,7 @@ from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, font_points
 from ppsim.plots.marks import DASHES
+from ppsim.plots.memory_strip import MemoryStrip
 from ppsim.plots.palette import Theme
 
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11  # pixels
@@ -47,7 +48,7 @@ class Legend:
     """The entries of a legend and their places."""
 
     def __init__(
-        self, every: Sequence[Boxes], theme: Theme, *, limit: bool = False, transfers: bool = False,
+        self, every: Sequence[Boxes], theme: Theme, *, memory: MemoryStrip | None = None, transfers: bool = False,
         critical: bool = False, mixed: bool = False,
     ):  # fmt: skip
         self.theme = theme
@@ -61,7 +62,13 @@ class Legend:
             self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if critical:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
-        if limit:
+        if memory is not None:
+            self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
+            if memory.has_band:
+                self._add("least to most of the other devices", color=theme.edge, linewidth=9 * POINTS, alpha=0.25)
+            elif memory.has_lines:
+                self._add("of the other devices", color=theme.edge, linewidth=0.7 * POINTS, alpha=0.45)
+        if memory is not None and memory.limit is not None:
             self._add("usable memory", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))
         if mixed:
             self._add(MIXED)

@@ -12,11 +12,21 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import time_unit
 from ppsim.plots import scale
-from ppsim.plots.boxes import Boxes, LegendEntry, device_labels, halves, legend_entries, make_boxes, title_text
+from ppsim.plots.boxes import (
+    Boxes,
+    LegendEntry,
+    device_labels,
+    halves,
+    kind_letter,
+    legend_entries,
+    make_boxes,
+    title_text,
+)
 from ppsim.plots.lanes import Spans, lane_edges, part_of_row
 from ppsim.plots.page_data import measures_line
-from ppsim.plots.palette import LIGHT
+from ppsim.plots.palette import DARK, LIGHT, Theme
 from ppsim.plots.pixels import PixelColumns, median_box, picture, png_address
+from ppsim.plots.reader_theme import ONLY_DARK, ONLY_LIGHT, Html, notebook_theme, reader_style
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 
@@ -28,196 +38,189 @@ _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: 
 _SCRIPT = (
     '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
-    'frame.style = "width:100%;height:{height}px;border:0"; frame.srcdoc = {page}; '
+    'frame.style = "width:100%;height:{height}px;border:0"; frame.srcdoc = {page}; {follow}'
     "box.replaceChildren(frame); }})()</script>"
+)
+_FOLLOW = (  # the theme of the still picture, which is that of the page around it
+    f'const dark = getComputedStyle(box).getPropertyValue("--pp-paper").trim() === "{DARK.paper}"; '
+    'const theme = dark ? "dark" : "light"; '
+    'frame.srcdoc = frame.srcdoc.replace("\\"framed\\": true", `"framed": true, "theme": "${theme}"`); '
 )
 
 
-def timeline_html(timeline: TimelineColumns) -> str:
-    """Return chart and headline measures of a timeline as self-contained HTML.
+def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
+    """Return chart and headline measures of a timeline as self-contained HTML, in a theme or that of its reader.
 
     A script puts the viewer, in a frame without access to the notebook, in the place of the still picture.
     """
     boxes = make_boxes(timeline)
-    page = json.dumps(viewer_html(boxes, framed=True)).replace("<", "\\u003c")
+    page = json.dumps(viewer_html(boxes, framed=True, theme=theme)).replace("<", "\\u003c")
     name = f"ppsim-{hashlib.sha256(page.encode()).hexdigest()[:12]}"
     height = min(timeline.schedule.devices * _FRAME_ROW, _FRAME_MAX_ROWS) + _FRAME_REST
-    return (
-        f'<div style="font:13px sans-serif"><b>{html.escape(title_text(timeline))}</b><br>'
-        f'{html.escape(measures_line(timeline))}<div id="{name}">{still_picture(boxes)}</div>'
-        f"{_SCRIPT.format(name=name, height=height, page=page)}</div>"
+    still = _Still(boxes, theme).html()
+    follow = "" if theme else _FOLLOW
+    return Html(
+        f'{reader_style(still)}<div style="font:13px sans-serif"><b>{html.escape(title_text(timeline))}</b><br>'
+        f'{html.escape(measures_line(timeline))}<div id="{name}">{still}</div>'
+        f"{_SCRIPT.format(name=name, height=height, page=page, follow=follow)}</div>"
     )
 
 
-def still_picture(boxes: Boxes) -> str:
-    """Return an SVG of the rows, an axis and a legend, which needs no script."""
-    devices = boxes.timeline.schedule.devices
-    row = float(np.clip(_ROWS / devices, 1, _MAX_LANED_ROW if boxes.laned else _MAX_ROW))
-    row = float(round(row)) if row >= scale.LOWEST_MARK else row
-    tall = round(devices * row)
-    usual = median_box(boxes) * _pixels_per_second(boxes.timeline)
-    is_image = len(boxes) > _MAX_BOXES or usual < _NARROWEST
-    rows = _image(boxes, tall) if is_image else _ground(boxes, row) + _boxes(boxes, row) + _lanes(boxes, row)
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {tall + _AXIS}" width="{_WIDTH}" height="{tall + _AXIS}" '
-        f'xmlns="http://www.w3.org/2000/svg" style="max-width:100%;background:{LIGHT.paper}" font-family="sans-serif" '
-        f'font-size="11" fill="{LIGHT.text}" role="img" aria-label="Gantt chart">{rows}{_device_names(boxes, row)}'
-        f"{_axis(makespan(boxes.timeline), tall)}</svg><br>{_legend(boxes, usual)}"
-    )
+class _Still:
+    """An SVG of the rows, an axis and a legend, which needs no script: boxes, the theme, and sizes in pixels."""
 
+    def __init__(self, boxes: Boxes, theme: str | None):
+        self.boxes, self.theme, self.follows = boxes, notebook_theme(theme), theme is None
+        self.last = makespan(boxes.timeline)
+        self.second = _CHART / self.last if self.last > 0 else 0.0
+        self.usual = median_box(boxes) * self.second
+        self.devices = boxes.timeline.schedule.devices
+        row = float(np.clip(_ROWS / self.devices, 1, _MAX_LANED_ROW if boxes.laned else _MAX_ROW))
+        self.row = float(round(row)) if row >= scale.LOWEST_MARK else row
+        self.tall = round(self.devices * self.row)
+        self.gap = scale.row_gap(self.row, self.usual)
 
-def _image(boxes: Boxes, tall: int) -> str:
-    """Return the rows as an image, in which every pixel is the mean of what it covers."""
-    last = makespan(boxes.timeline) or 1.0
-    pixels = picture(boxes, LIGHT, PixelColumns(0.0, last, _CHART), tall, gap=_gap(boxes, tall))
-    return f'<image x="{_LEFT}" y="0" width="{_CHART}" height="{tall}" href="{png_address(pixels)}"/>'
+    def html(self) -> str:
+        """Return the picture and its legend."""
+        is_image = len(self.boxes) > _MAX_BOXES or self.usual < _NARROWEST
+        rows = self._images() if is_image else self._ground() + self._boxes() + self._lanes()
+        return (
+            f'<svg viewBox="0 0 {_WIDTH} {self.tall + _AXIS}" width="{_WIDTH}" height="{self.tall + _AXIS}" '
+            f'xmlns="http://www.w3.org/2000/svg" style="max-width:100%;margin:6px 0 2px;background:{self.theme.paper}" '
+            f'font-family="sans-serif" font-size="11" fill="{self.theme.text}" role="img" aria-label="Gantt chart">'
+            f"{rows}{self._device_names()}{self._axis()}</svg><br>{self._legend()}"
+        )
 
+    def _images(self) -> str:
+        """Return the rows as an image, in which every pixel is the mean of what it covers; one per paper to follow."""
+        shown = ((LIGHT, ONLY_LIGHT), (DARK, ONLY_DARK)) if self.follows else ((self.theme, ""),)
+        return "".join(self._image(theme, style) for theme, style in shown)
 
-def _gap(boxes: Boxes, tall: float) -> float:
-    usual = median_box(boxes) * _pixels_per_second(boxes.timeline)
-    return scale.row_gap(tall / boxes.timeline.schedule.devices, usual)
+    def _image(self, theme: Theme, style: str) -> str:
+        columns = PixelColumns(0.0, self.last or 1.0, _CHART)
+        address = png_address(picture(self.boxes, theme, columns, self.tall, gap=self.gap))
+        return f'<image x="{_LEFT}" y="0" width="{_CHART}" height="{self.tall}" style="{style}" href="{address}"/>'
 
+    def _ground(self) -> str:
+        """Return a band of idle time per device."""
+        top, tall = self._across(self.boxes.band)
+        bands = "".join(f"M{_LEFT} {at * self.row + top:g}h{_CHART}v{tall:g}h-{_CHART}z" for at in range(self.devices))
+        return f'<path d="{bands}" fill="{self.theme.idle}"/>'
 
-def _ground(boxes: Boxes, row: float) -> str:
-    """Return a band of idle time per device."""
-    top, tall = _across(boxes, boxes.band, row)
-    devices = range(boxes.timeline.schedule.devices)
-    bands = "".join(f"M{_LEFT} {device * row + top:g}h{_CHART}v{tall:g}h-{_CHART}z" for device in devices)
-    return f'<path d="{bands}" fill="{LIGHT.idle}"/>'
+    def _boxes(self) -> str:
+        """Return one path per kind, one for the gaps, then the marks and numbers."""
+        boxes, fills, marks = self.boxes, [], []
+        for kind, mine, band in boxes.parts(boxes.length > 0):
+            across = self._across(band)
+            fills.append(self._rectangles(boxes, mine, across, self.theme.kinds[kind]))
+            marks.append(self._marks(mine, across, self.theme.on[kind]))
+        top, tall = self._across(boxes.band)
+        places = zip(
+            (_LEFT + boxes.start * self.second).tolist(), (boxes.device * self.row + top).tolist(), strict=True
+        )
+        gaps = "".join(f"M{x:.1f} {y:g}v{tall:g}" for x, y in places)
+        between = f'<path d="{gaps}" stroke="{self.theme.paper}" fill="none"/>'
+        numbers = self._numbers(0) + self._numbers(1)
+        return "".join([*fills, between, *marks, f'<g text-anchor="middle">{numbers}</g>'])
 
+    def _marks(self, mine: np.ndarray, across: tuple[float, float], colour: str) -> str:
+        """Return a path of the marks of later stages and of the other direction."""
+        boxes, (thick, inset) = self.boxes, scale.mark_bar(across[1])
+        wide = boxes.length[mine] * self.second
+        left = _LEFT + boxes.start[mine] * self.second + 1
+        long = scale.mark_length(boxes.local[mine], boxes.locals, wide) * (wide - 2)
+        top = boxes.device[mine] * self.row + across[0]
+        bars = []
+        for shown, length, y in (
+            (boxes.local[mine] > 0, long, top + across[1] - inset - thick),
+            (boxes.reverse[mine], wide - 2, top + inset),
+        ):
+            places = zip(left[shown].tolist(), length[shown].tolist(), y[shown].tolist(), strict=True)
+            bars += [f"M{x:.1f} {above:g}h{bar:.1f}v{thick}h-{bar:.1f}z" for x, bar, above in places]
+        return f'<path d="{"".join(bars)}" fill="{colour}"/>' if bars and across[1] >= scale.LOWEST_MARK else ""
 
-def _boxes(boxes: Boxes, row: float) -> str:
-    """Return one path per kind, one for the gaps, then the marks and numbers."""
-    fills, marks, numbers = [], [], []
-    for kind, mine, band in boxes.parts(boxes.length > 0):
-        across = _across(boxes, band, row)
-        fills.append(_path(boxes, mine, row, across, LIGHT.kinds[kind], _pixels_per_second(boxes.timeline)))
-        marks.append(_marks(boxes, mine, row, across, LIGHT.on[kind]))
-    for half in (0, 1):
+    def _numbers(self, half: int) -> str:
+        """Return the numbers that fit into their boxes; in grey, after the letter of the kind if both fit."""
+        parts, boxes = [], self.boxes
         mine = np.flatnonzero((boxes.length > 0) & (boxes.slot if half else True))
-        bands = [_across(boxes, halves(boxes.band)[half] if boxes.slot[box] else boxes.band, row) for box in mine]
-        numbers.append(_numbers(boxes, mine, half, row, bands))
-    top, tall = _across(boxes, boxes.band, row)
-    left = _LEFT + boxes.start * _pixels_per_second(boxes.timeline)
-    gaps = "".join(
-        f"M{x:.1f} {y:g}v{tall:g}" for x, y in zip(left.tolist(), (boxes.device * row + top).tolist(), strict=True)
-    )
-    between = f'<path d="{gaps}" stroke="{LIGHT.paper}" fill="none"/>'
-    return "".join([*fills, between, *marks, '<g text-anchor="middle">', *numbers, "</g>"])
+        for box, kind in zip(mine.tolist(), boxes.kinds_of_parts(half)[mine].tolist(), strict=True):
+            is_slot, long = bool(boxes.slot[box]), boxes.length[box] * self.second
+            top, tall = self._across(halves(boxes.band)[half] if is_slot else boxes.band)
+            number = boxes.number(int(boxes.row[box]) + half * is_slot)
+            words = [kind_letter(kind) + number, number] if self.theme.name == "grey" else [number]
+            sizes = scale.number_sizes(words, np.array(long), tall)
+            if not sizes.any():
+                continue
+            best, (thick, inset) = int(np.flatnonzero(sizes)[0]), scale.mark_bar(tall)
+            shift = 0.4 * (thick + inset) * (float(boxes.reverse[box]) - float(boxes.local[box] > 0))
+            x, y = _LEFT + boxes.start[box] * self.second + long / 2, boxes.device[box] * self.row + top + tall / 2
+            place = f'x="{x:.1f}" y="{y + sizes[best] * 0.36 + shift:.1f}" font-size="{sizes[best]:g}"'
+            parts.append(f'<text {place} fill="{self.theme.on[Kind(kind)]}">{words[best]}</text>')
+        return "".join(parts)
 
+    def _lanes(self) -> str:
+        """Return one path per lane."""
+        lanes = self.boxes.lanes
+        bands = [self._across(lane_edges(lane, lanes)) for lane in lanes]
+        return "".join(
+            self._rectangles(lane, np.arange(len(lane)), band, self.theme.lanes[lane.sort])
+            for lane, band in zip(lanes, bands, strict=True)
+        )
 
-def _marks(boxes: Boxes, mine: np.ndarray, row: float, across: tuple[float, float], colour: str) -> str:
-    """Return a path of the marks of later stages and of the other direction."""
-    thick, inset = scale.mark_bar(across[1])
-    wide = boxes.length[mine] * _pixels_per_second(boxes.timeline)
-    left = _LEFT + boxes.start[mine] * _pixels_per_second(boxes.timeline) + 1
-    long = scale.mark_length(boxes.local[mine], boxes.locals, wide) * (wide - 2)
-    top = boxes.device[mine] * row + across[0]
-    bars = []
-    for shown, length, y in (
-        (boxes.local[mine] > 0, long, top + across[1] - inset - thick),
-        (boxes.reverse[mine], wide - 2, top + inset),
-    ):
-        places = zip(left[shown].tolist(), length[shown].tolist(), y[shown].tolist(), strict=True)
-        bars += [f"M{x:.1f} {above:g}h{bar:.1f}v{thick}h-{bar:.1f}z" for x, bar, above in places]
-    return f'<path d="{"".join(bars)}" fill="{colour}"/>' if bars and across[1] >= scale.LOWEST_MARK else ""
+    def _across(self, edges: tuple[float, float]) -> tuple[float, float]:
+        """Return top and height of a band in pixels within a row."""
+        top, bottom = (part * (self.row - self.gap) for part in part_of_row(edges))
+        return round(top, 1), round(bottom - top, 1)
 
+    def _rectangles(self, spans: Spans, mine: np.ndarray, across: tuple[float, float], colour: str) -> str:
+        """Return a path with a rectangle for each span of `mine` (indices), all in one colour."""
+        (top, tall), left = across, _LEFT + spans.start[mine] * self.second
+        wide = np.maximum(spans.length[mine] * self.second, 0.5)
+        places = zip(left.tolist(), (spans.device[mine] * self.row + top).tolist(), wide.tolist(), strict=True)
+        outline = "".join(f"M{x:.1f} {y:g}h{width:.1f}v{tall:g}h-{width:.1f}z" for x, y, width in places)
+        return f'<path d="{outline}" fill="{colour}"/>'
 
-def _numbers(boxes: Boxes, mine: np.ndarray, half: int, row: float, bands: list[tuple[float, float]]) -> str:
-    """Return the numbers that fit into their boxes."""
-    parts, per_second = [], _pixels_per_second(boxes.timeline)
-    kinds = boxes.kinds_of_parts(half)
-    for box, (top, tall) in zip(mine.tolist(), bands, strict=True):
-        word = boxes.number(int(boxes.row[box]) + half * bool(boxes.slot[box]))
-        wide = np.array(boxes.length[box] * per_second)
-        if not scale.fitting_numbers(np.array(len(word)), wide, tall):
-            continue
-        size, (thick, inset) = float(scale.number_size(wide, tall)), scale.mark_bar(tall)
-        shift = 0.4 * (thick + inset) * (float(boxes.reverse[box]) - float(boxes.local[box] > 0))
-        x = _LEFT + (boxes.start[box] + boxes.length[box] / 2) * per_second
-        y = boxes.device[box] * row + top + tall / 2 + size * 0.36 + shift
-        ink = LIGHT.on[Kind(int(kinds[box]))]
-        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" fill="{ink}">{word}</text>')
-    return "".join(parts)
+    def _device_names(self) -> str:
+        labels = device_labels(self.boxes.timeline, "device")
+        names = (
+            f'<text x="{_LEFT - 6}" y="{(device + 0.5) * self.row + 4:g}">{html.escape(labels[device])}</text>'
+            for device in range(0, len(labels), scale.device_steps(self.row))
+        )
+        return f'<g text-anchor="end">{"".join(names)}</g>'
 
+    def _axis(self) -> str:
+        unit, top = time_unit(self.last), self.tall
+        ticks = scale.round_ticks(self.last * unit.factor, 10)
+        places = (_LEFT + ticks / (self.last * unit.factor or 1.0) * _CHART).tolist()
+        marks = "".join(f"M{place:.1f} {top}v4" for place in places)
+        numbers = "".join(
+            f'<text x="{min(place, _WIDTH - 14):.1f}" y="{top + 15}">{scale.number_text(tick)}</text>'
+            for place, tick in zip(places, ticks.tolist(), strict=True)
+        )
+        name = f'<text x="{(_WIDTH + _LEFT) / 2:g}" y="{top + 29}">time ({unit.symbol})</text>'
+        line = f'<path d="M{_LEFT} {top}h{_CHART}{marks}" stroke="{self.theme.edge}" fill="none"/>'
+        return f'{line}<g text-anchor="middle">{numbers}{name}</g>'
 
-def _lanes(boxes: Boxes, row: float) -> str:
-    """Return one path per lane."""
-    return "".join(
-        _path(lane, np.arange(len(lane)), row, _across(boxes, lane_edges(lane, boxes.lanes), row),
-              LIGHT.lanes[lane.sort], _pixels_per_second(boxes.timeline))
-        for lane in boxes.lanes
-    )  # fmt: skip
+    def _legend(self) -> str:
+        """Return the legend; boxes narrower than two pixels have no marks, and mix their colours."""
+        is_mixed = self.usual < 2
+        texts = [
+            f'<span style="white-space:nowrap;margin-right:12px"><span style="display:inline-block;width:11px;'
+            f'height:11px;{self._swatch(entry)}"></span> {html.escape(entry.text)}</span>'
+            for entry in legend_entries([self.boxes])
+            if not (is_mixed and entry.sort in ("stage", "reverse"))
+        ]
+        return " ".join([*texts, *["narrow actions mix their colours"] * is_mixed])
 
-
-def _across(boxes: Boxes, edges: tuple[float, float], row: float) -> tuple[float, float]:
-    """Return top and height of a band in pixels within a row."""
-    whole = row - _gap(boxes, row * boxes.timeline.schedule.devices)
-    top, bottom = (part * whole for part in part_of_row(edges))
-    return round(top, 1), round(bottom - top, 1)
-
-
-def _path(
-    spans: Spans, mine: np.ndarray, row: float, across: tuple[float, float], colour: str, per_second: float
-) -> str:  # fmt: skip
-    """Return a path with a rectangle for each span of `mine` (indices), all in one colour."""
-    (top, tall), left = across, _LEFT + spans.start[mine] * per_second
-    wide = np.maximum(spans.length[mine] * per_second, 0.5)
-    rectangles = zip(left.tolist(), (spans.device[mine] * row + top).tolist(), wide.tolist(), strict=True)
-    outline = "".join(f"M{x:.1f} {y:g}h{width:.1f}v{tall:g}h-{width:.1f}z" for x, y, width in rectangles)
-    return f'<path d="{outline}" fill="{colour}"/>'
-
-
-def _pixels_per_second(timeline: TimelineColumns) -> float:
-    return _CHART / makespan(timeline) if makespan(timeline) > 0 else 0.0
-
-
-def _device_names(boxes: Boxes, row: float) -> str:
-    labels = device_labels(boxes.timeline, "device")
-    names = (
-        f'<text x="{_LEFT - 6}" y="{device * row + row / 2 + 4:g}">{html.escape(labels[device])}</text>'
-        for device in range(0, len(labels), scale.device_steps(row))
-    )
-    return f'<g text-anchor="end">{"".join(names)}</g>'
-
-
-def _axis(makespan: float, top: int) -> str:
-    unit = time_unit(makespan)
-    ticks = scale.round_ticks(makespan * unit.factor, 10)
-    places = _LEFT + ticks / (makespan * unit.factor or 1.0) * _CHART
-    marks = "".join(f"M{place:.1f} {top}v4" for place in places)
-    numbers = "".join(
-        f'<text x="{min(place, _WIDTH - 14):.1f}" y="{top + 15}">{scale.number_text(tick)}</text>'
-        for place, tick in zip(places.tolist(), ticks.tolist(), strict=True)
-    )
-    name = f'<text x="{(_WIDTH + _LEFT) / 2:g}" y="{top + 29}">time ({unit.symbol})</text>'
-    return (
-        f'<path d="M{_LEFT} {top}h{_CHART}{marks}" stroke="{LIGHT.edge}" fill="none"/>'
-        f'<g text-anchor="middle">{numbers}{name}</g>'
-    )
-
-
-def _legend(boxes: Boxes, usual: float) -> str:
-    """Return the legend; boxes narrower than two pixels have no marks, and mix their colours."""
-    is_mixed = usual < 2
-    entries = [entry for entry in legend_entries([boxes]) if not (is_mixed and entry.sort in ("stage", "reverse"))]
-    texts = [
-        f'<span style="white-space:nowrap;margin-right:12px"><span style="display:inline-block;width:11px;height:11px;'
-        f'{_swatch(entry)}"></span> {html.escape(entry.text)}</span>'
-        for entry in entries
-    ]
-    return " ".join([*texts, *["narrow actions mix their colours"] * is_mixed])
-
-
-def _swatch(entry: LegendEntry) -> str:
-    """Return the style of an entry's swatch."""
-    kinds = LIGHT.kinds
-    if entry.sort == "slot":
-        return f"background:linear-gradient({kinds[Kind.F]} 50%,{kinds[Kind.B]} 50%)"
-    if entry.sort == "lane" and entry.lane is not None:
-        return f"background:{LIGHT.lanes[entry.lane]}"
-    if entry.kind is None:
-        return f"background:{LIGHT.idle if entry.sort == 'idle' else LIGHT.edge}"
-    side = {"stage": "inset 0 -3px", "reverse": "inset 0 3px"}.get(entry.sort)
-    shadow = f";box-shadow:{side} {LIGHT.on[entry.kind]}" if side else ""
-    return f"background:{kinds[entry.kind]}{shadow}"
+    def _swatch(self, entry: LegendEntry) -> str:
+        """Return the style of an entry's swatch."""
+        theme = self.theme
+        if entry.sort == "slot":
+            return f"background:linear-gradient({theme.kinds[Kind.F]} 50%,{theme.kinds[Kind.B]} 50%)"
+        if entry.sort == "lane" and entry.lane is not None:
+            return f"background:{theme.lanes[entry.lane]}"
+        if entry.kind is None:
+            return f"background:{theme.idle if entry.sort == 'idle' else theme.edge}"
+        side = {"stage": "inset 0 -3px", "reverse": "inset 0 3px"}.get(entry.sort)
+        shadow = f";box-shadow:{side} {theme.on[entry.kind]}" if side else ""
+        return f"background:{theme.kinds[entry.kind]}{shadow}"

@@ -6,6 +6,7 @@ A pixel of these rules is half a point in print. The page's draw.js has the same
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -55,15 +56,21 @@ def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray
     return np.where((stages > 4) & (width < 12.0) & (local > 0), 1.0, part)
 
 
-def number_size(width: np.ndarray, height: float) -> np.ndarray:
-    """Return the size of numbers in boxes."""
-    return np.clip(np.floor(np.minimum(height * 0.62, width * 0.8)), *NUMBER_SIZES)
+def characters(word: str) -> float:
+    """Return the width of a label in digits; W, the letter of a kind, is wider than a digit."""
+    return len(word) + 0.6 * word.startswith("W")
 
 
-def fitting_numbers(characters: np.ndarray, width: np.ndarray, height: float, digit: float = DIGIT) -> np.ndarray:
-    """Return which boxes (bool) have space for numbers of this many characters; `digit` is the width of one."""
-    wide = characters * number_size(width, height) * digit + NUMBER_ROOM
-    return (wide <= width) & (height >= LOWEST_NUMBER)
+def number_sizes(words: Sequence[str], width: np.ndarray, height: float, digit: float = DIGIT) -> np.ndarray:
+    """Return the size of each box's label, 0 where it does not fit; `digit` is the width of a digit of size 1.
+
+    Labels of two and more characters are smaller where they would nearly touch the edges of their boxes.
+    """
+    long = np.array([characters(word) for word in words]) * digit
+    loose = (width - 2 * NUMBER_ROOM) / np.maximum(long, digit)
+    size = np.clip(np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), loose)), *NUMBER_SIZES)
+    fits = (long * size + NUMBER_ROOM <= width) & (height >= LOWEST_NUMBER)
+    return np.where(fits, size, 0.0)
 
 
 def path_widths(stay: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +12,13 @@ from ppsim.actions import Kind
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted
 from ppsim.plots.boxes import local_stage, sizes_text
-from ppsim.plots.palette import LIGHT
+from ppsim.plots.palette import LIGHT, Theme, theme_of
+from ppsim.plots.reader_theme import Html, notebook_theme, reader_style
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
 MAX_DEVICES, MAX_SLOTS = 32, 100  # limits of a notebook's table
-_OTHER = LIGHT.not_idle  # transfers and sharding actions
+_OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -49,40 +51,57 @@ def schedule_table(schedule: ScheduleColumns, slots: np.ndarray | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None) -> str:
-    """Return the table for a notebook: devices down, slots across, coloured by kind; a note names what is left out."""
-    layout = _lay_out(schedule, slots_of_rows)
+def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, theme: str | None = None) -> Html:
+    """Return the table for a notebook, in a theme or that of its reader; a note names what is left out.
+
+    Devices are rows, slots columns; cells have the colours of kinds.
+    """
+    layout, shades = _lay_out(schedule, slots_of_rows), _shades(LIGHT if theme is None else theme_of(theme))
     devices, slots = min(schedule.devices, MAX_DEVICES), min(layout.slots, MAX_SLOTS)
     local, reverse = local_stage(schedule)
-    cells = [[f'<td bgcolor="{LIGHT.idle}"></td>'] * slots for _ in range(devices)]
+    cells = [[_cell("", "idle", shades)] * slots for _ in range(devices)]
     device = schedule.device[layout.row]
     for number in np.flatnonzero((device < devices) & (layout.slot < slots)).tolist():
         row = int(layout.row[number])
-        cells[device[number]][layout.slot[number]] = _cell(schedule, row, local[row] > 0, bool(reverse[row]))
+        text, kind = _text(schedule, row), Kind(int(schedule.kind[row]))
+        kind = Kind.OVERLAP_F_B if text.startswith("(") else kind
+        marks = ("bottom",) * bool(local[row]) + ("top",) * bool(reverse[row])
+        cells[device[number]][layout.slot[number]] = _cell(text, kind.name, shades, marks)
     head = "".join(f"<th>{slot}</th>" for slot in range(slots))
     body = "".join(
         f'<tr><th style="white-space:nowrap">device {number}</th>{"".join(row)}</tr>'
         for number, row in enumerate(cells)
     )
     note = layout.rule + _left_out(schedule, devices, slots, layout.slots)
-    return (
-        f'<div style="overflow-x:auto;font:12px sans-serif"><div>{html.escape(sizes_text(schedule))}</div>'
+    table = (
+        f'<div style="overflow-x:auto;font:12px sans-serif"><b>{html.escape(sizes_text(schedule))}</b>'
         f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:11px;text-align:center">'
         f'<tr><th>slot</th>{head}</tr>{body}</table><div style="opacity:0.75">{html.escape(note)}</div></div>'
     )
+    return Html((_reader_style() if theme is None else "") + table)
 
 
-def _cell(schedule: ScheduleColumns, row: int, is_later: bool, is_reverse: bool) -> str:
-    """Return a cell; its lower edge marks a later stage of the device, its upper edge the other direction."""
-    text = _text(schedule, row)
-    kind = Kind.OVERLAP_F_B if text.startswith("(") else Kind(int(schedule.kind[row]))
-    if kind not in LIGHT.kinds:
-        return f'<td bgcolor="{_OTHER}">{text}</td>'
-    ink = LIGHT.on[kind]
-    edges = "".join(
-        f";border-{side}:2px solid {ink}" for side, has in (("bottom", is_later), ("top", is_reverse)) if has
+def _shades(theme: Theme) -> dict[str, tuple[str, str]]:
+    """Return ground and ink of the cells of each kind, of idle slots, and of transfers and sharding actions."""
+    kinds = {kind.name: (colour, theme.on[kind]) for kind, colour in theme.kinds.items()}
+    return {**kinds, "idle": (theme.idle, theme.text), _OTHER: (theme.not_idle, theme.text)}
+
+
+def _reader_style() -> str:
+    """Return the style by which cells have dark colours where the page around them is dark."""
+    rules = "".join(
+        f".pp-{name}{{background:{ground}!important;color:{ink}!important}}"
+        for name, (ground, ink) in _shades(notebook_theme(None)).items()
     )
-    return f'<td bgcolor="{LIGHT.kinds[kind]}" style="color:{ink}{edges}">{text}</td>'
+    return f"{reader_style(rules)}<style>{rules}</style>"
+
+
+def _cell(text: str, name: str, shades: Mapping[str, tuple[str, str]], marks: Sequence[str] = ()) -> str:
+    """Return a cell; lines at its edges mark a later stage of the device and the other direction."""
+    name = name if name in shades else _OTHER
+    edges = "".join(f";border-{side}:2px solid" for side in marks)
+    ground, ink = shades[name]
+    return f'<td class="pp-{name}" bgcolor="{ground}" style="color:{ink}{edges}">{text}</td>'
 
 
 def _text(schedule: ScheduleColumns, row: int) -> str:

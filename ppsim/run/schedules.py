@@ -75,8 +75,16 @@ class Schedule(ScheduleColumns):
         """Return a table of time slots and devices; each action appears once, and idle slots are kept."""
         return schedule_table(self, _slots(self))
 
+    def to_html(self, theme: str | None = None) -> str:
+        """Return the table that a notebook shows, as HTML, in the theme "light", "dark" or "grey".
+
+        By default, it is light or dark as the page around it. A notebook shows the returned text as HTML. Raises
+        ConfigError for another theme.
+        """
+        return schedule_html(self, _slots(self), theme)
+
     def _repr_html_(self) -> str:
-        return schedule_html(self, _slots(self))
+        return self.to_html()
 
     def validate(self) -> None:
         """Raise ScheduleError with every fault found; return None if there is none.

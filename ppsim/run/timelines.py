@@ -341,10 +341,18 @@ class Timeline(TimelineColumns):
         """
         return gantt_text(self, width, unicode, color)
 
-    def _repr_html_(self) -> str:
+    def to_html(self, theme: str | None = None) -> str:
+        """Return what a notebook shows: chart and measures as HTML, the viewer where scripts run, a picture elsewhere.
+
+        `theme` is "light", "dark" or "grey"; by default, the chart is light or dark as the page around it. A notebook
+        shows the returned text as HTML. Raises ConfigError for another theme.
+        """
         from ppsim.plots.notebook import timeline_html
 
-        return timeline_html(self)
+        return timeline_html(self, theme)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
 
     def __repr__(self) -> str:
         return (

@@ -280,6 +280,7 @@ def many(tmp_path_factory):
 def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     page.open(many)
     assert "narrow actions mix their colours" in page.text(".legend")
+    assert "activations, fullest device" in page.text(".legend")
     point(page, LEFT + 500, TOP + 60)
     lines = tip(page).split("\n")
     assert re.fullmatch(r"device \d+", lines[0])
@@ -330,8 +331,8 @@ def test_rows_numbers_and_axis_lie_inside_the_window(page, chart, many, wide, ta
 def test_a_range_is_selected_along_the_axis_and_has_its_numbers(page, stacked):
     page.open(stacked)
     canvas = page.find(CANVAS)
-    size = canvas.size
-    move = ActionChains(page.browser).move_to_element_with_offset(canvas, 0, size["height"] / 2 - 12)
+    axis = page.find(".status").rect["y"] - canvas.rect["y"] - 20  # the legend is directly below it
+    move = ActionChains(page.browser).move_to_element_with_offset(canvas, 0, axis - canvas.size["height"] / 2)
     move.click_and_hold().move_by_offset(200, 0).release().perform()
     text = page.until("const panel = document.querySelector('.range'); return !panel.hidden && panel.innerText")
     assert text.startswith("Range ")
@@ -359,6 +360,7 @@ def test_the_base_changes_and_time_plays(page, stacked):
     assert page.until("return document.querySelector('.selection').textContent") == "at 0 s"
     page.keys(CANVAS, ".")
     page.until("return document.querySelector('.selection').textContent === 'at 1 s'")
+    page.until(FRAMES)
     before = colours(page)
     page.keys(CANVAS, Keys.ESCAPE)
     page.until(FRAMES)

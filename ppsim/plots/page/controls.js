@@ -62,7 +62,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map(isMixed), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), showsOthers(chart)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
@@ -71,35 +71,33 @@ const isMixed = (chart) => boxWidth(chart) < 2;
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 
-function marked(className) {   // a box of the first kind with a mark
-  const one = swatch(theme.kinds[charts[0].kinds[0]?.name || "F"], className);
-  one.style.setProperty("--mark", theme.on[charts[0].kinds[0]?.name || "F"]);
-  return one;
-}
-
 const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
 function fillLegend() {   // only what is drawn; entries of kinds and lanes are buttons that hide them
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
-  const entries = [];
+  const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", mixed = charts.some(isMixed), entries = [];
+  const add = (is_drawn, text, colour = null, className = "") => { if (is_drawn) entries.push(make("span", {}, ...(colour ? [swatch(colour, className)] : []), text)); };
   for (const kind of inOrder(kinds.values()))
     entries.push(hider(kind.title, swatch(kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name])));
-  entries.push(make("span", {}, swatch(theme.idle), "idle"));
-  if (charts.some(isMixed)) entries.push(make("span", { textContent: "narrow actions mix their colours" }));
-  else {
-    const locals = Math.max(...charts.map((chart) => chart.locals), 1);
-    if (locals > 1) entries.push(make("span", {}, marked("under"), locals === 2 ? "second stage" : "later stage: longer line"));
-    if (charts.some((chart) => chart.column.reverse)) entries.push(make("span", {}, marked("over"), "other direction"));
-  }
-  if (charts.some((chart) => chart.begins.size)) entries.push(make("span", {}, swatch(theme.edge, "tall"), "begin of a step"));
+  add(true, "idle", theme.idle);
+  add(mixed, "narrow actions mix their colours");
+  add(!mixed && locals > 1, locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
+  add(!mixed && charts.some((chart) => chart.column.reverse), "other direction", theme.kinds[first], "over");
+  parts.legend.style.setProperty("--mark", theme.on[first]);
+  add(charts.some((chart) => chart.begins.size), "begin of a step", theme.edge, "tall");
   for (const part of lanes.values()) entries.push(hider(part.title, swatch(theme.lanes[part.sort])));
-  if (on.has("transfers")) entries.push(make("span", {}, swatch(theme.text, "line"), "transfer; of a backward: dashed"));
-  if (on.has("critical")) entries.push(make("span", {}, swatch(theme.critical, "line"), "critical path"));
+  add(on.has("transfers"), "transfer; of a backward: dashed", theme.text, "line");
+  add(on.has("critical"), "critical path", theme.critical, "line");
+  add(chosen, "what the chosen action waited for", theme.critical, "line");
+  const strips = places().filter((place) => place.memory), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
+  add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
+  add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.edge, "line thin");
+  add(phone(), "▼ end of step");
   const causes = CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause]));
   if (on.has("ledger") && causes.length && !phone()) {
-    entries.push(make("span", { textContent: "idle by cause:", className: "cause" }));
-    for (const cause of causes) entries.push(make("span", { className: "cause", title: charts.find((chart) => chart.causes[cause]).causes[cause] }, swatch(theme.causes[cause]), cause));
+    add(true, "idle by cause:");
+    for (const cause of causes) { add(true, cause, theme.causes[cause]); entries.at(-1).title = charts.find((chart) => chart.causes[cause]).causes[cause]; }
   }
   parts.legend.replaceChildren(...entries, ...measuredLegend());
 }

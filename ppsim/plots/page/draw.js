@@ -141,14 +141,17 @@ function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overlin
       context.globalAlpha = alpha;
     }
     if (each < 11) return;
-    const size = Math.min(Math.max(Math.floor(Math.min(each * 0.62, wide * 0.8)), 9), 12);
-    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth());
-    const number = numberOf(chart, microbatch), named = themeName === "grey" ? [`${letter}${number}`, number] : [number];
-    const text = named.find((one) => one.length * size * 0.56 + 2.5 <= to - from);
-    if (!text) return;
+    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), number = numberOf(chart, microbatch);
+    const [text, size] = (themeName === "grey" ? [`${letter}${number}`, number] : [number]).map((one) => [one, sizeOf(one, wide, each, to - from)]).find(([, one]) => one) || [];
+    if (!size) return;
     const shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
     write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
   });
+}
+
+function sizeOf(text, wide, tall, room) {   // of a label in a box, 0 where it does not fit; two and more characters keep space at both sides
+  const long = (text.length + (text[0] === "W" ? 0.6 : 0)) * 0.56, size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - 5) / long)), 9), 12);
+  return long * size + 2.5 <= room ? size : 0;
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));

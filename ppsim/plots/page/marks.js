@@ -67,6 +67,8 @@ function drawFollowed(chart, place) {
   drawOutline(chart, place, chosen.item, theme.text);
 }
 
+const showsOthers = (chart) => chart.devices > 1 && rowHeight(chart) >= 12 && chart.devices <= MAX_CURVES;   // in the strip of memory
+
 function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines, and the limit
   const { most, peaks, capacity, unit } = chart.memory, all = Math.max(...charts.map(({ memory }) => Math.max(memory.most, memory.capacity || 0)));
   const fullest = peaks.indexOf(Math.max(...peaks)), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
@@ -74,7 +76,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   context.strokeStyle = theme.grid; context.lineWidth = 1;
   context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
   within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
-    if (rowHeight(chart) >= 12 && chart.devices <= MAX_CURVES) {
+    if (showsOthers(chart)) {
       context.globalAlpha = alpha * 0.45; context.strokeStyle = theme.edge; context.lineWidth = 0.7;
       for (let device = 0; device < chart.devices; device++) if (device !== fullest) { levelPath(chart, device, toY); context.stroke(); }
     }
@@ -130,6 +132,7 @@ function drawAxis() {
   context.stroke();
   for (const tick of ticks) if (!phone() || toX(tick) < x2 - 16) write(text(tick), toX(tick), y + 8, { size, align: "center", line: "top" });
   write(phone() ? symbol : `time (${symbol})`, phone() ? x2 : x2 + 16, y + 8, { size, align: phone() ? "right" : "left", line: "top" });
+  if (!phone()) write("▼ end of step", x2 + 16, y + 20, { size: 10, line: "top" });
   context.fillStyle = theme.text;
   for (const chart of charts) {
     const x = toX(chart.makespan);

@@ -72,6 +72,7 @@ function clamp() {
   view.y = more < 2 ? 0 : Math.min(Math.max(view.y, 0), more);
   parts.filler.style.height = `${more < 2 ? 0 : more}px`;
   parts.pane.scrollTop = view.y;
+  root.style.setProperty("--below", Math.max(pane() - contentHeight() + BELOW - 6, 0));   // what stands below the axis moves up to it
   redraw();
   clearTimeout(writing);
   writing = setTimeout(writeState, 200);

@@ -2,7 +2,7 @@
 let options = {}, root = null, writing = 0, showing = 0, readState = null;
 
 function startViewer(element, given = {}) {   // options: on, theme, framed, fragment, arrange (moves the parts), onState, onDraw
-  options = { on: ["memory"], ...given }; root = element;
+  options = { on: ["memory"], own: given.theme, ...given }; root = element;
   for (const name of options.on) on.add(name);
   base = options.base || 0;
   root.classList.add("viewer");
@@ -237,7 +237,7 @@ function press(event) {
   else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); }
   else if (event.key === "/") parts.search.focus();
   else if (event.key === "?") parts.keys.showModal();
-  else if (event.key === "g") { options.theme = themeName === "grey" ? null : "grey"; dress(); refresh(); }
+  else if (event.key === "g") { options.theme = themeName !== "grey" ? "grey" : options.own === "grey" ? null : options.own; dress(); refresh(); }
   else if (event.key === "b" && charts.length > 1) { base = (base + 1) % charts.length; clamp(); }
   else if (event.key === " ") play();
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
