@@ -134,7 +134,7 @@ def test_the_parts_of_a_fused_slot_are_told_apart_by_autograd(tmp_path):
             [ranges(1, SENDER)],
             "has files of rank 1; one file is needed for each rank from 0 on, and none of these runs stage 1",
         ),
-        ([ranges(0, [("aten::mm", 0, 1)])], "holds no range named PP:<action>"),
+        ([ranges(0, [("aten::mm", 0, 1)])], "no range is named PP:<action>"),
         ([ranges(0, [("PP:0F0", 0, 1), ("PP:0G0", 1, 2)])], "the PP: ranges are no valid program"),
         (
             [ranges(0, [("PP:9999999999F0", 0, 1)])],
@@ -402,7 +402,7 @@ def test_steps_that_the_profiler_did_not_mark_end_where_the_first_rank_has_nothi
 def test_ranges_of_any_name_are_told_by_the_expressions_given(tmp_path):
     run = pipeline(devices=2, microbatches=3)
     write(tmp_path, *(ranges(d, named(run, d, lambda kind, k: f"my {kind} of {k}")) for d in range(2)))
-    with pytest.raises(ppsim.ConfigError, match=r"give ranges=\(FORWARD, BACKWARD\)"):
+    with pytest.raises(ppsim.ConfigError, match=r"ranges=\(FORWARD, BACKWARD\)"):
         read_kineto(tmp_path)
     measured = ppsim.Timeline.from_trace(tmp_path, ranges=(r"my F of (\d+)", r"my B of (\d+)"))
     assert measured.schedule == run.schedule

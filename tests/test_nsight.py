@@ -9,6 +9,7 @@ import pytest
 from command_line import ppsim as command
 
 import ppsim
+from ppsim.interop.kineto import read_kineto
 
 MILLI = 1_000_000  # nanoseconds
 # Begin and end in ms of each range of a device: 1F1B of two devices and two microbatches, with transfers of 1 ms.
@@ -89,18 +90,62 @@ def test_explain_takes_an_export_without_another_argument(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but some text", b""])
-def test_another_file_is_refused_with_the_two_commands(tmp_path, content):
+def test_another_file_is_refused_with_the_command(tmp_path, content):
     (tmp_path / "job.sqlite").write_bytes(content)
     with pytest.raises(ppsim.ConfigError, match=r"not an SQLite export .* `nsys export --type sqlite`"):
         ppsim.Timeline.from_trace(tmp_path / "job.sqlite")
 
 
+def test_a_damaged_export_is_refused_with_the_command(tmp_path):
+    export(tmp_path / "job.sqlite", (0, 1), 0.5)
+    with closing(sqlite3.connect(tmp_path / "job.sqlite")) as database:
+        page = database.execute("PRAGMA page_size").fetchone()[0]
+    whole = (tmp_path / "job.sqlite").read_bytes()
+    (tmp_path / "job.sqlite").write_bytes(whole[: 2 * page])
+    with pytest.raises(ppsim.ConfigError, match=r"damaged one \(.*\); write it with `nsys export --type sqlite`"):
+        ppsim.Timeline.from_trace(tmp_path / "job.sqlite")
+
+
+@pytest.mark.parametrize(
+    "command_of_sql",
+    [
+        "DROP TABLE NVTX_EVENTS",  # recorded without -t nvtx
+        "UPDATE NVTX_EVENTS SET end = NULL, eventType = 76",  # names of categories only, as nvtx 0.2.17 leaves
+    ],
+)
+def test_an_export_without_ranges_holds_no_pipeline(tmp_path, command_of_sql):
+    export(tmp_path / "job.sqlite", (0, 1), 0.5)
+    with closing(sqlite3.connect(tmp_path / "job.sqlite")) as database:
+        database.execute(command_of_sql)
+        database.commit()
+    outcome = command("explain", tmp_path / "job.sqlite")
+    assert outcome.status == 2
+    assert "no pipeline in these traces: the export has no NVTX ranges" in outcome.err
+
+
+def test_ranges_of_other_programs_hold_no_pipeline(tmp_path):
+    export(tmp_path / "job.sqlite", (0, 1), 0.5)
+    with closing(sqlite3.connect(tmp_path / "job.sqlite")) as database:
+        database.execute("UPDATE NVTX_EVENTS SET text = 'aten::view, op_id = 314290', textId = NULL")
+        database.commit()
+    outcome = command("explain", tmp_path / "job.sqlite")
+    assert outcome.status == 2
+    assert "no pipeline in these traces: no range is named PP:<action>" in outcome.err
+
+
 NAMES = {"F": "megatron.microbatch.forward", "B": "megatron.microbatch.backward"}
+
+
+def of_process(**attributes):
+    return [
+        {"key": f"dl.{name.replace('__', '.')}", "value": {"intValue": str(value)}}
+        for name, value in attributes.items()
+    ]
 
 
 def spans(device, rank=None):
     """OTLP JSON of a rank: its microbatches, and a transfer that is left out."""
-    attributes = [{"key": "dl.rank", "value": {"intValue": str(device)}}] if rank is None else rank
+    attributes = of_process(rank=device) if rank is None else rank
     found = [
         {
             "name": NAMES[action[1]],
@@ -122,6 +167,39 @@ def test_megatron_s_spans_name_their_rank(tmp_path, one_file):
     measured = ppsim.Timeline.from_trace(tmp_path)
     check(measured)
     assert measured.framework == "Megatron-LM"
+
+
+def test_spans_of_two_pipelines_are_told_apart_by_the_stages_of_a_pipeline(tmp_path):
+    for rank in range(4):  # Megatron-LM: ranks 0 and 2 are one pipeline of two stages, ranks 1 and 3 the other
+        attributes = of_process(rank=rank, world_size=4, pipeline_parallel__size=2)
+        (tmp_path / f"{rank}.jsonl").write_text(json.dumps(spans(rank // 2, attributes)))
+    check(ppsim.Timeline.from_trace(tmp_path))
+    trace = read_kineto(tmp_path)
+    assert [one.document["ranks"] for one in (trace, *trace.others)] == [[0, 2], [1, 3]]
+
+
+def test_spans_of_one_rank_name_the_ranks_that_are_missing(tmp_path):
+    attributes = of_process(rank=1, world_size=2, pipeline_parallel__size=2)
+    (tmp_path / "last.jsonl").write_text(json.dumps(spans(1, attributes)))  # Megatron-LM's default: the last rank only
+    with pytest.raises(ppsim.ConfigError, match="runs on ranks 0, 1: add the file of rank 0"):
+        ppsim.Timeline.from_trace(tmp_path)
+
+
+def test_spans_without_microbatches_name_the_flag_that_writes_them(tmp_path):
+    text = json.dumps(spans(0)).replace(NAMES["F"], "megatron.train_step").replace(NAMES["B"], "megatron.train_step")
+    (tmp_path / "steps.jsonl").write_text(text)
+    outcome = command("explain", tmp_path)
+    assert outcome.status == 2
+    assert "no pipeline in these traces" in outcome.err
+    assert "--otel-span-groups step,microbatch" in outcome.err
+
+
+@pytest.mark.parametrize("stages", [0, 3, 10**15])
+def test_an_impossible_number_of_stages_is_left_out(tmp_path, stages):
+    for rank in range(2):
+        attributes = of_process(rank=rank, world_size=2, pipeline_parallel__size=stages)
+        (tmp_path / f"{rank}.jsonl").write_text(json.dumps(spans(rank, attributes)))
+    check(ppsim.Timeline.from_trace(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,17 @@ from ppsim.base.rules import is_number
 from ppsim.interop import nsight, otlp
 from ppsim.interop.events import read_events
 from ppsim.interop.primus_dumps import is_primus, read_primus
-from ppsim.interop.ranges import STEP, Match, Pattern, Span, named_ranges, outermost, pattern_of, whole_steps
+from ppsim.interop.ranges import (
+    NO_PIPELINE,
+    STEP,
+    Match,
+    Pattern,
+    Span,
+    named_ranges,
+    outermost,
+    pattern_of,
+    whole_steps,
+)
 from ppsim.interop.ranks import on_one_clock, pipeline_group, refuse_other_pipelines, whole_pipelines
 from ppsim.interop.replays import Trace, program_of, read_trace
 from ppsim.lowering.rows import transfer_ends
@@ -79,7 +89,6 @@ class Launches:
 
 
 PREFIX, PYTORCH = "PP:", "PyTorch"
-NO_PIPELINE = "no pipeline in these traces"
 RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
 SUFFIXES = (".json", ".json.gz", nsight.SUFFIX, *otlp.SUFFIXES)
@@ -238,9 +247,9 @@ def _named_by_pattern(
     without = next(rank.path for rank in ranks if not rank.ranges)
     known = ", ".join(pattern.name for pattern in patterns)
     raise ConfigError(
-        f"{without}: {NO_PIPELINE}: it holds no range named {PREFIX}<action>, as PyTorch's pipeline runtime records, "
-        f"and not all files hold ranges of {known}; give ranges=(FORWARD, BACKWARD), regular expressions of their "
-        "names, or profile with with_stack=True"
+        f"{without}: {NO_PIPELINE}: no range is named {PREFIX}<action>, as PyTorch's pipeline runtime names "
+        f"them, and not every file has ranges of {known}; profile with with_stack=True, or give the names of your own, "
+        "two regular expressions: --ranges FORWARD BACKWARD, in Python ranges=(FORWARD, BACKWARD)"
     )
 
 
@@ -289,7 +298,7 @@ def _sources(files: list[Path]) -> Iterator[tuple[str, Callable]]:
         yield str(path), partial(nsight.read_process, path, process, rank)
     recorded = [path for path in files if path.name.endswith(otlp.SUFFIXES)]
     for rank, found in otlp.spans_by_rank(recorded).items():
-        yield f"{recorded[0].parent}: rank {rank}", partial(otlp.read_spans, rank, found)
+        yield f"{recorded[0].parent}: rank {rank}", partial(otlp.read_spans, found)
     for path in files:
         if not path.name.endswith((nsight.SUFFIX, *otlp.SUFFIXES)):
             yield str(path), partial(read_events, path)

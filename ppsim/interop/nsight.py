@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.base.errors import ConfigError
+from ppsim.interop.ranges import NO_PIPELINE
 
 SUFFIX = ".sqlite"
 RANGES = (59, 60)  # eventType of ranges that are pushed and popped, and that are started and ended
@@ -22,9 +23,16 @@ Keep = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
 def processes(path: Path) -> list[int]:
-    """Return the processes of an export that have NVTX ranges, in ascending order; ConfigError for another file."""
-    rows = _rows(path, "SELECT DISTINCT globalTid >> ? FROM NVTX_EVENTS WHERE end IS NOT NULL", THREAD_BITS)
-    return sorted(int(process) for (process,) in rows)
+    """Return the processes of an export that have NVTX ranges, in ascending order; ConfigError if none has any."""
+    query = "SELECT DISTINCT globalTid >> ? FROM NVTX_EVENTS WHERE end IS NOT NULL"
+    found = sorted(int(process) for (process,) in _rows(path, query, THREAD_BITS, optional=True))
+    if not found:
+        next(_rows(path, "SELECT 1 FROM StringIds"), None)  # each export has this table
+        raise ConfigError(
+            f"{path}: {NO_PIPELINE}: the export has no NVTX ranges; name the actions, as PyTorch does with "
+            "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`"
+        )
+    return found
 
 
 def read_process(path: Path, process: int, rank: int, keep: Keep) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -75,6 +83,6 @@ def _rows(path: Path, query: str, *values: int, optional: bool = False) -> Itera
         if optional and "no such table" in str(error):
             return
         raise ConfigError(
-            f"{path}: not an SQLite export of Nsight Systems with NVTX ranges ({error}); record with `nsys profile -t "
-            "cuda,nvtx` and write it with `nsys export --type sqlite`"
+            f"{path}: not an SQLite export of Nsight Systems, or a damaged one ({error}); write it with "
+            "`nsys export --type sqlite`"
         ) from None

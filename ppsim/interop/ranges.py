@@ -58,6 +58,7 @@ def _forward_order(microbatches: int, ranks: int, chunks: int) -> list[tuple[int
     ]
 
 
+NO_PIPELINE = "no pipeline in these traces"
 STEP = "ProfilerStep#"
 MAX_DIGITS = 10  # of a microbatch; more than the largest number has
 Span = tuple[float, float]  # start and end, seconds
