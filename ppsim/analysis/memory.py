@@ -331,6 +331,14 @@ def fit_in_words(peak: float, capacity: float, headroom: float = HEADROOM) -> st
     return "tight" if peak <= capacity else "over"
 
 
+def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
+    """Return `fit_in_words` of the fullest device; "" if bytes or device are not known."""
+    peak, workload = peak_memory(timeline), timeline.table.workload
+    if peak is None or workload is None or workload.memory is None:
+        return ""
+    return fit_in_words(float(peak.max()), workload.memory, headroom)
+
+
 def check_headroom(headroom: Any) -> None:
     """Raise ConfigError unless `headroom` is a fraction from 0 to below 1."""
     if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:

@@ -15,7 +15,6 @@ from ppsim.commands.cells import (
     peak_text,
     set_lines,
     step_text,
-    usable_text,
     versus,
 )
 from ppsim.commands.options import takes_case
@@ -71,25 +70,21 @@ def _answer(found: AdviceList) -> list[str]:
     """Return the answer: the best change with its effect and its keys, or that there is none."""
     run, better = found.run, found.better
     now = peak_text(peak_of(run), found.config, found.headroom)
-    before = f"{step_text(run.iteration_time)}, {now}" + _of_usable(found)
+    before = f"{step_text(run.iteration_time)}, {peak_text(peak_of(run), found.config, found.headroom, True)}"
     if found.fits is False and not better:
         return [f"does not fit: {before}; no single change makes it fit"]
     if not better:
         return [f"no single change gains more than the model can tell: {before}"]
     best = better[0]
     step = f"{step_text(run.iteration_time)} -> {step_text(best.step)} ({versus(best.step, run.iteration_time)})"
-    peak = peak_text(best.peak, found.config, found.headroom)
+    peak = peak_text(best.peak, found.config, found.headroom, found.fits is not False)
     if found.fits is False:
-        said = [f"does not fit: {now}{_of_usable(found)}", f"{best.words} fits: {step}, {peak}"]
+        now = peak_text(peak_of(run), found.config, found.headroom, True)
+        said = [f"does not fit: {now}", f"{best.words} fits: {step}, {peak}"]
     else:
         memory = f"memory as before, {peak}" if best.peak == peak_of(run) else f"memory {now} -> {peak}"
-        said = [f"{best.words}: {step}", f"  {memory}{_of_usable(found)}"]
+        said = [f"{best.words}: {step}", f"  {memory}"]
     return [*said, *set_lines(best.changes, best.layout_string)]
-
-
-def _of_usable(found: AdviceList) -> str:
-    usable = usable_text(found.config, found.headroom)
-    return f" of {usable}" if usable else ""
 
 
 def _keys(shown: list[Candidate]) -> Iterator[str]:

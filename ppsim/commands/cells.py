@@ -7,13 +7,14 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ppsim.analysis.memory import fit_in_words, usable_bytes
+from ppsim.analysis.memory import HEADROOM, fit_in_words, usable_bytes
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import LETTERS, frameworks_running
 from ppsim.launch.megatron_script import prediction_faults
+from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
 from ppsim.studies.towers import ONE_PIPELINE, PLACEMENT
 
@@ -48,19 +49,36 @@ def capacity_of(config: Config) -> float | None:
     return config.derived.cluster.device.capacity if config.derived else None
 
 
-def peak_text(peak: float, config: Config, headroom: float) -> str:
-    """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs name no device."""
+def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = False) -> str:
+    """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs name no device.
+
+    `with_usable` adds what it is a part of: `75.1 GB tight of 72 GB usable`.
+    """
     capacity = capacity_of(config)
     if capacity is None:
         return f"{peak:.{DIGITS}g} activations"
-    state = fit_in_words(peak, capacity, headroom)
-    return gigabytes(peak) + (f" {state}" if state != "fits" else "")
+    return _marked(peak, capacity, headroom) + f" of {usable_text(config, headroom)}" * with_usable
 
 
 def usable_text(config: Config, headroom: float) -> str:
     """Return the usable bytes of a device, such as `72 GB usable`; empty if the costs name no device."""
     capacity = capacity_of(config)
     return "" if capacity is None else f"{gigabytes(usable_bytes(capacity, headroom))} usable"
+
+
+def memory_text(run: Timeline, peak: float | None = None, headroom: float = HEADROOM) -> str:
+    """Return the peak of a run, or this one, as `75.1 GB tight of 72 GB usable`; "" if bytes or device are unknown."""
+    workload = run.table.workload
+    if run.peak_memory is None or workload is None or workload.memory is None:
+        return ""
+    fullest = float(run.peak_memory.max()) if peak is None else peak
+    usable = gigabytes(usable_bytes(workload.memory, headroom))
+    return f"{_marked(fullest, workload.memory, headroom)} of {usable} usable"
+
+
+def _marked(peak: float, capacity: float, headroom: float) -> str:
+    state = fit_in_words(peak, capacity, headroom)
+    return gigabytes(peak) + (f" {state}" if state != "fits" else "")
 
 
 def step_text(seconds: float) -> str:

@@ -218,8 +218,7 @@ def _answer(found: Choice) -> Iterator[str]:
     texts = [step_text(one.step)]
     if interval is not None:
         texts[0] += f" ({interval[0]:.2g} to {interval[1]:.2g} s)"
-    usable = usable_text(config, found.headroom)
-    texts.append(peak_text(one.memory, config, found.headroom) + (f" of {usable}" if usable else ""))
+    texts.append(peak_text(one.memory, config, found.headroom, True))
     if run.tokens_per_second is not None:
         texts += [f"{float(f'{run.tokens_per_second:.3g}'):,.0f} tokens/s", f"MFU {value_text(run.mfu, 'fraction')}"]
     yield ", ".join(texts)

@@ -15,7 +15,7 @@ from ppsim.base.errors import CostError
 from ppsim.base.tables import WIDTH, aligned, with_remarks
 from ppsim.base.units import and_more, counted, first_names, percent_text, seconds_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import DIGITS, SAME
+from ppsim.commands.cells import DIGITS, SAME, memory_text
 from ppsim.commands.options import read_case
 from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
 from ppsim.costs.profile import Profile, write_profile
@@ -186,6 +186,7 @@ def _answer(explanation: Explanation, steps: list[str]) -> str:
         causes = sorted(explanation.difference.items(), key=lambda item: -abs(item[1]))
         texts = [f"{cause} {_signed(seconds)}" for cause, seconds in causes if abs(seconds) > SAME * whole]
         reason = f"; measured - simulated: {', '.join(texts)}" if texts else ""
+        reason += f"; memory {memory}" if (memory := memory_text(run)) else ""
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), versus_measured(run.makespan) + reason))
     rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total: {_shares(measured)}"))
     rows += _recorded(explanation)

@@ -14,7 +14,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted, of_number, percent_text, seconds_text
-from ppsim.commands.cells import gigabytes, step_text
+from ppsim.commands.cells import gigabytes, memory_text, step_text
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Verbose, read_headroom, takes_case
 from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
 from ppsim.config import Config
@@ -56,7 +56,7 @@ def fill(
     if table:
         write_atomically(table, fill_csv(filling))
         say(f"wrote {table}")
-    answer(_document(filling, fraction), json, lambda: "\n".join(_page(filling, verbose)))
+    answer(_document(filling, fraction), json, lambda: "\n".join(_page(filling, fraction, verbose)))
 
 
 def _from_file(path: Path) -> tuple[FillItem, ...]:
@@ -73,7 +73,7 @@ def _from_text(text: str) -> FillItem:
         raise ConfigError(f"{wrong}; write a time, and bytes if needed, such as 40ms,6GB") from None
 
 
-def _page(filling: Filling, verbose: bool) -> Iterator[str]:
+def _page(filling: Filling, headroom: float, verbose: bool) -> Iterator[str]:
     pieces, used, idle = len(filling), float(filling.used.sum()), float(filling.idle.sum())
     spread = used / len(filling.idle)
     yield (
@@ -89,11 +89,8 @@ def _page(filling: Filling, verbose: bool) -> Iterator[str]:
     if filling.usable is not None and filling.peak_after is not None and filling.peak_before is not None:
         device = int(filling.peak_after.argmax())
         before, after = (float(peaks[device]) for peaks in (filling.peak_before, filling.peak_after))
-        over = " over" * (after > filling.usable)
-        yield (
-            f"memory     {gigabytes(after)}{over} of {gigabytes(filling.usable)} usable on device {device}, the "
-            f"fullest ({gigabytes(before)} before)"
-        )
+        memory = memory_text(filling.run, after, headroom)
+        yield f"memory     {memory} on device {device}, the fullest ({gigabytes(before)} before)"
     if verbose:
         yield ""
         yield from _devices(filling)

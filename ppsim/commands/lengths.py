@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted, percent_text
-from ppsim.commands.cells import SAME, step_text
+from ppsim.commands.cells import SAME, memory_text, step_text
 from ppsim.commands.options import JsonTarget, takes_case
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
@@ -74,4 +74,6 @@ def _page(found: list[PackedSteps], drawn: np.ndarray, packing: str, tokens: int
         f"{counted(len(drawn), 'step')} of {drawn.shape[1]:,} sequences: 5 % have at most {low} tokens, half "
         f"{middle}, 95 % {high}; a full one has {tokens:,}"
     )
+    if memory := memory_text(found[0].full):
+        yield f"memory: at most {memory}, if every microbatch is full"
     yield "busiest copy: work of the data-parallel copy with the most, against the mean of all copies"

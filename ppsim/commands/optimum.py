@@ -14,6 +14,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.commands import options
+from ppsim.commands.cells import memory_text
 from ppsim.commands.options import MEMORY_FLAGS, takes_case
 from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.config import Config
@@ -77,6 +78,7 @@ def _answer(found: Optimum, placement: str, memory_limit: float | None) -> list[
     bound = seconds_text(found.bound, 6)
     proof = f"{step}, proven shortest" if found.proven else f"found {step}, at least {bound} is needed:"
     lines = [f"{proof} {limits}; bubble {percent_text(run.bubble_fraction)}"]
+    lines[0] += f"; memory {memory}" if (memory := memory_text(run)) else ""
     known = study.known_schedules(found, placement, memory_limit)
     texts = [
         f"{name} reaches it" if seconds <= found.makespan * (1 + 1e-9) else f"{name} takes {seconds_text(seconds, 6)}"

@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import device_idle, iteration_time, makespan
 from ppsim.analysis.interval import interval_in_words, interval_text
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
-from ppsim.analysis.memory import HEADROOM, fit_in_words, peak_activations, peak_memory, usable_bytes
+from ppsim.analysis.memory import HEADROOM, fit_of, peak_activations, peak_memory, usable_bytes
 from ppsim.base.tables import WIDTH, aligned, layout_lines, with_remarks
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.derive import DerivedCosts
@@ -76,8 +76,7 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
     if capacity is None:
         return "memory", value_text(peak[device], "bytes"), on_device
     usable = value_text(usable_bytes(capacity, HEADROOM), "bytes")
-    fit = fit_in_words(peak[device], capacity)
-    return "memory", value_text(peak[device], "bytes"), f"{fit}: {usable} usable on {on_device}"
+    return "memory", value_text(peak[device], "bytes"), f"{fit_of(timeline)}: {usable} usable on {on_device}"
 
 
 def _of_the_busiest(timeline: TimelineColumns) -> str:

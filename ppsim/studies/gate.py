@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ppsim.analysis.measures import MEASURES, guarded
+from ppsim.analysis.memory import fit_of
 from ppsim.base.documents import check_schema, document_error, read_json
 from ppsim.base.errors import ConfigError, shown, visible
 from ppsim.base.files import read_text, write_atomically
@@ -42,6 +43,8 @@ class Finding:
         The largest value allowed, from the baseline with its tolerance or from a limit.
     why : tuple of str
         If the measure changed: the changes of the busy time and of the bubble ledger, largest first.
+    fit : str
+        "fits", "tight" or "over": the memory of the config's fullest device; "" if bytes or device are not known.
     """
 
     config: str
@@ -52,6 +55,7 @@ class Finding:
     verdict: str
     limit: float | None = None
     why: tuple[str, ...] = ()
+    fit: str = ""
 
     __repr__ = short_repr
 
@@ -183,14 +187,14 @@ def measure_configs(
     paths: Sequence[str | os.PathLike[str]],
     baseline: str | os.PathLike[str] | None,
     overrides: Mapping[str, Any] | None = None,
-) -> dict[str, Numbers]:
-    """Simulate each config once; return its numbers by its name in the baseline."""
+) -> dict[str, Timeline]:
+    """Simulate each config once; return its run by its name in the baseline."""
     from ppsim.config import load_config
 
     unique = {config_key(path, baseline): path for path in paths}
     if not unique:
         raise ConfigError("no config to check; give at least one, such as configs/unit-costs.yaml")
-    return {key: gate_numbers(load_config(path, overrides=overrides).simulate()) for key, path in unique.items()}
+    return {key: load_config(path, overrides=overrides).simulate() for key, path in unique.items()}
 
 
 def check_configs(
@@ -227,9 +231,9 @@ def check_configs(
     old = None if baseline is None else read_baseline(baseline)
     tolerance.check_amounts(old or {})
     return [
-        finding
-        for config, numbers in measure_configs(paths, baseline, overrides).items()
-        for finding in config_findings(config, numbers, old, tolerance, limits)
+        replace(finding, fit=fit_of(run))
+        for config, run in measure_configs(paths, baseline, overrides).items()
+        for finding in config_findings(config, gate_numbers(run), old, tolerance, limits)
     ]
 
 
@@ -244,7 +248,7 @@ def update_baseline(
     """
     if not _may_update(baseline):
         raise ConfigError(f"{baseline}: not a baseline, so --update does not replace it; name another file")
-    numbers = measure_configs(paths, baseline, overrides)
+    numbers = {name: gate_numbers(run) for name, run in measure_configs(paths, baseline, overrides).items()}
     write_baseline(baseline, numbers)
     return len(numbers)
 
@@ -402,16 +406,12 @@ def _is_finite(value: Any) -> bool:
 _HEADING = ["config", "measure", "baseline", "now", "allowed", "verdict"]
 
 
-def changed_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that changed or failed."""
-    return [finding for finding in findings if finding.verdict != "same"]
-
-
 def row(finding: Finding) -> list[str]:
     """Return config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
     numbers = finding.before, finding.after, finding.limit
     values = [value_text(number, finding.unit, places=2) for number in numbers]  # a change below 0.1 % can fail
-    return [visible(finding.config), finding.measure, *values, finding.verdict]
+    mark = f", memory {finding.fit}" * (finding.measure == "makespan" and finding.fit in ("tight", "over"))
+    return [visible(finding.config), finding.measure, *values, finding.verdict + mark]
 
 
 def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
@@ -423,7 +423,7 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
     failed = [finding for finding in findings if finding.failed]
     compared = [finding for finding in findings if not finding.of_limit]
     configs = counted(len({finding.config for finding in findings}), "config")
-    changed = changed_findings(findings)
+    changed = [finding for finding in findings if finding.verdict != "same"]
     growth = {finding.config: 0.0 for finding in changed}
     for finding in failed:
         growth[finding.config] = max(growth[finding.config], finding.growth)
@@ -462,7 +462,7 @@ def markdown_report(findings: Sequence[Finding]) -> str:
     failed = sum(finding.failed for finding in findings)
     heading = f"{failed} measure(s) got worse" if failed else "no measure got worse"
     lines = [f"### ppsim check: {heading}", ""]
-    shown = changed_findings(findings)
+    shown = [finding for finding in findings if finding.verdict != "same"]
     if shown:
         lines += [_markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]
         lines += [_markdown_row([*row(finding), "; ".join(finding.why) or "-"]) for finding in shown]

@@ -11,6 +11,7 @@ from ppsim.config import AnyConfig, Config, as_config, legal_microbatches
 from ppsim.costs.packing import DYNAMIC, PACKINGS, PackedLengths
 from ppsim.costs.table import CostTable
 from ppsim.run.batches import simulate_many
+from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_stages_of_run
 
@@ -28,12 +29,15 @@ class PackedSteps:
         Microbatches of each copy.
     imbalance : float64 (batches,)
         Work of the busiest copy over the mean of all copies, minus 1.
+    full : Timeline
+        The run with the most microbatches, each full: no step holds more.
     """
 
     packing: str
     seconds: np.ndarray
     microbatches: np.ndarray
     imbalance: np.ndarray
+    full: Timeline
 
 
 @checked_call()
@@ -72,7 +76,7 @@ class _Scaled:
 def _steps(config: Config, lengths: PackedLengths, packing: str) -> PackedSteps:
     every = [lengths.factors(step, packing) for step in range(len(lengths.drawn))]
     counts = np.array([factors.shape[1] for factors in every])
-    seconds = np.empty(len(every))
+    seconds, one = np.empty(len(every)), config
     for count in np.unique(counts).tolist():
         legal = legal_microbatches(config.schedule, count)
         one = config.changed({"lengths": None, "schedule.microbatches": legal})
@@ -84,4 +88,4 @@ def _steps(config: Config, lengths: PackedLengths, packing: str) -> PackedSteps:
         seconds[steps] = runs.makespan.reshape(len(steps), -1).max(axis=1)
     work = [factors.sum(axis=1) for factors in every]
     imbalance = np.array([one.max() / one.mean() - 1 for one in work])
-    return PackedSteps(packing, seconds, counts, imbalance)
+    return PackedSteps(packing, seconds, counts, imbalance, one.simulate())
