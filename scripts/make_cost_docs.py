@@ -63,9 +63,12 @@ def _model(name: str) -> tuple[str, ...]:
     model, count = Model.from_huggingface(published.config), published.parameters
     counted, blocks = counted_parameters(name, model), Counter(model.block_letters)
     letters = ", ".join(f"{count} `{letters}`" for letters, count in blocks.items())
-    stored = f"{count:,}" if isinstance(count, int) else f"{count / 1e9:g} billion"
+    stored, difference = f"{count:,}", percent_text(counted / count - 1, 3, signed=True)
+    if published.rounded:
+        stored = f"{count / 1e9:g} billion (rounded: ±{percent_text(published.rounded / count, 2)})"
+        difference += ", " + ("within" if abs(counted - count) < published.rounded else "beyond") + " the rounding"
     stored += f", {published.counts}" if published.counts else ""
-    return name, letters, f"{counted:,}", stored, percent_text(counted / count - 1, 3, signed=True), published.source
+    return name, letters, f"{counted:,}", stored, difference, published.source
 
 
 def _flops(name: str) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ class Published(NamedTuple):
         Parameters that a token visits, as published; None if it is dense, or if they were counted otherwise.
     counts : str
         What the count has beyond the model: "", `MODULES` or `COPIES`.
+    rounded : float
+        Half of the last digit of a rounded count; 0 if it is exact.
     """
 
     config: dict[str, Any]
@@ -42,6 +44,7 @@ class Published(NamedTuple):
     source: str
     active: float | None = None
     counts: str = ""
+    rounded: float = 0
 
 
 def _config(model_type, layers, hidden, heads, ffn, vocabulary, **others):
@@ -168,18 +171,18 @@ CONFIGS = {
     "nvidia/Nemotron-H-4B-Base-8K": Published(
         _config("nemotron_h", 52, 3072, 32, 12288, 131072, num_key_value_heads=8, head_dim=128, **_MAMBA,
                 mamba_num_heads=112, hybrid_override_pattern=_OF_52),
-        4.485e9, "Megatron-Bridge, NemotronHModel4BProvider; its two bf16 files of 4.99 and 3.98 GB",
+        4.485e9, "Megatron-Bridge, NemotronHModel4BProvider; its two bf16 files of 4.99 and 3.98 GB", rounded=5e6,
     ),
     "nvidia/Nemotron-H-8B-Base-8K": Published(
         _config("nemotron_h", 52, 4096, 32, 21504, 131072, num_key_value_heads=8, head_dim=128, **_MAMBA,
                 mamba_num_heads=128, hybrid_override_pattern=_OF_52),
-        8.101e9, "its config.json; safetensors count, as listed to four digits",
+        8.101e9, "its config.json; safetensors count, as listed to four digits", rounded=5e5,
     ),
     "nvidia/Nemotron-H-56B-Base-8K": Published(
         _config("nemotron_h", 118, 8192, 64, 32768, 131072, num_key_value_heads=8, head_dim=128,
                 **_MAMBA | {"ssm_state_size": 256}, mamba_num_heads=256,
                 hybrid_override_pattern="M-M-M-M*-M-M-M-M-" + "M*-M-M-M-M-" * 8 + "M*-M-M-M-M-M-"),
-        56e9, f"{BRIDGE}/h100/nemotronh.py; NGC, nemotron-h-56b-base-8k",
+        56e9, f"{BRIDGE}/h100/nemotronh.py; NGC, nemotron-h-56b-base-8k", rounded=5e8,
     ),
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": Published(
         _config("nemotron_h", 52, 2688, 32, 1856, 131072, num_key_value_heads=2, head_dim=128, **_MAMBA,
@@ -231,7 +234,7 @@ CONFIGS = {
                 num_experts_per_token=8, num_shared_experts=1, moe_intermediate_size=1024, first_k_dense_replace=1,
                 linear_attn_config={"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32,
                                     "short_conv_kernel_size": 4}),
-        49.12e9, "ggml-org/llama.cpp, pull request 17592",
+        49.12e9, "ggml-org/llama.cpp, pull request 17592", rounded=5e6,
     ),
     "deepseek-ai/DeepSeek-V3.2": Published(
         _config("deepseek_v32", 61, 7168, 128, 18432, 129280, **_LATENT, q_lora_rank=1536, n_routed_experts=256,
