@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
+from ppsim.config import as_config
 from ppsim.costs import DEVICES, DeviceSheet, LinkSheet
 
 MODEL = Model(num_layers=8, hidden=64, heads=4, vocabulary=100, sequence=32)
@@ -222,3 +223,27 @@ def test_gradients_in_bf16_have_half_the_bytes_in_memory_and_in_their_reduction(
     assert half.gradient_bytes == pytest.approx(np.array(whole.gradient_bytes) / 2)
     assert half.reduce_grad[0] < whole.reduce_grad[0]
     assert half.weight_bytes == whole.weight_bytes
+
+
+@pytest.mark.parametrize("engine", ["event", "compiled"])
+@pytest.mark.parametrize(
+    ("schedule", "changes", "copies"),
+    [
+        ("zb-v", {"model.tied_embeddings": True}, [1, 0, 0, 0]),
+        ("dualpipe", {"model.tied_embeddings": True}, [1, 0, 0, 1]),
+        ("zb-v", {"model.prediction_layers": 1, "layout.partition": "Ett|tt|tt|tt|tt|tt|tt|ttmL"}, [1, 0, 0, 0]),
+        ("zb-v", {"model.prediction_layers": 1, "layout.partition": "Ett|tt|tt|tt|tt|ttt|tttm|LL"}, [0, 0, 0, 0]),
+        ("interleaved-1f1b:2", {"model.tied_embeddings": True}, [0, 0, 0, 0]),
+    ],
+)
+def test_a_device_holds_a_matrix_of_several_of_its_stages_once(engine, schedule, changes, copies):
+    """DeepSeek-V3, arXiv 2412.19437, section 3.2.3: stages on one device share embedding and head."""
+    config = as_config({
+        "model": {"num_layers": 16, "hidden": 256, "heads": 4, "vocabulary": 4096, "sequence": 256},
+        "hardware": {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"},
+        "schedule": {"name": "zb-v", "devices": 4, "microbatches": 8}, "engine": engine,
+    }).changed({"schedule.name": schedule, **changes})  # fmt: skip
+    run = config.simulate()
+    separate = np.zeros(4)
+    np.add.at(separate, run.schedule.holdings[:, 0], run.table.state_bytes.sum(axis=0)[run.schedule.holdings[:, 1]])
+    assert separate - run.static_memory.sum(axis=0) == pytest.approx(18 * 4096 * 256 * np.array(copies))

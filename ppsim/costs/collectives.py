@@ -6,7 +6,7 @@ and their sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import mul
 
@@ -220,7 +220,7 @@ def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     return seconds, seconds
 
 
-def copied_gradients(setup: Setup, holdings: np.ndarray, stages: Sequence[set[str]]) -> np.ndarray:
+def copied_gradients(setup: Setup, holdings: np.ndarray, stages: Sequence[Iterable[str]]) -> np.ndarray:
     """Return the seconds by stage of the all-reduces of the gradients of copied matrices, which devices wait for.
 
     `holdings` are (device, stage), `stages` the names of their layers. The embedding is also on stages with prediction
@@ -231,14 +231,30 @@ def copied_gradients(setup: Setup, holdings: np.ndarray, stages: Sequence[set[st
     (device, stage), seconds = holdings.T, np.zeros(len(stages))
     layout = setup.layout
     moved = layout.gradient_bytes * setup.model.vocabulary * setup.model.hidden / layout.tensor
-    groups = [{"embedding", "prediction"}, {"head"}]
-    for names in [] if layout.sharded else [set.union(*groups)] if setup.model.tied_embeddings else groups:
-        held = np.array([bool(names & own) for own in stages])[stage]
+    for held in [] if layout.sharded else _holders(setup, stages)[:, stage]:
         members, first = np.unique(device[held], return_index=True)
         if len({(*device[stage == one],) for one in stage[held]}) > 1:
             group = group_of_pipeline(setup.cluster, int(device.max()) + 1, layout.gpus_per_device, members)
             seconds[stage[held][first]] += all_reduce(group, moved)
     return seconds
+
+
+def _holders(setup: Setup, stages: Sequence[Iterable[str]]) -> np.ndarray:
+    """Return which stages hold the embedding's matrix, and the head's if it is another; bool (matrices, stages)."""
+    groups = [{"embedding", "prediction"}, {"head"}]
+    groups = [set.union(*groups), set()] if setup.model.tied_embeddings else groups
+    return np.array([[not names.isdisjoint(own) for own in stages] for names in groups])
+
+
+def copied_bytes(setup: Setup, stages: Sequence[Iterable[str]], part: float) -> np.ndarray:
+    """Return the bytes of weights, gradients and optimizer state of the embedding and the head, by stage.
+
+    Sources are those of `copied_gradients`; a device has 1/part stages.
+    """
+    layout, model = setup.layout, setup.model
+    gathered = 1.0 if layout.reduces_blocks else min(layout.max_active_stages * part, 1.0)
+    whole = layout.state_bytes((model.vocabulary * model.hidden / layout.tensor, 0.0), gathered)
+    return np.array(whole)[:, None, None] * setup.factor("state") * _holders(setup, stages)
 
 
 def _all_to_all(setup: Setup, moved: float) -> float:

@@ -70,7 +70,7 @@ class EncoderTower:
 
 
 _BY_STAGE = (
-    "seconds", "exchange_seconds", "overhead", "state_bytes", "stage_share", "weight_grad_fraction",
+    "seconds", "exchange_seconds", "overhead", "state_bytes", "copied_bytes", "stage_share", "weight_grad_fraction",
     "activation_bytes", "recompute_bytes", "unshard_seconds", "reduce_seconds", "optimizer_seconds", "input_fraction",
     "vocabulary_seconds", "vocabulary_bytes", "recompute_seconds", "offload_bytes",
 )  # fmt: skip
@@ -145,7 +145,11 @@ class TowerCosts:
         passes = np.zeros_like(scale)
         passes[:, first] = np.add.reduceat(scale, first, axis=1) / encoder.batch
         passes[:, : encoder.prefetch * encoder.batch] = 0.0
-        changed: dict[str, Any] = {"microbatch_scale": passes, "stage_share": np.ones(own.num_stages)}
+        changed: dict[str, Any] = {
+            "microbatch_scale": passes,
+            "stage_share": np.ones(own.num_stages),
+            "copied_bytes": None,
+        }
         if encoder.batch > 1:
             changed["overhead"] = None  # part of the pass
         if encoder.frozen:

@@ -18,7 +18,7 @@ from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
 from ppsim.costs.borders import Stage, border_widths, link_columns
 from ppsim.costs.calibrated import Calibration
-from ppsim.costs.collectives import copied_gradients
+from ppsim.costs.collectives import copied_bytes, copied_gradients
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
@@ -37,6 +37,7 @@ from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
 TIMES = ("forward", "input_grad", "weight_grad")
+STATE = {"weight_bytes", "gradient_bytes", "optimizer_bytes"}
 
 
 @checked_methods
@@ -372,21 +373,21 @@ class DerivedCosts(Setup):
         stages = self._stages(num_stages, cut)
         parts = np.unique(schedule.stage[is_vocabulary(schedule.kind)]).tolist()
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
-        blocks = np.array([sum(layer.name == "block" for layer in stage.layers) for stage in stages])
-        costs, recompute_bytes = self.for_stages(num_stages, devices, copies, parts, schedule.slices), None
+        names, derived = [[layer.name for layer in stage.layers] for stage in stages], dict[str, Any]()
+        blocks = np.array([one.count("block") for one in names])
         if "activation_bytes" not in self.given:
-            recompute_bytes = np.array([self._once(DerivedCosts.backward_bytes, *stage) for stage in stages])
+            derived["recompute_bytes"] = np.array([self._once(DerivedCosts.backward_bytes, *one) for one in stages])
+        if len(schedule.holdings) > devices and not cut and not STATE & self.given.keys():
+            derived["copied_bytes"] = copied_bytes(self, names, devices / num_stages)
         table = replace(
-            costs.table(schedule),
-            stage_share=blocks * devices / self.model.num_layers,
-            workload=self.workload(devices),
-            exchange_seconds=self._exchange_seconds(stages),
-            recompute_bytes=recompute_bytes,
-        )
+            self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule),
+            stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
+            exchange_seconds=self._exchange_seconds(stages), **derived,
+        )  # fmt: skip
         table = replace(table, **self._borders(stages, table, devices))
         if table.optimizer_seconds is not None and "optimizer_step" not in self.given:
-            summing = copied_gradients(self, schedule.holdings, [{one.name for one in part.layers} for part in stages])
-            table = replace(table, optimizer_seconds=table.optimizer_seconds + summing)
+            seconds = table.optimizer_seconds + copied_gradients(self, schedule.holdings, names)
+            table = replace(table, optimizer_seconds=seconds)
         return self._with_output_parts(schedule, table, parts) if cut else table
 
     def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:
@@ -417,7 +418,7 @@ class DerivedCosts(Setup):
             work, exchanged = self.work(part), self.exchange(part)
             backward = work.input_grad + work.weight_grad + exchanged.input_grad
             changed["vocabulary_seconds"] = np.outer((work.forward + exchanged.forward, backward), holds)
-        if table.state_bytes is not None and not given & {"weight_bytes", "gradient_bytes", "optimizer_bytes"}:
+        if table.state_bytes is not None and not given & STATE:
             state = self.layout.state_bytes((self._parameters_of_part(len(stages)), 0.0))
             changed["state_bytes"] = table.state_bytes + np.outer(state, holds)
         if "activation_bytes" not in given:

@@ -48,7 +48,9 @@ class Shape:
     head_size: int = _size("width of a head; with latent attention its part without rotation", "128", "hidden / heads")
     ffn: int = _size("width of the MLP", "14336", "4 hidden")
     gated: bool = _flag("three matrices in the MLP (SwiGLU) or two (GELU)")
-    tied_embeddings: bool = _flag("the head uses the embedding's matrix: counted once, held on both stages")
+    tied_embeddings: bool = _flag(
+        "the head uses the embedding's matrix: counted once, held by each device that has either"
+    )
     attention: str = declared(
         "`flash`, the best kernel of the device; `flash-2`, `flash-1`, older ones; `full`: the s x s matrices are held",
         choice("flash", "flash-2", "flash-1", "full"), "flash", example="full",

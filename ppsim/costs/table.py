@@ -73,6 +73,8 @@ class CostTable(EqualColumns):
         Bytes of one whole microbatch's live activations on each stage; None: no model was given.
     state_bytes : float64 (3, stages) or None
         Bytes of weights, gradients and optimizer state of each stage; None: no model was given.
+    copied_bytes : float64 (3, 2, stages) or None
+        Part of `state_bytes` in the embedding and in the head; stages of one device share them. None: no copies.
     workload : Workload or None
         None: no model was given.
     exchange_seconds : float64 (4, stages) or None
@@ -123,6 +125,7 @@ class CostTable(EqualColumns):
     slice_fraction: np.ndarray = field(default_factory=lambda: np.ones(1))
     activation_bytes: np.ndarray | None = None
     state_bytes: np.ndarray | None = None
+    copied_bytes: np.ndarray | None = None
     workload: Workload | None = None
     exchange_seconds: np.ndarray | None = None
     recompute_bytes: np.ndarray | None = None
@@ -243,6 +246,7 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
         **dict.fromkeys(("transfer_bytes", "vocabulary_seconds"), (2, *stages)),
         **dict.fromkeys(_BY_STAGE, stages),
         "state_bytes": (3, *stages),
+        "copied_bytes": (3, 2, *stages),
         "slice_fraction": (schedule.slices,),
         "microbatch_scale": (schedule.num_stages, schedule.microbatches_of_a_step),
     }

@@ -184,10 +184,18 @@ def logits_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | No
 
 
 def static_bytes(schedule: ScheduleColumns, table: CostTable) -> np.ndarray | None:
-    """Return the bytes of weights, gradients and optimizer state of each device, (3, devices); None if unknown."""
+    """Return the bytes of weights, gradients and optimizer state of each device, (3, devices); None if unknown.
+
+    Stages of one device share a matrix that each of them holds.
+    """
     if table.state_bytes is None:
         return None
     device, stage = schedule.holdings.T
     held = np.stack([np.bincount(device, part[stage], minlength=schedule.devices) for part in table.state_bytes])
+    if table.copied_bytes is not None:
+        for part, matrix in np.ndindex(*table.copied_bytes.shape[:2]):
+            copies, largest = table.copied_bytes[part, matrix, stage], np.zeros(schedule.devices)
+            np.maximum.at(largest, device, copies)
+            held[part] -= np.bincount(device, copies, minlength=schedule.devices) - largest
     held[0] *= schedule.weight_versions
     return held
