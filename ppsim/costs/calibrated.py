@@ -29,8 +29,8 @@ from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
 
 SCHEMA = "ppsim.calibration/1"
 WHAT = "a calibration"
-PRIOR_RUNS = 5  # weight of the prior error, in runs
-PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
+PRIOR_RUNS = 2  # weight of the prior error, in runs
+PRIOR_ERROR = 0.06  # standard deviation of log(measured / predicted) that no constant explains, before any run
 DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
 Value = TypeVar("Value")
 
@@ -58,8 +58,8 @@ class Constant(NamedTuple):
 
 
 LAW = "device.operators"
-# A new law adds a row: what its factor multiplies. Deviations were chosen on published runs of a 1B model in nanotron:
-# with them three runs made no prediction of the others much worse (docs/howto/calibrate.md).
+# A new law adds a row: what its factor multiplies. Deviations were chosen on published runs in view, with those
+# of nanotron: three runs made no prediction of the others much worse (docs/howto/calibrate.md).
 CONSTANTS: Mapping[str, Constant] = {
     "products": Constant("rate of products that training keeps up", "", 0.1, (f"{LAW}.sustained", "device.achieved")),
     "memory": Constant("part of the memory bandwidth that passes reach", "", 0.1, (f"{LAW}.memory",)),
@@ -71,8 +71,8 @@ CONSTANTS: Mapping[str, Constant] = {
     "latency": Constant("latency between nodes", "seconds", 0.3, ("network.latency",)),
     "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.5, ("node_wait",)),
     "exposed": Constant("part of hidden communication that costs time", "", 0.4, ("contention",)),
-    "activations": Constant("bytes of activations over those predicted", "", 0.25, of_memory=True),
-    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.1, of_memory=True),
+    "activations": Constant("bytes of activations over those predicted", "", 0.1, of_memory=True),
+    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.06, of_memory=True),
 }
 
 

@@ -2,7 +2,9 @@
 
 The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measured / predicted) of each run follows
 Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
-the t distribution, section 3. The normal approximation at the maximum gives what is still unknown.
+the t distribution, section 3. How wide the priors are altogether is unknown, too: the answer is the mean over `SCALES`,
+each with the evidence of the runs (MacKay 1992, Bayesian interpolation, section 4), so that runs without a common error
+move nothing. The normal approximation at the maximum gives what is still unknown.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from ppsim.search.partitions import with_stages_of_run
 from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
 
 KEYS = ("config", "seconds", "peak_memory")
+MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
+SCALES = {0.05: 9.0, 0.25: 1.0, 0.5: 1.0, 1.0: 1.0, 2.0: 1.0}  # of the deviations of priors: odds before any run
 FREEDOM = 4.0  # degrees of freedom of Student's t
 ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
@@ -91,10 +95,10 @@ def load_step_runs(path: str | PathLike[str]) -> list[StepRun]:
 
 def read_step_runs(listed: Any, place: str = "runs", folder: str = "") -> list[StepRun]:
     """Return checked runs; ConfigError names `place`, the number of the run and its fault."""
+    if listed is None or listed == []:
+        raise ConfigError(f"{place}: is empty; list runs, {EXAMPLE}")
     if not isinstance(listed, list | tuple):
         raise ConfigError(f"{place}: {shown(listed)} must be a list of runs, {EXAMPLE}")
-    if not listed:
-        raise ConfigError(f"{place}: is empty; list runs, {EXAMPLE}")
     runs, first = [], dict[str, int]()
     for number, one in enumerate(listed):
         run = _read_run(one, f"{place}[{number}]", folder)
@@ -127,8 +131,9 @@ def _amount(value: Any, unit: str, place: str, example: str) -> float:
         amount = parse_quantity(value, unit)
     except ConfigError as wrong:
         raise ConfigError(f"{place}: {wrong}") from None
-    if not 0 < amount < math.inf:
-        raise ConfigError(f"{place}: {shown(value)} must be above 0, such as {example}")
+    if not 0 < amount <= MOST[unit]:
+        most = f"{MOST[unit]:.0e} {unit}"
+        raise ConfigError(f"{place}: {shown(value)} must be above 0 and at most {most}, such as {example}")
     return amount
 
 
@@ -217,7 +222,8 @@ class Fit:
     residual, weight : float64 (runs,)
         log(measured / predicted), and the weight of each run.
     slopes : float64 (runs, constants)
-    objective : float
+    evidence : float
+        Logarithm of the likelihood of the runs over all constants, but for a number that only the priors set.
     """
 
     logs: np.ndarray
@@ -226,16 +232,14 @@ class Fit:
     residual: np.ndarray
     weight: np.ndarray
     slopes: np.ndarray
-    objective: float
+    evidence: float
 
 
 Predicted = Callable[[np.ndarray], np.ndarray]
 
 
-def fit_constants(
-    measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted, prior_error: float = PRIOR_ERROR
-) -> Fit:
-    """Return the most probable constants, by damped Gauss-Newton steps with reweighted runs.
+def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
+    """Return the constants' means over `SCALES`, and what is unknown where the priors are as wide as `CONSTANTS` says.
 
     Parameters
     ----------
@@ -245,14 +249,29 @@ def fit_constants(
         The constants, with the priors of `CONSTANTS`.
     predict, slopes : functions of the constants' logarithms
         Logarithms of what is predicted, and their derivatives by the logarithms (runs, constants).
-    prior_error : float
-        `error` before any run is known; it weighs as much as `PRIOR_RUNS` runs.
     """
-    precision = np.diag([1 / CONSTANTS[name].deviation ** 2 for name in names])
-    logs, error = np.zeros(len(names)), prior_error
+    fit = _most_probable(measured, names, predict, slopes, 1.0)
+
+    def near(logs: np.ndarray) -> np.ndarray:
+        return measured - fit.residual + fit.slopes @ (logs - fit.logs)
+
+    fits = [_most_probable(measured, names, near, lambda _: fit.slopes, scale) for scale in SCALES]
+    evidence = np.array([one.evidence for one in fits]) + np.log([*SCALES.values()])
+    most = float(evidence.max())
+    odds = np.exp(evidence - most)
+    logs = odds @ np.array([one.logs for one in fits]) / odds.sum()
+    return replace(fit, logs=logs, residual=measured - predict(logs), evidence=most + math.log(odds.sum()))
+
+
+def _most_probable(
+    measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted, scale: float
+) -> Fit:
+    """Return the most probable constants, by damped Gauss-Newton steps with reweighted runs."""
+    precision = np.diag([1 / (scale * CONSTANTS[name].deviation) ** 2 for name in names])
+    logs, error = np.zeros(len(names)), PRIOR_ERROR
     residual, jacobian, moved = measured - predict(logs), slopes(logs), 0.0
     for _ in range(ROUNDS):
-        error = _error(residual, error, prior_error)
+        error = _error(residual, error)
         weight = _weights(residual, error)
         jacobian, moved = (slopes(logs), 0.0) if moved > FAR else (jacobian, moved)
         curvature = _curvature(jacobian, weight, error, precision)
@@ -270,21 +289,23 @@ def fit_constants(
         logs, residual, moved = logs + step, other, moved + float(np.abs(step).max(initial=0.0))
         if np.abs(step).max(initial=0.0) < CLOSE:
             break
-    error = _error(residual, error, prior_error)
+    error = _error(residual, error)
     weight, jacobian = _weights(residual, error), slopes(logs)
-    covariance = np.linalg.inv(_curvature(jacobian, weight, error, precision))
-    return Fit(logs, covariance, error, residual, weight, jacobian, _objective(residual, error, logs, precision))
+    curvature = _curvature(jacobian, weight, error, precision)
+    volume = (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(curvature)[1]) / 2
+    evidence = float(volume) - _objective(residual, error, logs, precision)
+    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, jacobian, evidence)
 
 
 def _weights(residual: np.ndarray, error: float) -> np.ndarray:
     return (FREEDOM + 1) / (FREEDOM + (residual / error) ** 2)
 
 
-def _error(residual: np.ndarray, error: float, prior: float) -> float:
+def _error(residual: np.ndarray, error: float) -> float:
     """Return the scale of the residuals, with the prior's weight of `PRIOR_RUNS` runs."""
     for _ in range(20):
         squares = float(_weights(residual, error) @ residual**2)
-        error = math.sqrt((PRIOR_RUNS * prior**2 + squares) / (PRIOR_RUNS + len(residual)))
+        error = math.sqrt((PRIOR_RUNS * PRIOR_ERROR**2 + squares) / (PRIOR_RUNS + len(residual)))
     return error
 
 
@@ -294,7 +315,8 @@ def _curvature(jacobian: np.ndarray, weight: np.ndarray, error: float, precision
 
 def _objective(residual: np.ndarray, error: float, logs: np.ndarray, precision: np.ndarray) -> float:
     spread = (FREEDOM + 1) / 2 * np.log1p((residual / error) ** 2 / FREEDOM)
-    return float(spread.sum() + logs @ precision @ logs / 2 + len(residual) * math.log(error))
+    scale = (len(residual) + PRIOR_RUNS) * math.log(error) + PRIOR_RUNS * PRIOR_ERROR**2 / (2 * error**2)
+    return float(spread.sum() + logs @ precision @ logs / 2 + scale)
 
 
 def fit_time(runs: Sequence[PricedRun]) -> tuple[Fit, list[Timeline]]:
@@ -343,7 +365,7 @@ def fitted_constants(runs: Sequence[StepRun]) -> Calibration:
     if peaks and all(simulated[number].peak_memory is not None for number in peaks):
         of_runs = [Peaks(simulated[number]) for number in peaks]
         both = [fit_memory([*peaks.values()], of_runs, first) for first in (False, True)]
-        first = both[1].objective < both[0].objective - SURELY
+        first = both[1].evidence > both[0].evidence + SURELY
         fits.append((OF_MEMORY, both[first]))
     logs, covariance = dict.fromkeys(CONSTANTS, 0.0), np.diag([one.deviation**2 for one in CONSTANTS.values()])
     for names, one in fits:
