@@ -54,6 +54,8 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
             ax.annotate(percent_text(idle / (step or 1.0)), (idle, device), (3, 0), textcoords="offset points", **style)
         of_step = f"idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
         title = f"{title_text(timeline)}: {of_step}" if wide > 5 else f"{title_text(timeline)}\n{of_step}"
-        ax.set_title(title, loc="left", parse_math=False, fontsize=font_points(8.0), color=colours.text)
+        ax.set_title(
+            title, loc="left", parse_math=False, fontsize=font_points(_SIZE), color=colours.text, fontweight="bold"
+        )
         legend_below(figure, ax, colours)
     return figure

@@ -107,25 +107,30 @@ def draw_front(
         front = pareto_front(pairs)
         corners = [points[index] for index in front]
         style: Any = {"color": colours.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
-        axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", **style)
+        axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", label="Pareto front", **style)
         axes.set_xlabel(f"{memory} ({symbol})")
         axes.set_ylabel(f"step time ({time_symbol})")
-        _name_corners(axes, corners, [names[index] for index in front], points, colours.text)
+        axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text)
+        _name_points(axes, points, names, front, colours)
     return figure
 
 
-def _name_corners(
-    axes: Axes, corners: Sequence[tuple[float, float]], names: Sequence[str], points: Sequence[Any], ink: str
+def _name_points(
+    axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int], theme: Theme
 ) -> None:
-    """Name both ends of the front, then the other corners that have space for a name; names cover no point."""
+    """Name both ends of the front, then what has space for a name: its corners, and other points if they are few."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
-    places = axes.transData.transform(points).tolist()
-    taken = [Bbox.from_bounds(x - 2 * point, y - 2 * point, 4 * point, 4 * point) for x, y in places]
-    for number in dict.fromkeys([len(corners) - 1, 0, *range(len(corners))]):
-        for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right")):
+    taken = [
+        Bbox.from_bounds(x - 2 * point, y - 2 * point, 4 * point, 4 * point)
+        for x, y in axes.transData.transform(points).tolist()
+    ]
+    others = range(len(points)) if len(points) <= MAX_BARS else ()
+    for number in dict.fromkeys([front[-1], front[0], *front, *others]):
+        ink = theme.text if number in front else theme.quiet
+        for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right"), ((4, -_LINE), "left")):
             style: Any = {"ha": side, "textcoords": "offset points", "fontsize": font_points(_SMALL), "color": ink}
-            name = axes.annotate(names[number], corners[number], offset, **style)
+            name = axes.annotate(names[number], points[number], offset, **style)
             box = name.get_window_extent()
             if room.x0 <= box.x0 and box.x1 <= room.x1 and not any(map(box.overlaps, taken)):
                 taken.append(box)
