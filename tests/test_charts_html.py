@@ -116,6 +116,39 @@ def test_hover_tells_action_device_times_and_what_it_waited_for():
     assert figure.layout.xaxis.title.text == "time (ms)"
 
 
+def waits_of(timeline):
+    """What each action of a plotly figure started after, by its name."""
+    traces = (trace.customdata for trace in timeline.to_plotly().data if trace.customdata is not None)
+    return {row[0]: row[4] for rows in traces for row in rows if len(row) > 4}
+
+
+def test_a_box_knows_whether_it_waited_for_its_device_or_its_input():
+    assert waits_of(run(devices=2, microbatches=2, costs=ppsim.Costs(latency=0.5))) == {
+        "0F0": "nothing, the first of its device",
+        "0F1": "the device, busy with 0F0",
+        "0B0": "its input from 1B0 on device 1",
+        "0B1": "its input from 1B1 on device 1",
+        "1F0": "its input from 0F0 on device 0",
+        "1B0": "the device, busy with 1F0",
+        "1F1": "the device, busy with 1B0",
+        "1B1": "the device, busy with 1F1",
+    }
+
+
+def test_a_blocking_send_is_named_as_what_held_the_next_action_up():
+    schedule = ppsim.build("1f1b", devices=2, microbatches=2)
+    waits = waits_of(ppsim.simulate(schedule, ppsim.Costs(latency=0.5), transport="blocking"))
+    assert waits["0F1"] == "the SENDs of its own device"
+
+
+def test_a_slot_waits_for_the_later_of_its_two_inputs():
+    schedule = ppsim.Schedule.from_orders(
+        [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"], ["2F0", "2B0", "2F1", "2B1"]]
+    )
+    waits = waits_of(ppsim.simulate(schedule, ppsim.Costs(overlap=3.0)))
+    assert waits["(1F1;1B0)OVERLAP_F_B"] == "its input from 2B0 on device 2"
+
+
 def test_a_large_timeline_is_an_overview_and_exact_in_a_window():
     overview: Any = large().to_plotly()
     assert overview.data[0].type == "heatmap"

@@ -38,34 +38,6 @@ def test_a_timed_fused_slot_is_one_box_and_an_untimed_one_two():
     assert untimed.action.tolist()[4:] == [4, 5, 5, 6]
 
 
-def test_a_box_knows_whether_it_waited_for_its_device_or_its_input():
-    boxes = make_boxes(run(devices=2, microbatches=2, costs=ppsim.Costs(latency=0.5)))
-    waits = {boxes.name(box): boxes.waited_text(box) for box in range(len(boxes))}
-    assert waits == {
-        "0F0": "nothing, the first of its device",
-        "0F1": "the device, busy with 0F0",
-        "0B0": "its input from 1B0 on device 1",
-        "0B1": "its input from 1B1 on device 1",
-        "1F0": "its input from 0F0 on device 0",
-        "1B0": "the device, busy with 1F0",
-        "1F1": "the device, busy with 1B0",
-        "1B1": "the device, busy with 1F1",
-    }
-
-
-def test_a_blocking_send_is_named_as_what_held_the_next_action_up():
-    boxes = make_boxes(run(devices=2, microbatches=2, costs=ppsim.Costs(latency=0.5), transport="blocking"))
-    assert boxes.waited_text(1) == "the SENDs of its own device"
-
-
-def test_a_slot_waits_for_the_later_of_its_two_inputs():
-    schedule = ppsim.Schedule.from_orders(
-        [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"], ["2F0", "2B0", "2F1", "2B1"]]
-    )
-    boxes = make_boxes(ppsim.simulate(schedule, ppsim.Costs(overlap=3.0)))
-    assert boxes.waited_text(5) == "its input from 2B0 on device 2"
-
-
 @pytest.mark.parametrize(
     ("name", "options", "stages", "marks"),
     [

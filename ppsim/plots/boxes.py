@@ -19,7 +19,6 @@ from ppsim.plots.lanes import LaneSpans, Spans, band, lane_spans
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
-NOTHING, DEVICE, TRANSFER, SENDING = range(4)
 SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 
 
@@ -136,50 +135,10 @@ class Boxes(Spans):
         row = int(self.row[box])
         return f"{self.number(row)}/{self.number(row + 1)}" if self.slot[box] else self.number(row)
 
-    @cached_property
-    def waited(self) -> tuple[np.ndarray, np.ndarray]:
-        """Last wait of each box: its cause, and the row of the schedule that it concerns, or -1.
-
-        NOTHING: the box is its device's first and needs no input. DEVICE: the row before it on its device.
-        TRANSFER: its input, sent by the row given. SENDING: SENDs of its own device, under the transport `blocking`.
-        If the device and the input became ready at the same time, the cause is the device.
-        """
-        run, schedule = self.timeline, self.timeline.schedule
-        previous = self.row - 1
-        first = self.row == schedule.offsets[self.device]
-        free = np.where(first, -np.inf, run.row_end[previous])
-        arrival, carrier = self._last_arrival()
-        by_transfer = (arrival > free) & (carrier >= 0)
-        delayed = run.row_start[self.row] > np.maximum(free, arrival)
-        by_sending = delayed & run.plan.blocking & ~first & (run.engine != "measured")
-        cause = np.select([by_sending, by_transfer, ~first], [SENDING, TRANSFER, DEVICE], NOTHING).astype(np.int8)
-        needed = np.select([cause == TRANSFER, cause == DEVICE], [run.plan.source[carrier], previous], -1)
-        return cause, needed
-
-    def _last_arrival(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each box the end of its last transfer, or -inf, and the row that consumes it, or -1."""
-        ends = self.timeline.transfer_end
-        ends = np.where(self.timeline.plan.remote & ~np.isnan(ends), ends, -np.inf)
-        second = np.minimum(self.row + 1, len(ends) - 1)
-        of_second = np.where(self.slot, ends[second], -np.inf)
-        arrival = np.maximum(ends[self.row], of_second)
-        carrier = np.where(of_second > ends[self.row], second, self.row)
-        return arrival, np.where(np.isneginf(arrival), -1, carrier)
-
     def title(self, box: int) -> str:
         """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""
         towers = self.timeline.table.towers
         return f"{self.name(box)} of {towers[self.stage[box]]}" if towers else self.name(box)
-
-    def waited_text(self, box: int) -> str:
-        """Return what the box waited for last, in words."""
-        cause, needed = (int(column[box]) for column in self.waited)
-        schedule = self.timeline.schedule
-        if cause == TRANSFER:
-            return f"its input from {schedule.label(needed)} on device {schedule.device[needed]}"
-        if cause == DEVICE:
-            return f"the device, busy with {schedule.label(needed)}"
-        return "the SENDs of its own device" if cause == SENDING else "nothing, the first of its device"
 
 
 def halves(edges: tuple[float, float]) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,77 +19,43 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 SUFFIXES = (*PICTURES, ".html")
 MAX_DPI = 2400
+_USUAL = {"labels": "auto", "dpi": 150}  # values of options that are not None if left out
 
 
 def save_gantt(
-    timeline: TimelineColumns,
-    path: str | PathLike[str],
-    *,
-    width: float | None = None,
-    memory: bool | str = False,
-    transfers: bool = False,
-    title: str | None = None,
-    labels: bool | str = "auto",
-    critical_path: Any = None,
-    until: float | None = None,
-    theme: str | None = None,
-    dpi: float = 150,
+    timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, theme: str | None = None, **options: Any
 ) -> None:
     """Draw a timeline with the options of `ppsim.plots.gantt.draw` and write it atomically.
 
     The suffix of `path` is .png, .svg or .pdf; .html gives a page that zooms, shows what each action waited for, and
-    always shows memory. `dpi` is the pixels per inch of a PNG; `theme` is light for
-    pictures, and the system's for pages. Raises ConfigError for another suffix, a file that
-    cannot be written, or an option that the format does not have.
+    always shows memory. `dpi` is the pixels per inch of a PNG; `theme` is light for pictures, and the system's for
+    pages. Raises ConfigError for another suffix, a file that cannot be written, or an option that the format does not
+    have.
     """
     if is_page(path):
-        _refuse(path, width=width is not None, labels=labels != "auto", until=until is not None, dpi=dpi != 150)
-        visible = {
-            "transfers": transfers,
-            "critical": critical_path is not None and critical_path is not False,
-            "memory": True,
-        }
-        names = [name for name, is_visible in visible.items() if is_visible]
+        _refuse(path, options | {"dpi": dpi}, ("width", "labels", "until", "dpi"))
+        on = [name for name in ("transfers", "critical_path") if options.get(name) not in (None, False)]
+        names = [*(name.removesuffix("_path") for name in on), "memory"]
+        title = options.get("title")
         save_html(timeline, path, None if title is None else [title], shown=names, theme=theme)
         return
     from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
 
-    save_figure(
-        lambda: draw(
-            timeline, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
-            critical_path=critical_path, until=until, theme=theme or "light",
-        ),
-        path, dpi=dpi,
-    )  # fmt: skip
+    save_figure(lambda: draw(timeline, theme=theme or "light", **options), path, dpi=dpi)
 
 
 def save_comparison(
-    timelines: Sequence[TimelineColumns],
-    path: str | PathLike[str],
-    *,
-    width: float | None = None,
-    titles: Sequence[str] | None = None,
-    labels: bool | str = "auto",
-    memory: bool | str = False,
-    group: int | None = None,
-    base: int = 0,
-    theme: str | None = None,
-    dpi: float = 150,
-) -> None:
+    timelines: Sequence[TimelineColumns], path: str | PathLike[str], *, dpi: float = 150, theme: str | None = None,
+    **options: Any,
+) -> None:  # fmt: skip
     """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison`; write the file, as `save_gantt`."""
     if is_page(path):
-        _refuse(path, width=width is not None, labels=labels != "auto", group=group is not None, dpi=dpi != 150)
-        save_html(timelines, path, titles, base=base, theme=theme)
+        _refuse(path, options | {"dpi": dpi}, ("width", "labels", "group", "dpi"))
+        save_html(timelines, path, options.get("titles"), base=options.get("base", 0), theme=theme)
         return
     from ppsim.plots.gantt import draw_comparison
 
-    save_figure(
-        lambda: draw_comparison(
-            timelines, width=width, titles=titles, labels=labels, memory=memory, group=group, base=base,
-            theme=theme or "light",
-        ),
-        path, dpi=dpi,
-    )  # fmt: skip
+    save_figure(lambda: draw_comparison(timelines, theme=theme or "light", **options), path, dpi=dpi)
 
 
 def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: float = 150) -> None:
@@ -116,9 +82,9 @@ def _checked_suffix(path: str | PathLike[str], legal: Sequence[str]) -> str:
     return suffix
 
 
-def _refuse(path: str | PathLike[str], **given: bool) -> None:
+def _refuse(path: str | PathLike[str], given: Mapping[str, Any], names: Sequence[str]) -> None:
     """Raise ConfigError if an option is given that a page does not have."""
-    for name, is_given in given.items():
-        if is_given:
+    for name in names:
+        if given.get(name, _USUAL.get(name)) != _USUAL.get(name):
             pictures = ", ".join(PICTURES)
             raise ConfigError(f"{name}=... is for {pictures}; {shown(str(path))} is a page: leave {name} out")

@@ -12,6 +12,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.critical_path import latest_before
+from ppsim.analysis.graph import step_graph
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import is_number
@@ -97,6 +99,27 @@ class _Drawing:
         """Unit of the time axis."""
         return time_unit(makespan(self.boxes.timeline))
 
+    @cached_property
+    def waits(self) -> np.ndarray:
+        """What each node of the step's graph waited for: the node before it that ended last, or -1."""
+        return latest_before(step_graph(self.boxes.timeline))
+
+    def _waited_text(self, box: int) -> str:
+        """Return what a box waited for last, in words."""
+        timeline, row = self.boxes.timeline, int(self.boxes.row[box])
+        schedule, before = timeline.schedule, int(self.waits[row])
+        rows = len(schedule.kind)
+        if before < 0:
+            return "nothing, the first of its device"
+        if before >= 2 * rows:
+            return "its weights, a copy, a collective or the optimizer step"
+        if before >= rows:
+            source = int(timeline.plan.source[before - rows])
+            if before - rows not in (row, row + self.boxes.slot[box]):
+                return "the SENDs of its own device"
+            return f"its input from {schedule.label(source)} on device {schedule.device[source]}"
+        return f"the device, busy with {schedule.label(before)}"
+
     def add_rows(self) -> None:
         """Add the actions, or an overview of many, then lanes, and legend entries of what has no trace of its own."""
         boxes, visible = self.boxes, self._within(self.boxes)
@@ -138,7 +161,7 @@ class _Drawing:
                 self._add_spans(
                     boxes, mine, band, palette.TITLES[kind], theme.kinds[part], ink=theme.on[part], edge=edge,
                     texts=[label if fit else "" for label, fit in zip(labels, fits, strict=True)],
-                    facts=[[boxes.title(box), boxes.waited_text(box)] for box in mine.tolist()],
+                    facts=[[boxes.title(box), self._waited_text(box)] for box in mine.tolist()],
                     last_fact="<br>started after: %{customdata[4]}",
                 )  # fmt: skip
                 self.figure.data[-1].update(legendgroup=palette.TITLES[kind], showlegend=number == 0)

@@ -46,17 +46,9 @@ class Iterations(NamedTuple):
 
 
 def save_html(
-    timelines: TimelineColumns | Sequence[TimelineColumns],
-    path: str | PathLike[str],
-    titles: Sequence[str] | None = None,
-    *,
-    shown: Sequence[str] = SHOWN,
-    marks: Sequence[Marks] = (),
-    iterations: Iterations | None = None,
-    text: str = "",
-    base: int = 0,
-    theme: str | None = None,
-) -> None:
+    timelines: TimelineColumns | Sequence[TimelineColumns], path: str | PathLike[str],
+    titles: Sequence[str] | None = None, **options: Any,
+) -> None:  # fmt: skip
     """Write, atomically, a page that shows timelines offline in any browser of 2023 or later.
 
     Several timelines share one time axis, one below the other. `titles` has one title each (default: names and sizes).
@@ -70,11 +62,7 @@ def save_html(
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
     if not every or (titles is not None and len(titles) != len(every)):
         raise ConfigError(f"a page of {len(every)} timelines and {len(titles or [])} titles; give one title each")
-    page = viewer_html(
-        *map(make_boxes, every), titles=titles, shown=shown, marks=marks, iterations=iterations, text=text, base=base,
-        theme=theme,
-    )  # fmt: skip
-    write_atomically(path, page)
+    write_atomically(path, viewer_html(*map(make_boxes, every), titles=titles, **options))
 
 
 def viewer_html(
