@@ -16,6 +16,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.lanes import LaneSpans, Spans, band, lane_spans
+from ppsim.plots.palette import Theme
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -200,6 +201,20 @@ class LegendEntry:
     text: str
     kind: Kind | None = None
     lane: str | None = None
+
+    def swatch(self, theme: Theme) -> list[tuple[float, float, float, float, str]]:
+        """Return the rectangles of the symbol: left, top, width and height in a square of 12 pixels, and colour."""
+        if self.lane is not None:
+            return [(0, 3, 12, 5, theme.lanes[self.lane])]
+        if self.sort == "slot":
+            return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
+        if self.kind is None:
+            line = [(5, 0, 1.5, 12, theme.edge)] if self.sort == "steps" else []
+            return [(0, 0, 12, 12, theme.idle), *line]
+        mark = [
+            (1, top, 10, 2, theme.on[self.kind]) for sort, top in (("stage", 8), ("reverse", 2)) if sort == self.sort
+        ]
+        return [(0, 0, 12, 12, theme.kinds[self.kind]), *mark]
 
 
 def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:

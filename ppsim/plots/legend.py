@@ -14,7 +14,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 
-from ppsim.actions import Kind
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, font_points
@@ -112,53 +111,33 @@ class Legend:
 
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""
-        theme = self.theme
-
-        def block(left: float, top: float, width: float, height: float, colour: str) -> Artist:
-            place = left / PIXELS, (high - top - height) / PIXELS
-            return Rectangle(place, width / PIXELS, height / PIXELS, facecolor=colour, edgecolor="none")
-
         if entry.text == MIXED:
             return []
         if isinstance(entry, _Line):
             ends = np.array([x - 1, x + _SWATCH + (-2 if "marker" in entry.style else 1)]) / PIXELS
             return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, **entry.style)]
-        if entry.sort == "idle":
-            return [block(x, y, _SWATCH, _SWATCH, theme.idle)]
-        if entry.sort == "lane" and entry.lane is not None:
-            return [block(x, y + 3, _SWATCH, 5, theme.lanes[entry.lane])]
-        if entry.sort == "steps":
-            return [block(x, y, _SWATCH, _SWATCH, theme.idle), block(x + 5, y, 1.5, _SWATCH, theme.edge)]
-        if entry.sort == "slot":
-            halves = ((Kind.F, 0), (Kind.B, 0.5))
-            return [block(x, y + part * _SWATCH, _SWATCH, _SWATCH / 2, theme.kinds[kind]) for kind, part in halves]
-        kind = entry.kind or Kind.F
-        parts = [block(x, y, _SWATCH, _SWATCH, theme.kinds[kind])]
-        if entry.sort in ("stage", "reverse"):
-            top = y + (_SWATCH - 4 if entry.sort == "stage" else 2)
-            parts.append(block(x + 1, top, _SWATCH - 2, 2, theme.on[kind]))
-        return parts
+        return [
+            Rectangle(
+                ((x + left) / PIXELS, (high - y - top - tall) / PIXELS), wide / PIXELS, tall / PIXELS, facecolor=colour,
+                edgecolor="none",
+            )
+            for left, top, wide, tall, colour in entry.swatch(self.theme)
+        ]  # fmt: skip
 
     def add_to(self, ax: Axes) -> None:
         """Add the legend below axes of another figure, as a legend of these axes."""
         handles: list[Any] = []
         for entry in self.entries:
             if isinstance(entry, _Line):
-                handles.append(
-                    Line2D([], [], **{key: value for key, value in entry.style.items() if key != "markevery"})
-                )
+                style = {key: value for key, value in entry.style.items() if key != "markevery"}
+                handles.append(Line2D([], [], **style))
             else:
-                handles.append(Rectangle((0, 0), 1, 1, facecolor=self._colour(entry), edgecolor="none"))
+                own = entry.swatch(self.theme)[-1][-1] if entry.kind is None else self.theme.kinds[entry.kind]
+                handles.append(Rectangle((0, 0), 1, 1, facecolor=own, edgecolor="none"))
         ax.legend(
             handles, self.texts, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False,
             fontsize="small",
         )  # fmt: skip
-
-    def _colour(self, entry: LegendEntry) -> str:
-        theme = self.theme
-        if entry.sort == "lane" and entry.lane is not None:
-            return theme.lanes[entry.lane]
-        return {"idle": theme.idle, "steps": theme.edge}.get(entry.sort) or theme.kinds[entry.kind or Kind.F]
 
 
 def _indent(entry: LegendEntry | _Line) -> float:

@@ -205,22 +205,15 @@ class _Still:
         """Return the legend; boxes narrower than two pixels have no marks, and mix their colours."""
         is_mixed = self.usual < 2
         texts = [
-            f'<span style="white-space:nowrap;margin-right:12px"><span style="display:inline-block;width:11px;'
-            f'height:11px;{self._swatch(entry)}"></span> {html.escape(entry.text)}</span>'
+            f'<span style="white-space:nowrap;margin-right:12px"><svg width="12" height="12" aria-hidden="true">'
+            f"{self._swatch(entry)}</svg> {html.escape(entry.text)}</span>"
             for entry in legend_entries([self.boxes])
             if not (is_mixed and entry.sort in ("stage", "reverse"))
         ]
         return " ".join([*texts, *["narrow actions mix their colours"] * is_mixed])
 
     def _swatch(self, entry: LegendEntry) -> str:
-        """Return the style of an entry's swatch."""
-        theme = self.theme
-        if entry.sort == "slot":
-            return f"background:linear-gradient({theme.kinds[Kind.F]} 50%,{theme.kinds[Kind.B]} 50%)"
-        if entry.sort == "lane" and entry.lane is not None:
-            return f"background:{theme.lanes[entry.lane]}"
-        if entry.kind is None:
-            return f"background:{theme.idle if entry.sort == 'idle' else theme.edge}"
-        side = {"stage": "inset 0 -3px", "reverse": "inset 0 3px"}.get(entry.sort)
-        shadow = f";box-shadow:{side} {theme.on[entry.kind]}" if side else ""
-        return f"background:{theme.kinds[entry.kind]}{shadow}"
+        return "".join(
+            f'<rect x="{x}" y="{y}" width="{wide}" height="{tall}" fill="{colour}"/>'
+            for x, y, wide, tall, colour in entry.swatch(self.theme)
+        )

@@ -132,7 +132,8 @@ def script() -> str:
     """Return the script that defines `startViewer`, for all pages that contain a viewer."""
     parts = "".join(_read(name) for name in _SCRIPTS)
     themes = f"const THEMES = {_themes()};\n"
-    return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}return startViewer;\n}})();\n'
+    ending = "return Object.assign(startViewer, { make, signed, unitFor });\n})();\n"
+    return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}{ending}'
 
 
 def filled(text: str, parts: Mapping[str, str]) -> str:

@@ -19,9 +19,9 @@ function askFaster() {   // the other families at these sizes and costs, as soon
   }, PAUSE);
 }
 
-const share = (step, own) => { const part = (step / own - 1) * 100; return `${part < 0 ? "−" : "+"}${Math.abs(part).toFixed(1)} %`; };
+const share = (step, own) => signed(step / own - 1);
 function short(seconds, step) {   // in the unit of the step
-  const [factor, unit] = step >= 1 ? [1, "s"] : step >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  const [factor, unit] = unitFor(step);
   return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
 }
 

@@ -7,12 +7,7 @@ const find = (id) => document.getElementById(id);
 let notice = "";   // a fault of none of the page's schedules; the next change removes it
 let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "", gone = false;   // runs: { result, good, flight } per schedule; good: the last result with a chart, and its state
 
-function make(tag, properties = {}, ...children) {
-  const { label, ...rest } = properties, element = Object.assign(document.createElement(tag), rest);
-  if (label) element.setAttribute("aria-label", label);
-  element.append(...children);
-  return element;
-}
+const { make, signed, unitFor } = startViewer;
 const button = (text, onclick, properties = {}) => make("button", { type: "button", textContent: text, onclick, ...properties });
 const plain = (text, onclick, properties = {}) => button(text, onclick, { className: "plain", ...properties });
 
