@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 from accuracy_plots import reliability, scatter
 from catalogue import relative_speed
+from make_towers_docs import predictions
 from published import CONSTANTS, LEFT_OUT, Run, class_of_run, published_runs, read_runs, refused_runs
 from published_memory import Peak, published_peaks
 
@@ -330,6 +331,7 @@ def page(
         count_further=len(further_runs()),
         models=_lines(_source_rows(listed_runs(MODELS))),
         models_runs=_lines(_run_rows(listed_runs(MODELS))),
+        towers=_lines(_tower_rows()),
         models_count=len(listed_runs(MODELS)),
         models_error=_percent(_mean(listed_runs(MODELS))),
         held=_part([one for each in held(in_view, others).values() for one in each]),
@@ -643,6 +645,15 @@ def _signed(error: float) -> str:
     return percent_text(error, 0, signed=True)
 
 
+def _tower_rows() -> Iterator[tuple[str, ...]]:
+    """Published and predicted steps with an encoder on its own GPU, against one in the first stage."""
+    yield "sequence, batch", "published ratio", "predicted ratio", "error"
+    for (sequence, batch), gain, first, own in predictions():
+        published = 1 - gain / 100
+        error = percent_text(own / first / published - 1, 0, signed=True)
+        yield f"{sequence}, {batch}", f"{published:.3f}", f"{own / first:.3f}", error
+
+
 def _lines(rows: Iterable[tuple[str, ...]]) -> str:
     header, *rest = rows
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rest))
@@ -757,6 +768,12 @@ Lessons from these steps, and the remaining errors:
 - **Automodel's Super** sends 22 copies of each token over 8 nodes; its dispatcher sends one to a node.
 
 {models_runs}
+
+The gain of an encoder's own GPU was predicted on 2026-11-26, before it was compared, for the four runs of
+Megatron-Bridge's tutorial on Qwen3.5 27B ([towers](howto/towers.md)). It influenced no choice. The source publishes the
+ratio of two steps, and neither step. The error is that of the ratio:
+
+{towers}
 
 ## In view
 
