@@ -264,3 +264,58 @@ def test_advice_on_an_encoder_in_phases_moves_its_copies_with_the_backbones_grou
 def test_no_framework_gets_flags_for_two_towers():
     with pytest.raises(ppsim.ConfigError, match="Megatron-LM: ppsim writes no flags for an encoder and its backbone"):
         ppsim.to_launch(as_config(CONFIG), "Megatron-LM")
+
+
+AUDIO = {"name": "audio", "merge": 2, "model": {"num_layers": 2, "hidden": 128, "heads": 2, "sequence": 128}}
+
+
+@pytest.mark.parametrize("engine", ["event", "compiled"])
+def test_two_encoders_feed_one_backbone(engine):
+    config = as_config(changed(another=AUDIO, batch=2)).changed({"engine": engine})
+    run = config.simulate()
+    assert run.table.towers == ("ViT", "ViT", "audio", "backbone", "backbone")
+    assert run.table.workload.gpus == 2 * 4 + 2 * 2 + 1
+    assert run.table.transfer_bytes[0, 1:3].tolist() == [0.0, 2 * 256 / 4 * 1024 * 2 + 4 * 128 / 2 * 1024 * 2]
+    alone = as_config(changed(batch=2)).changed({"engine": engine}).simulate()
+    own = as_config(CONFIG | {"encoder": AUDIO}).changed({"engine": engine}).simulate()
+    busy = np.concatenate([alone.device_busy[:2], own.device_busy[:1], alone.device_busy[2:]])
+    assert run.device_busy == pytest.approx(busy)
+    assert run.makespan >= max(alone.makespan, own.makespan)
+    assert any("encoders run in line" in line for line in config.costs.assumptions)
+    assert run.interval is not None
+
+
+@pytest.mark.parametrize("placement", ["first", "phases"])
+def test_two_encoders_share_the_backbones_devices(placement):
+    shared = {"placement": placement, "stages": 1, "layout": {"data": 4}}
+    runs = [
+        as_config(changed(**shared, another=AUDIO | {"placement": placement, "layout": {"data": 4}}))
+        .changed({"engine": engine})
+        .simulate()
+        for engine in ("event", "compiled")
+    ]
+    assert np.array_equal(runs[0].end, runs[1].end)
+    assert runs[0].schedule.devices == 2
+    starts = {"first": ["0F0", "1F0", "2F0"], "phases": ["0F0", "0F2", "1F0"]}
+    assert runs[0].schedule.orders()[0][:3] == starts[placement]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"placement": "first"}, "encoder.another.placement: must be that of the encoder before it"),
+        ({"copies": 2}, "encoder.another.copies: goes with one encoder"),
+        ({"name": "ViT"}, "encoder.another.name: must differ"),
+        ({"stage": 2}, "encoder.another.stage: unknown key"),
+    ],
+)
+def test_illegal_sizes_of_a_second_encoder_are_one_error(change, message):
+    with pytest.raises(ppsim.ConfigError, match=message.replace(".", r"\.")):
+        as_config(changed(another=AUDIO | change))
+
+
+def test_choose_and_advice_keep_a_second_encoder():
+    config = as_config(changed(another=AUDIO, placement="separate", stages=1, copies=1, layout={"data": 2}))
+    found = ppsim.choose(config, only={"encoder.batch": [1, 2], "layout.recompute": ["none"]}, workers=1)
+    assert found.best.run.table.workload.gpus == 2 * 4 + 2 + 1
+    assert ppsim.advise(config).advice

@@ -16,7 +16,7 @@ from ppsim.base.errors import BuildError, ConfigError, CostError, shown
 from ppsim.config.schema import MEASURED, Fault, sharding_fault
 from ppsim.costs import Costs
 from ppsim.costs.calibrated import read_calibration
-from ppsim.costs.composed import EncoderTower, TowerCosts
+from ppsim.costs.composed import BACKBONE, EncoderTower, TowerCosts, towers_of
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import VALUE_BYTES
 from ppsim.costs.layout import Layout
@@ -88,7 +88,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     if costs and "calibration" in checked:
         costs = _calibrated(costs, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
     if "encoder" in checked:
-        costs = _towers(checked, costs, cluster, layout, place, faults)
+        costs = _towers(checked["encoder"], ("encoder",), checked, costs, cluster, layout, place, faults)
     jitter = _jitter(dict(checked.get("jitter", {})), costs, "profile" in given, faults)
     if faults:
         return {}, faults
@@ -181,44 +181,42 @@ def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fau
 
 
 def _towers(
-    checked: dict[str, Any], costs: Any, cluster: Cluster | None, layout: Layout | None, place: str, faults: _Faults
-) -> TowerCosts | None:
-    """Return the costs of the section `encoder` before a backbone with these costs."""
-    section = dict(checked["encoder"])
-    faults += _encoder_faults(section, checked, layout)
+    section: dict[str, Any], path: Path, checked: dict[str, Any], costs: Any, cluster: Cluster | None,
+    layout: Layout | None, place: str, faults: _Faults,
+) -> TowerCosts | None:  # fmt: skip
+    """Return the costs of a section `encoder`, at `path`, before a backbone with these costs."""
+    faults += [((*path, *key), message) for key, message in _encoder_faults(section, checked, layout)]
     encoder = faults.attempt(
-        ("encoder",),
+        path,
         lambda: EncoderTower(**{one.name: section[one.name] for one in fields(EncoderTower) if one.name in section}),
     )
+    if "another" in section:
+        costs = _towers(section["another"], (*path, "another"), checked, costs, cluster, layout, place, faults)
     given, border = section.get("costs", {}), {}
     if "model" not in section:
         like = {"per": "stage"} | {key: checked["costs"][key] for key in LINK[:2] if key in checked.get("costs", {})}
-        own = faults.attempt(("encoder", "costs"), lambda: Costs(**like | given))
+        own = faults.attempt((*path, "costs"), lambda: Costs(**like | given))
     elif faults or not (encoder and layout and cluster):
         return None
     else:
-        size, bytes_sent = _pass_sizes(section, encoder, costs, layout)
+        size, bytes_sent = _pass_sizes(section, encoder, towers_of(costs)[BACKBONE].model.hidden, layout)
         if size != int(size):
-            faults.append(
-                (("encoder", "images"), f"a pass has {size:g} images on each copy; it must be a whole number")
-            )
+            faults.append(((*path, "images"), f"a pass has {size:g} images on each copy; it must be a whole number"))
             return None
         shape = {"vocabulary": 1, "causal": False, **section["model"]}
         chosen = {"framework": layout.framework, "microbatch_size": int(size), **section.get("layout", {})}
-        own = faults.attempt(
-            ("encoder", "model"), lambda: DerivedCosts(Model(**shape), cluster, Layout(**chosen), given)
-        )
+        own = faults.attempt((*path, "model"), lambda: DerivedCosts(Model(**shape), cluster, Layout(**chosen), given))
         if own and "calibration" in checked:
             own = _calibrated(own, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
+        if isinstance(costs, TowerCosts):  # whose border takes the features of both
+            costs, bytes_sent = replace(costs, border_bytes=(costs.border_bytes or 0) + bytes_sent), 0.0
         border = {
             "border_bytes": bytes_sent, "border": (cluster.network.latency, 1 / cluster.network.bandwidth)
         }  # fmt: skip
     return TowerCosts(encoder, own, costs, **border) if encoder and own and costs else None
 
 
-def _pass_sizes(
-    section: dict[str, Any], encoder: EncoderTower, costs: DerivedCosts, layout: Layout
-) -> tuple[float, float]:
+def _pass_sizes(section: dict[str, Any], encoder: EncoderTower, hidden: int, layout: Layout) -> tuple[float, float]:
     """Return the images of one pass of a copy of the encoder, and the bytes of the features of one microbatch.
 
     Every copy of the encoder takes an equal part of the microbatches that the backbone's data-parallel copies run at a
@@ -228,7 +226,7 @@ def _pass_sizes(
     ratio = layout.data / section.get("layout", {}).get("data", 1)
     images = section.get("images", 1.0) * layout.microbatch_size
     tokens = section["model"]["sequence"] * images / section.get("merge", 1)
-    return images * encoder.batch * ratio, tokens * costs.model.hidden * VALUE_BYTES * max(1.0, ratio)
+    return images * encoder.batch * ratio, tokens * hidden * VALUE_BYTES * max(1.0, ratio)
 
 
 def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: Layout | None) -> list[Fault]:
@@ -236,13 +234,20 @@ def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: La
     found: list[Fault] = []
     own = section.get("layout", {})
     if ("model" in section) != ("model" in checked):
-        found.append((("encoder", "model"), "is given if, and only if, the section `model` is: costs follow from both"))
+        found.append((("model",), "is given if, and only if, the section `model` is: costs follow from both"))
     if "model" not in section:
-        found += [(("encoder", key), "needs encoder.model") for key in ("images", "merge", "layout") if key in section]
+        found += [((key,), "needs encoder.model") for key in ("images", "merge", "layout") if key in section]
     elif missing := [name for name in required_fields(Model) if name not in ("vocabulary", *section["model"])]:
-        found += [(("encoder", "model", name), "is missing; give it") for name in missing]
+        found += [(("model", name), "is missing; give it") for name in missing]
     if "microbatch_size" in own:
-        found.append((("encoder", "layout", "microbatch_size"), "follows from images, batch and the copies of both"))
+        found.append((("layout", "microbatch_size"), "follows from images, batch and the copies of both"))
+    another = section.get("another", {})
+    if another and another.get("placement", "separate") != section.get("placement", "separate"):
+        found.append((("another", "placement"), "must be that of the encoder before it"))
+    if another and another.get("name", EncoderTower.name) == section.get("name", EncoderTower.name):
+        found.append((("another", "name"), "must differ from the name of the encoder before it"))
+    if another.get("copies", 1) > 1:
+        found.append((("another", "copies"), "goes with one encoder; use another.layout.data"))
     if layout is None:
         return found
     gpus = [own.get(name, 1) for name in ("tensor", "context", "data")]
@@ -252,7 +257,7 @@ def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: La
         and math.prod(gpus) != layout.gpus_per_device
     ):
         found.append((
-            ("encoder", "layout"),
+            ("layout",),
             f"tensor x context x data is {math.prod(gpus)}, but the encoder runs on the "
             f"{layout.gpus_per_device} GPUs of each pipeline device",
         ))  # fmt: skip

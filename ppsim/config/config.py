@@ -21,7 +21,7 @@ from ppsim.base.short_repr import short_repr
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys
 from ppsim.costs import CostModel, Costs
-from ppsim.costs.composed import TowerCosts
+from ppsim.costs.composed import BACKBONE, TowerCosts, towers_of
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.microbatches import attention_fraction
 from ppsim.costs.model import Model
@@ -105,13 +105,15 @@ class Config:
         self, family: RegisteredFamily, devices: int, microbatches: int, stages: int | None, options: Mapping[str, Any]
     ) -> Schedule:
         """Build a family's schedule for the config's costs and limit, with its R, or OFFLOAD and RELOAD."""
-        costs = self.costs.of_backbone if isinstance(self.costs, TowerCosts) else self.costs
+        costs, encoders = self.costs, []
+        while isinstance(costs, TowerCosts):
+            encoders.append(costs.encoder)
+            costs = costs.of_backbone
         own = {"costs": costs, "memory_limit": self.memory_limit}
         options = {name: own[name] for name in own if name in family.options and own[name] is not None} | dict(options)
         sizes = devices, microbatches, stages
         columns = build_with_memory_actions(family, sizes, options, self._memory_actions, costs, self.memory_limit)
-        schedule = Schedule.of(columns)
-        return with_encoder(schedule, self.costs.encoder) if isinstance(self.costs, TowerCosts) else schedule
+        return functools.reduce(with_encoder, reversed(encoders), Schedule.of(columns))
 
     def completed(self, schedule: ScheduleColumns) -> Schedule:
         """Return a schedule with the R, or OFFLOAD and RELOAD, of `schedule.recompute` and `schedule.offload`."""
@@ -180,10 +182,9 @@ class Config:
     @property
     def sharded(self) -> bool:
         """True if weights are sharded over data-parallel copies, so that UNSHARD and REDUCE_GRAD run."""
-        both = (self.costs.of_encoder, self.costs.of_backbone) if isinstance(self.costs, TowerCosts) else (self.costs,)
         return any(
             one.layout.shards_stages if isinstance(one, DerivedCosts) else getattr(one, "unshard", None) is not None
-            for one in both
+            for one in towers_of(self.costs).values()
         )
 
     def _check_limit(self) -> None:
@@ -206,7 +207,7 @@ class Config:
     @property
     def derived(self) -> DerivedCosts | None:
         """The derived costs of the model, without those of an encoder; None if the costs are not derived."""
-        costs = self.costs.of_backbone if isinstance(self.costs, TowerCosts) else self.costs
+        costs = towers_of(self.costs)[BACKBONE]
         return costs if isinstance(costs, DerivedCosts) else None
 
     @property
@@ -219,7 +220,7 @@ class Config:
         if gpus and isinstance(self.costs, TowerCosts):
             workload = self.costs.table(schedule.compute).workload
             if workload and workload.gpus != gpus:
-                raise ConfigError(f"{self.path}: hardware.gpus is {gpus}, but both towers make {workload.gpus}")
+                raise ConfigError(f"{self.path}: hardware.gpus is {gpus}, but all towers make {workload.gpus}")
         if gpus and isinstance(self.costs, DerivedCosts) and self.costs.gpus(schedule.devices) != gpus:
             raise ConfigError(
                 f"{self.path}: hardware.gpus is {gpus}, but {schedule.devices} pipeline devices of "

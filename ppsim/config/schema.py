@@ -176,7 +176,7 @@ _JITTER = {
     "slow_links": _slow_links,
     "seed": seed,
 }
-_ENCODER = {
+_ENCODER: dict[str, Any] = {
     **_declared(EncoderTower),
     "images": positive,
     "merge": whole_number(),
@@ -184,6 +184,7 @@ _ENCODER = {
     "layout": _section("EncoderLayout", _declared(Layout)),
     "costs": _section("EncoderCosts", _declared(Costs)),
 }
+_ENCODER |= {"another": _section("AnotherEncoder", _ENCODER)}
 _LENGTHS = {**_declared(SequenceLengths), "file": _file}
 _PUBLISHED = {"step": _quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
 DOCUMENT = _section(

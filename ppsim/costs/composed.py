@@ -82,7 +82,7 @@ _TRAINING = (
 
 @dataclass(frozen=True)
 class TowerCosts:
-    """Costs of an encoder and a backbone, for schedules of `ppsim.with_encoder`.
+    """Costs of an encoder and a backbone, for schedules of `ppsim.with_encoder`. The backbone may have one before it.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class TowerCosts:
         changed: dict[str, Any] = columns | {"transfer_bytes": border} | self._links(first, second, schedule.devices)
         return replace(
             second, overlap=overlap, microbatch_scale=np.concatenate(scale), workload=self._workload(first, second),
-            towers=(self.encoder.name,) * stages + ("backbone",) * (schedule.num_stages - stages), **changed,
+            towers=(self.encoder.name,) * stages + (second.towers or (BACKBONE,) * other.num_stages), **changed,
         )  # fmt: skip
 
     def with_backbone(
@@ -223,14 +223,24 @@ class TowerCosts:
     @property
     def assumptions(self) -> list[str]:
         """Assumptions of both towers."""
-        towers = ((self.encoder.name, self.of_encoder), ("backbone", self.of_backbone))
-        found = [f"{name}: {line}" for name, costs in towers for line in getattr(costs, "assumptions", [])]
-        return [*found, *_BORDER_ASSUMPTIONS]
+        towers = towers_of(self)
+        found = [f"{name}: {line}" for name, costs in towers.items() for line in getattr(costs, "assumptions", [])]
+        several = [_SEVERAL] * (len(towers) > 2 and not self.encoder.is_colocated)
+        return [*found, _BORDER, *several]
 
 
-_BORDER_ASSUMPTIONS = (
-    "a pass of the encoder sends its features at its end; each microbatch's gradient comes back on its own",
+BACKBONE = "backbone"
+_BORDER = "a pass of the encoder sends its features at its end; each microbatch's gradient comes back on its own"
+_SEVERAL = (
+    "encoders run in line: one starts a microbatch after the one before, so fill and drain last up to a pass longer"
 )
+
+
+def towers_of(costs: Any) -> dict[str, Any]:
+    """Return the costs of each tower by its name, encoders first."""
+    if not isinstance(costs, TowerCosts):
+        return {BACKBONE: costs}
+    return {costs.encoder.name: costs.of_encoder} | towers_of(costs.of_backbone)
 
 
 def _tower(schedule: ScheduleColumns, chosen: np.ndarray, first_stage: int) -> ScheduleColumns:

@@ -111,6 +111,7 @@ class TowerSpace:
         An encoder on the backbone's devices has one stage and no copies; its data-parallel copies follow.
         """
         context = value_at(self.source.data, "encoder.layout.context") or 1
+        gpus = self.gpus - self._gpus_of_another()
         for chosen in itertools.product(*self.values.values()):
             encoder = dict(zip(self.values, chosen, strict=True))
             size = {key: encoder_size(self.source.data, encoder, key) for key in VALUES}
@@ -118,12 +119,20 @@ class TowerSpace:
             if size[PLACEMENT] != "first" and self.first_only:
                 continue
             if size[PLACEMENT] == "separate":
-                if 2 * own <= self.gpus:
-                    yield encoder, self.gpus - own
+                if 2 * own <= gpus:
+                    yield encoder, gpus - own
                 continue
             once = encoder.pop(DATA, None) in (None, self.values.get(DATA, (None,))[0])
             if once and (size[STAGES], size[COPIES], size[PREFETCH]) == (1, 1, 0):
-                yield encoder, self.gpus
+                yield encoder, gpus
+
+    def _gpus_of_another(self) -> int:
+        """Return the GPUs of a further encoder, whose keys are not free."""
+        section = value_at(self.source.data, "encoder.another") or {}
+        if not section or section.get("placement", "separate") != "separate":
+            return 0
+        layout = section.get("layout") or {}
+        return section.get("stages", 1) * math.prod(layout.get(key, 1) for key in ("tensor", "context", "data"))
 
     def joined(self, encoder: Changes, backbone: Candidate, gpus: int) -> Changes:
         """Return the changes of both towers, if the backbone has so many GPUs."""
