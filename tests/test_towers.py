@@ -319,3 +319,20 @@ def test_choose_and_advice_keep_a_second_encoder():
     found = ppsim.choose(config, only={"encoder.batch": [1, 2], "layout.recompute": ["none"]}, workers=1)
     assert found.best.run.table.workload.gpus == 2 * 4 + 2 + 1
     assert ppsim.advise(config).advice
+
+
+GIVEN = {
+    "schedule": {"name": "gpipe", "devices": 2, "microbatches": 4},
+    "costs": {"forward": 2, "backward": 4, "per": "stage"},
+    "encoder": {"costs": {"forward": 1, "backward": 2}},
+}
+
+
+def test_choose_and_advice_take_given_costs_of_both_towers():
+    found = ppsim.choose(GIVEN, ["schedule.name", "encoder.placement"], workers=1)
+    placements = {one.changes["encoder.placement"] for one in found.ranked}
+    assert placements == {"separate", "phases", "first"}
+    assert found.ranked[0].step == found.best.run.makespan
+    kept = ppsim.choose(GIVEN, ["schedule.name"], workers=1)
+    assert kept.best.config.costs.encoder.placement == "separate"
+    assert "schedule.name" in {key for one in ppsim.advise(GIVEN, research=True).advice for key in one.changes}

@@ -244,7 +244,9 @@ def _layout_text(one: Candidate, config: Config) -> str:
 def _encoder(one: Candidate, config: Config) -> str:
     """Return where the encoder runs: its GPUs, or `phases` or `first`, on the backbone's."""
     placement, *sizes = (encoder_size(config.data, one.changes, key) for key in (PLACEMENT, *ENCODER_SIZES))
-    return f"on {counted(math.prod(sizes), 'GPU')}" if placement == "separate" else placement
+    return (
+        f"on {counted(math.prod(sizes), 'GPU' if config.model else 'device')}" if placement == "separate" else placement
+    )
 
 
 def _straggler_lines(found: Choice) -> Iterator[str]:

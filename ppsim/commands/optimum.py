@@ -48,6 +48,8 @@ def optimum(
         raise ConfigError(
             f"{case.path}: schedule.csv fixes the order; the optimum needs devices and microbatches instead"
         )
+    if case.has_encoder:
+        raise ConfigError(f"{case.path}: encoder: the optimum orders the passes of one tower; leave the encoder out")
     found = study.optimum(
         section["devices"], section["microbatches"], case.costs, placement=placement,
         stages_per_device=stages_per_device, memory_limit=memory_limit, split=not whole_backward, time_limit=time_limit,

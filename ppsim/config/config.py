@@ -213,7 +213,8 @@ class Config:
     @property
     def backbone(self) -> Config:
         """The config without its encoder."""
-        return self.changed({"encoder": None, "hardware.gpus": None}) if self.has_encoder else self
+        of_all = {"hardware.gpus": None} if value_at(self.data, "hardware.gpus") else {}
+        return self.changed({"encoder": None, **of_all}) if self.has_encoder else self
 
     def _check_gpus(self, schedule: Schedule) -> None:
         gpus = (self.data.get("hardware") or {}).get("gpus")

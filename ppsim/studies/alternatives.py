@@ -83,7 +83,9 @@ def single_changes(config: Config, run: Timeline, names: Iterable[str], headroom
 
 
 def _encoder_changes(config: Config) -> Iterator[Change]:
-    """Yield the changes of an encoder on the same GPUs: its groups, its passes, and where it shares devices."""
+    """Yield the changes of a derived encoder on the same GPUs: its groups, its passes, and where it shares devices."""
+    if not config.derived:
+        return
     size = {key: encoder_size(config.data, {}, key) for key in VALUES}
     for count in VALUES[PASS]:
         if count != size[PASS]:

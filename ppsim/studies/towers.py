@@ -68,7 +68,7 @@ class TowerSpace:
     source : ConfigSource
         The config of both towers; it may lack keys.
     gpus : int
-        GPUs of both towers.
+        GPUs of both towers; 0 if the config gives their costs without a model.
     values : mapping of dotted key to list
         Values of the encoder's free keys.
     free, only : as in `choose`
@@ -89,9 +89,13 @@ class TowerSpace:
 
     @classmethod
     def of(cls, source: ConfigSource, free: Keys, only: Keys, framework: str | None, research: bool) -> TowerSpace:
-        """Return the space; without `free`, all keys of the encoder that the config leaves out are free."""
+        """Return the space; without `free`, all keys of the encoder that the config leaves out are free.
+
+        Given costs are of one encoder, so that none of its keys is free unless it is named.
+        """
         (own, rest), (limited, others) = split_keys(free), split_keys(only)
-        left_out = {key: None for key in VALUES if free is None and value_at(source.data, key) is None}
+        frees = VALUES if free is None and source.data.get("model") is not None else ()
+        left_out = {key: None for key in frees if value_at(source.data, key) is None}
         wanted = left_out | own | limited
         if not value_at(source.data, "encoder.frozen"):
             wanted.pop(PREFETCH, None)  # a trained encoder waits for its new weights
@@ -119,12 +123,12 @@ class TowerSpace:
             if size[PLACEMENT] != "first" and self.first_only:
                 continue
             if size[PLACEMENT] == "separate":
-                if 2 * own <= gpus:
-                    yield encoder, gpus - own
+                if 2 * own <= gpus or not self.gpus:
+                    yield encoder, max(gpus - own, 0)
                 continue
             once = encoder.pop(DATA, None) in (None, self.values.get(DATA, (None,))[0])
             if once and (size[STAGES], size[COPIES], size[PREFETCH]) == (1, 1, 0):
-                yield encoder, gpus
+                yield encoder, max(gpus, 0)
 
     def _gpus_of_another(self) -> int:
         """Return the GPUs of a further encoder, whose keys are not free."""
@@ -146,7 +150,8 @@ class TowerSpace:
         only = self.only
         if placement != "first" and not self.any_schedule:
             only = {**only, NAME: [ONE_PIPELINE]}
-        return self.source.changed({"encoder": None, "hardware.gpus": gpus}), self.free, only
+        changes = {"encoder": None, "hardware.gpus": gpus} if self.gpus else {"encoder": None}
+        return self.source.changed(changes), self.free, only
 
 
 @dataclass
