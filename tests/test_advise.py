@@ -9,6 +9,7 @@ from command_line import CONFIGS, LLAMA, UNIT_COSTS
 from command_line import ppsim as run_ppsim
 
 import ppsim
+from ppsim.commands.cells import runs_in
 from ppsim.config import as_config, value_at
 from ppsim.costs import order_error
 
@@ -174,3 +175,20 @@ def test_the_page_fits_a_terminal_and_verbose_shows_every_change_with_its_keys()
     more = run_ppsim("advise", LLAMA, "-v").out
     assert "--set layout.recompute=full" in more
     assert len(more.splitlines()) > 40
+
+
+@pytest.mark.parametrize(("partition", "letters"), [("Ett|ttmL", "M T P"), ("Ett|ttmLL", "T")])
+def test_frameworks_are_offered_for_the_losses_and_modules_that_their_parsers_take(partition, letters):
+    config = as_config({
+        "model": {"num_layers": 4, "hidden": 256, "heads": 4, "vocabulary": 1024, "sequence": 256,
+                  "prediction_layers": 1},
+        "hardware": {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"},
+        "layout": {"framework": "megatron-core"}, "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
+    })  # fmt: skip
+    assert runs_in("1f1b", config, {"layout.partition": partition}).split() == letters.split()
+    try:
+        ppsim.to_launch(config.changed({"layout.partition": partition}), "Megatron-LM")
+    except ppsim.ConfigError:
+        assert "M" not in letters
+    else:
+        assert "M" in letters
