@@ -121,6 +121,7 @@ FEATURES = {  # name -> levels; a case has one level of each
     "switch": (None, 2, 3),
     "scale": (None, "microbatches", "stages"),
     "overhead": (False, True),
+    "messages": (False, False, True),
     "jitter": (None, None, "drawn", "slow"),
     "optimizer": (None, "sync", "post-validated"),
     "dispatch": (*["list"] * 8, "ready", "limit"),
@@ -191,6 +192,7 @@ def random_table(schedule, random, seconds="quarters", **level):
         activation_bytes=maybe(part(stages)),
         state_bytes=maybe(part(3, stages)),
         overhead=some(4, stages) * 0.25 if level.get("overhead") else None,
+        message_overhead=float(some()) * 0.25 if level.get("messages") else 0.0,
         recompute_bytes=maybe(part(stages)),
         recompute_seconds=maybe(some(stages)),
         input_fraction=maybe(part(stages)),
@@ -222,7 +224,9 @@ class Case:
             level |= WITH_READY
         schedule = self._schedule(random)
         self.program = self._program(schedule, random)
-        table_levels = ("seconds", "slots", "streams", "ports", "switch", "scale", "overhead")
+        if level["messages"]:
+            level |= {"ports": False, "switch": None}
+        table_levels = ("seconds", "slots", "streams", "ports", "switch", "scale", "overhead", "messages")
         self.table = random_table(self.program.compute, random, **{name: level[name] for name in table_levels})
         self.jitter = self._jitter(random)
         self.failed = random.randrange(schedule.devices) if level["failed"] else None

@@ -20,7 +20,7 @@ PROGRAMS = [one for one in FEATURES["program"] if one]
 # Levels of `random_runs.FEATURES` that the oracle knows; it takes the others as drawn.
 COVERED = {
     "lists": "random", "slices": 1, "iterations": 1, "evicted": False, "seconds": "quarters", "switch": None,
-    "scale": None, "overhead": False, "jitter": None, "dispatch": "list", "failed": False,
+    "scale": None, "overhead": False, "messages": False, "jitter": None, "dispatch": "list", "failed": False,
 }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
 
 def latest_before(graph: StepGraph) -> np.ndarray:
     """Return for each node the predecessor that ended last, or -1 (int64)."""
-    order = np.lexsort((-graph.end[graph.before], graph.after))  # stable: the earlier edge wins among equal ends
+    order = np.lexsort((-(graph.end[graph.before] + graph.delay), graph.after))  # stable: the earlier edge wins among equal ends
     nodes, first = np.unique(graph.after[order], return_index=True)
     latest = np.full(len(graph.end), -1)
     latest[nodes] = graph.before[order[first]]
@@ -64,21 +64,22 @@ def node_slack(graph: StepGraph) -> np.ndarray:
     slack = np.full(len(graph.end), np.nan)
     last = float(np.nanmax(graph.end))
     backwards = graph.order[::-1].copy()
-    call_fastest(slack_of_nodes, len(slack), backwards, *graph.edges_out, graph.start, graph.end, last, slack)
+    edges = *graph.edges_out, graph.after, graph.delay
+    call_fastest(slack_of_nodes, len(slack), backwards, *edges, graph.start, graph.end, last, slack)
     return slack
 
 
 @kernel
-def slack_of_nodes(backwards, first, targets, start, end, last, slack):
+def slack_of_nodes(backwards, first, edges, after, delay, start, end, last, slack):
     """Fill `slack`, the last nodes first.
 
     It is passed on by differences, so that a chain without gaps keeps exactly zero slack.
     """
     for node in backwards:
         smallest = np.inf
-        for edge in range(first[node], first[node + 1]):
-            target = targets[edge]
-            smallest = min(smallest, slack[target] + (start[target] - end[node]))
+        for index in range(first[node], first[node + 1]):
+            target = after[edges[index]]
+            smallest = min(smallest, slack[target] + (start[target] - end[node] - delay[edges[index]]))
         slack[node] = last - end[node] if first[node] == first[node + 1] else smallest
 
 

@@ -53,7 +53,7 @@ class Gaps:
         plan, schedule = run.plan, run.schedule
         self.previous_end = _previous_ends(run)
         self.transfer = _awaited_transfer(run)
-        self.ready, self.producer = _ready_times(run)
+        self.ready, self.delay, self.producer = _ready_times(run)
         self.sent = np.concatenate([run.transfer_start, run.barrier_start])
         self.received = np.concatenate([run.transfer_end, run.barrier_end])
         self.stream_end, is_reload = _stream_ends(run)
@@ -140,7 +140,8 @@ class Gaps:
         self._attribute(self.stream_cause[self.row], until_arrival)
         waited = (transfer >= 0) & (arrival > before)
         self._attribute(_CAUSE["transfer"], np.where(waited, self.sent[transfer], self.until))
-        self._attribute(_CAUSE["queue"], np.where(waited, self.ready[transfer], self.until))
+        self._attribute(_CAUSE["queue"], np.where(waited, self.ready[transfer] + self.delay[transfer], self.until))
+        self._attribute(_CAUSE["overhead"], np.where(waited, self.ready[transfer], self.until))
         self.row = np.where(waited, self.producer[transfer], self._row_before())
         self._keep((waited | np.isfinite(before)) & (self.until > self.begin))
 
@@ -271,23 +272,24 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
     return awaited
 
 
-def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
-    """Return the time at which each transfer was posted at both ends, and the row whose end allowed it; or nan and -1.
+def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, ...]:
+    """Return the end of the row that each transfer waits for, the host's seconds from it to the post, and the row.
 
-    The numbers of barriers follow those of the transfers. A barrier is ready when the last row that it needs ends.
+    They are nan, 0 and -1 for a row without a transfer. The numbers of barriers follow those of the transfers. A barrier is ready when the last row that it needs ends.
     """
     plan, posts = run.plan, run.plan.posts
-    producer = np.where(plan.remote, plan.slot_of_row[plan.source], -1)
+    producer, delay = np.where(plan.remote, plan.slot_of_row[plan.source], -1), np.zeros(len(plan.source))
     if posts is not None:
-        first = np.repeat(run.schedule.offsets[:-1], np.diff(posts.offsets))
-        last_before = np.where(posts.before > first, plan.slot_of_row[posts.before - 1], -1)
-        end = np.where(last_before >= 0, run.row_end[last_before], -np.inf)
-        by_end = np.argsort(end, kind="stable")
-        by_end = by_end[posts.transfer[by_end] < len(plan.seconds)]
-        producer[posts.transfer[by_end]] = last_before[by_end]  # sorted by end: the later post is written last
+        transfers = posts.only_transfers(len(plan.source))
+        before, first = posts.before[transfers], run.schedule.offsets[posts.device[transfers]]
+        last_before = np.where(before > first, plan.slot_of_row[before - 1], -1)
+        end = np.where(last_before >= 0, run.row_end[last_before] + plan.post_delay[transfers], -np.inf)
+        by_end = np.argsort(end, kind="stable")  # the later post is written last
+        producer[posts.transfer[transfers[by_end]]] = last_before[by_end]
+        delay[posts.transfer[transfers[by_end]]] = plan.post_delay[transfers[by_end]]
     ready = np.where(plan.remote, run.row_end[producer], np.nan)
     last = _last_producers(run)
-    return np.concatenate([ready, run.row_end[last]]), np.concatenate([producer, last])
+    return tuple(map(np.concatenate, ([ready, run.row_end[last]], [delay, np.zeros(len(last))], [producer, last])))
 
 
 def _last_producers(run: TimelineColumns) -> np.ndarray:

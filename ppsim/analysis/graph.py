@@ -37,6 +37,8 @@ class StepGraph(EqualColumns):
     before, after : int64 arrays, one entry per edge
         Node `after` starts no earlier than node `before` ends. The second row of a timed fused slot is no node: its
         edges belong to the first.
+    delay : float64 array, one entry per edge
+        Seconds that the host needs for messages between the two.
     seconds, start, end : float64 arrays, one entry per node
         nan if the node does not exist.
     stream_kind : int8 array, one entry per node from 2 n on
@@ -47,6 +49,7 @@ class StepGraph(EqualColumns):
 
     before: np.ndarray
     after: np.ndarray
+    delay: np.ndarray
     seconds: np.ndarray
     start: np.ndarray
     end: np.ndarray
@@ -62,8 +65,8 @@ class StepGraph(EqualColumns):
 
     @cached_property
     def edges_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pair (first, targets); `targets[first[i]:first[i + 1]]` are the nodes that wait for node i."""
-        return grouped(self.before, self.after, len(self.seconds))
+        """Pair (first, edges); `edges[first[i]:first[i + 1]]` are the edges that leave node i."""
+        return grouped(self.before, np.arange(len(self.before)), len(self.seconds))
 
 
 def grouped(key: np.ndarray, value: np.ndarray, keys: int) -> tuple[np.ndarray, np.ndarray]:
@@ -106,8 +109,11 @@ def step_graph(run: TimelineColumns) -> StepGraph:
     rows = len(plan.seconds)
     streams, stream_edges = _stream_nodes(run, node)
     edges = [_list_edges(plan, node), *_transfer_edges(plan, node)]
+    delays = [plan.row_delay[edges[0][1]], *(np.zeros(len(before)) for before, _ in edges[1:])]
     if plan.posts is not None:
-        edges += _queue_edges(plan, plan.posts, node)
+        posted = _posted(plan, plan.posts)
+        edges += _queue_edges(plan, plan.posts, posted, node)
+        delays.append(plan.post_delay[posted])
     if plan.ports is not None and plan.posts is not None:
         starts = np.concatenate([run.row_start, run.transfer_start, streams.start])
         depth = _depth_at_equal_starts(starts, [*edges, *stream_edges])[rows : 2 * rows]
@@ -121,7 +127,9 @@ def step_graph(run: TimelineColumns) -> StepGraph:
         )
     )
     before, after = _joined([*edges, *stream_edges])
-    return StepGraph(before, after, seconds, start, end, streams.kind, *streams[4:])
+    delay = np.concatenate(delays)
+    delay = np.append(delay, np.zeros(len(before) - len(delay)))
+    return StepGraph(before, after, delay, seconds, start, end, streams.kind, *streams[4:])
 
 
 def _by_node(plan: Plan, of_row: np.ndarray, of_transfer: np.ndarray, of_stream: np.ndarray) -> np.ndarray:
@@ -158,13 +166,18 @@ def _transfer_edges(plan: Plan, node: np.ndarray) -> list[Edges]:
     return [(node[plan.source[consumer]], transfer), (transfer, node[consumer])]
 
 
-def _queue_edges(plan: Plan, posts: Posts, node: np.ndarray) -> list[Edges]:
+def _posted(plan: Plan, posts: Posts) -> np.ndarray:
+    """Return the posts of transfers that wait for a row of their device, int64."""
+    transfers = posts.only_transfers(len(plan.source))
+    return transfers[(posts.before > plan.schedule.offsets[posts.device])[transfers]]
+
+
+def _queue_edges(plan: Plan, posts: Posts, posted: np.ndarray, node: np.ndarray) -> list[Edges]:
     """Return edges to each transfer from the row before its post and from the transfer before it in its queue.
 
     A blocking SEND also has an edge to the row after it.
     """
     offsets, transfer = plan.schedule.offsets, len(node) + posts.transfer
-    posted = np.flatnonzero((posts.before > offsets[posts.device]) & (posts.transfer < len(node)))
     before, after = posts.following(len(node))
     edges = [(node[posts.before[posted] - 1], transfer[posted]), (len(node) + before, len(node) + after)]
     if plan.blocking:

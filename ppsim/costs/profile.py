@@ -85,6 +85,8 @@ class Profile:
         Seconds within the first and the last part that finer stages do not divide: embedding, head and loss.
     overhead : float
         Seconds that every action costs in addition to its compute, whatever its size.
+    message_overhead : float
+        Seconds of the host for each SEND and RECV, as in `CostTable`.
     latency : float
     bandwidth : float
         Seconds, and bytes per second, of a transfer (inf if only transfers of one size were measured).
@@ -116,6 +118,7 @@ class Profile:
     interval: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     once: dict[str, tuple[float, float]] = field(default_factory=dict)
     overhead: float = 0.0
+    message_overhead: float = 0.0
     latency: float = 0.0
     bandwidth: float = math.inf
     links: dict[str, float] = field(default_factory=dict)
@@ -167,6 +170,7 @@ class Profile:
             weight_grad_fraction=np.ones(stages),
             slice_fraction=np.full(schedule.slices, 1.0 / schedule.slices),
             overhead=np.full((len(KINDS), stages), self.overhead),
+            message_overhead=self.message_overhead,
         )
 
     def cut(self, stage_layers: Sequence[int]) -> Profile:
@@ -280,7 +284,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "once": profile.once,
         "links": profile.links,
     }
-    names = ("overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
+    names = ("overhead", "message_overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
     document.update({name: getattr(profile, name) for name in names})
     for name, part in (("link_fit", profile.link_fit), ("steps", profile.steps)):
         if part:
@@ -319,7 +323,8 @@ def _schema() -> Any:
         disturbed=(count, 0), halved=(bool, False), summed=(bool, False), reach=(amount | None, None),
         ranks=(amount, 0.0),
     )  # fmt: skip
-    amounts = dict.fromkeys(("overhead", "latency", "transfer_bytes", "jitter", "residual"), (amount, 0.0))
+    names = ("overhead", "message_overhead", "latency", "transfer_bytes", "jitter", "residual")
+    amounts = dict.fromkeys(names, (amount, 0.0))
     return record(
         "Profile",
         devices=(checked_by(whole_number()), ...),

@@ -82,6 +82,9 @@ class CostTable(EqualColumns):
     overhead : float64 (4, stages) or None
         Part of `seconds` that every action takes whole, whatever its size. Each slice of a microbatch takes all of it,
         and a fused slot, which is one action, the larger one of its two parts. None: 0.
+    message_overhead : float
+        Host seconds of each SEND and RECV that a device posts. Its next action and its later posts wait for them. A
+        SEND counts as posted before them, a RECV after them.
     recompute_bytes : float64 (stages,) or None
         Bytes that a backward of a whole microbatch holds in addition to activations: recomputed ones, or the loss's.
     recompute_seconds : float64 (stages,) or None
@@ -135,6 +138,7 @@ class CostTable(EqualColumns):
     link_ports: np.ndarray | PortRule | None = None
     port_capacity: np.ndarray | None = None
     overhead: np.ndarray | None = None
+    message_overhead: float = 0.0
     recompute_seconds: np.ndarray | None = None
     input_fraction: np.ndarray | None = None
     offload_latency: float = 0.0
@@ -195,7 +199,10 @@ _BY_STAGE = (
     "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds", "reduce_seconds",
     "optimizer_seconds", "recompute_seconds", "input_fraction", "vocabulary_bytes", "offload_bytes",
 )  # fmt: skip
-_NUMBERS = ("offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds", "vocabulary_statistics_seconds")
+_NUMBERS = (
+    "message_overhead", "offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds",
+    "vocabulary_statistics_seconds",
+)  # fmt: skip
 
 
 def check_table(table: CostTable, schedule: ScheduleColumns) -> None:

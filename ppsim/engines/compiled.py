@@ -74,7 +74,9 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     lengths = _lengths(plan, by_kind)
     if in_time_order:
         lengths = lengths._replace(waits=np.append(lengths.waits, np.zeros(posts.syncs)))
-    columns = Rows(schedule.offsets, schedule.device, schedule.source, plan.fused, lengths, plan.blocking)
+    columns = Rows(
+        schedule.offsets, schedule.device, schedule.source, plan.fused, lengths, plan.blocking, plan.message_overhead
+    )
     times, devices = np.empty((len(links), 4)), _devices(plan, posts)
     scratch = np.empty(schedule.devices, np.int32), np.empty(len(links), np.int32)
     streams = None if _is_plain(plan) else Streams(_gather_columns(plan), _copy_columns(plan), _barrier_columns(plan))

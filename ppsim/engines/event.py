@@ -119,16 +119,12 @@ class EventModel:
         sending: list[int] = []
         streams = [stream for stream in (self.gathers, self.copies, self.barriers) if stream.of_row]
         while True:
-            while unposted and unposted[0][0] <= row:
-                _, number, is_send, queue = unposted.popleft()
-                self.join_queue(number, is_send, queue)
-                self.posted[device] += 1
-                if self.plan.blocking and is_send:
-                    sending.append(number)
-            for stream in streams:
-                stream.post(device, row)
+            self.barriers.post(device, row)
+            posting = self.make_posts(device, row, unposted, sending)
             if row == last:
+                self.env.process(posting)  # optimizer steps do not wait for it
                 return
+            yield from posting
             end = row + 2 if self.fused[row + 1] else row + 1
             for number in (*sending, *filter(self.needs_transfer.__getitem__, range(row, end))):
                 if not self.ended[number]:
@@ -141,6 +137,24 @@ class EventModel:
             yield from self.compute(row, end)
             row = end
             self.position[device] = row
+
+    def make_posts(
+        self, device: int, row: int, unposted: deque[tuple[int, int, bool, int]], sending: list[int]
+    ) -> Generator[simpy.Event]:
+        """Make the posts of a device before a row, with the host's seconds for each; note the SENDs that block."""
+        while unposted and unposted[0][0] <= row:
+            _, number, is_send, queue = unposted.popleft()
+            of_host = self.plan.message_overhead if number < len(self.seconds) else 0.0
+            if of_host and not is_send:
+                yield self.env.timeout(of_host)
+            self.join_queue(number, is_send, queue)
+            self.posted[device] += 1
+            if of_host and is_send:
+                yield self.env.timeout(of_host)
+            if self.plan.blocking and is_send:
+                sending.append(number)
+        self.gathers.post(device, row)
+        self.copies.post(device, row)
 
     def compute(self, row: int, end: int) -> Generator[simpy.Event]:
         """Let the seconds of the slot of rows `row` to `end` pass."""

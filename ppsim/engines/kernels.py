@@ -21,6 +21,7 @@ class Rows(NamedTuple):
     fused: np.ndarray
     lengths: Lengths
     blocking: bool
+    message_overhead: float
 
 
 # Columns of the table of times, float64 (rows + syncs, 4): one table, because they are read together. Until a transfer
@@ -196,7 +197,12 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
         while True:
             while post < last_post and queues.before[post] <= row:
                 number = queues.transfer[post]
+                of_host = rows.message_overhead if number < len(rows.device) else 0.0
+                if not queues.is_send[post]:
+                    free += of_host
                 times[number, TRANSFER_START] = max(times[number, TRANSFER_START], free)
+                if queues.is_send[post]:
+                    free += of_host
                 queues.links[number, WAITS] -= 1
                 if queues.links[number, WAITS] == 0:
                     height = run_transfers(number, rows, queues, streams, times, devices, moving, stack, height)

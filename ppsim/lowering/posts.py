@@ -49,6 +49,12 @@ class Posts(DeviceLists):
         """Return the posts that are no syncs, int64."""
         return np.flatnonzero(self.transfer < rows)
 
+    def between_rows(self, offsets: np.ndarray) -> np.ndarray:
+        """Return by row the transfers posted since the row before it; device d has rows `offsets[d]:offsets[d + 1]`."""
+        rows = int(offsets[-1])
+        made = (self.transfer < rows) & (self.before < offsets[self.device + 1])
+        return np.bincount(self.before[made], minlength=rows)
+
     def following(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs of transfers: the second waits in a FIFO for the end of the first, directly or by a sync."""
         by_queue = np.argsort(self.queue, kind="stable")
@@ -253,6 +259,15 @@ def _turns(schedule: ScheduleColumns) -> np.ndarray:
         cycle = waiting_cycle(schedule, blocked, awaited_rows(schedule, source, position))
         raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
     return end[:rows].astype(np.int32)
+
+
+def posts_in_order(program: ScheduleColumns) -> Posts:
+    """Return the posts of valid lists in program order, each in its own queue; raises as `transfer_posts`."""
+    posts = queued_posts(program, "directed")
+    transfers = posts.only_transfers(len(program.compute.kind))
+    offsets = np.searchsorted(transfers, posts.offsets)
+    columns = (column[transfers] for column in (posts.transfer, posts.is_send, posts.before))
+    return Posts(offsets, *columns, np.arange(len(transfers), dtype=np.int32))
 
 
 def unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:

@@ -275,13 +275,13 @@ def reduction_seconds(table: CostTable) -> np.ndarray | None:
 
 
 def structure(table: CostTable) -> tuple[bool, ...]:
-    """Return whether fused slots, UNSHARDs and reductions take time, and whether there are ports.
+    """Return whether messages, fused slots, UNSHARDs and reductions take time, and whether there are ports.
 
     Dependencies follow from these: plans under tables of equal structure differ only in lengths.
     """
     ports = None if table.port_capacity is None else table.link_ports
     timed = table.overlap, unshard_seconds(table), reduction_seconds(table), ports
-    return tuple(column is not None for column in timed)
+    return (table.message_overhead > 0, *(column is not None for column in timed))
 
 
 def optimizer_step_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:

@@ -14,7 +14,7 @@ from ppsim.base.immutable import EqualColumns, cached_column
 from ppsim.base.short_repr import short_repr
 from ppsim.checks.deadlock import check_slots_can_start
 from ppsim.costs.table import CostTable, check_table
-from ppsim.lowering.posts import Posts, queued_posts, unqueued_posts
+from ppsim.lowering.posts import Posts, posts_in_order, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
 from ppsim.plan.host_copies import Copies, find_copies, with_costs
 from ppsim.plan.lengths import (
@@ -50,8 +50,10 @@ class Plan(EqualColumns):
     fused : bool (rows,)
         True for a row that starts and ends together with the row before it (a timed OVERLAP_F_B slot).
     posts : Posts or None
-        None under `async`, which has no queues, unless there are gathers, copies, ports or barriers. Then each end of a
-        transfer has its own queue.
+        None under `async`, which has no queues, unless there are gathers, copies, ports or barriers, or messages take
+        time of the host. Then each end of a transfer has its own queue.
+    message_overhead : float
+        Host seconds of each SEND and RECV.
     blocking : bool
         A device's next compute action waits for the SENDs posted before it.
     gathers : Gathers or None
@@ -96,6 +98,7 @@ class Plan(EqualColumns):
     barriers: Barriers | None = None
     barrier_seconds: np.ndarray | None = None
     dispatch: str = "list"
+    message_overhead: float = 0.0
 
     __repr__ = short_repr
 
@@ -140,6 +143,25 @@ class Plan(EqualColumns):
         return sums
 
     @cached_column
+    def post_delay(self) -> np.ndarray:
+        """Host seconds from the end of the row before each post until the post counts, float64."""
+        posts = self.posts
+        if posts is None:
+            return np.empty(0)
+        own = np.where(posts.transfer < len(self.source), self.message_overhead, 0.0)
+        ended = np.cumsum(own)
+        first = np.append(True, (np.diff(posts.before) > 0) | (np.diff(posts.device) > 0))[: len(own)]
+        since = (ended - own)[first][np.cumsum(first) - 1]
+        return ended - since - own * posts.is_send
+
+    @cached_column
+    def row_delay(self) -> np.ndarray:
+        """Host seconds of the posts between each row and the row before it on its device, float64."""
+        if self.posts is None or not self.message_overhead:
+            return np.zeros(len(self.source))
+        return self.posts.between_rows(self.schedule.offsets) * self.message_overhead
+
+    @cached_column
     def slots(self) -> Slots:
         """The rows of the timed OVERLAP_F_B slots."""
         return self.schedule.slots if self.fused.any() else Slots(*np.empty((4, 0), np.int64))
@@ -180,8 +202,12 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     posts = None
     if transport != "async":
         posts = queued_posts(schedule, transport)
+    elif table.message_overhead:
+        posts = posts_in_order(schedule)
     elif not (gathers is None and ports is None and copies is None and barriers is None):
         posts = unqueued_posts(compute, crosses_devices(compute))
+    if table.message_overhead and (ports is not None or (copies is not None and copies.lines)):
+        raise CostError("message_overhead does not go with shared network cards or switches; leave one of them out")
     plan = Plan(
         compute,
         transport,
@@ -198,6 +224,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         copies=copies,
         barriers=barriers,
         barrier_seconds=None if barriers is None else barrier_seconds(compute, table, barriers),
+        message_overhead=table.message_overhead,
     )
     return _without_shortest(plan)
 
@@ -225,6 +252,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         optimizer_seconds=None if plan.optimizer is None else optimizer_step_seconds(plan.schedule, table),
         ports=make_ports(plan.schedule, table),
         noise=None,
+        message_overhead=table.message_overhead,
     )
     return _without_shortest(plan)
 
@@ -239,6 +267,7 @@ def _lengths(plan: Plan) -> dict[str, np.ndarray]:
         "copies of activations": None if plan.copies is None else plan.copies.seconds,
         "collectives of the output layer": plan.barrier_seconds,
         "optimizer steps": plan.optimizer_seconds,
+        "messages": None if plan.posts is None else np.array([plan.message_overhead * len(plan.posts.transfer)]),
     }
     return {what: column for what, column in lengths.items() if column is not None}
 

@@ -15,6 +15,7 @@ from ppsim.base.errors import CostError, DeadlockError, shown
 from ppsim.costs.profile import KINDS, LinkFit, Profile
 from ppsim.costs.spread import StepSpread, interval_reach
 from ppsim.interop.replays import Trace
+from ppsim.lowering.posts import posts_in_order
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 
@@ -127,13 +128,15 @@ def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
         if kind in samples:
             seconds[kind], interval[kind] = _per_part(samples[kind], parts)
     latency, bandwidth, links, link_fit = _links(traces)
+    overhead, message_overhead = _host_seconds(traces)
     profile = Profile(
         devices=devices.pop(),
         seconds=seconds,
         layers=list(layers),
         interval=interval,
         once={kind: whole_parts(values, layers) for kind, values in seconds.items()},
-        overhead=max(0.0, _trimmed_mean(np.concatenate([_gaps(trace) for trace in traces]))),
+        overhead=overhead,
+        message_overhead=message_overhead,
         latency=latency,
         bandwidth=bandwidth,
         links=links,
@@ -165,23 +168,37 @@ def predicted_step(trace: Trace, profile: Profile) -> float:
 
 
 def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
-    """Return the profile with the overhead that makes the median error of the step times zero, by the secant method."""
+    """Return the profile with overheads and latency times the factor that makes the median error of the steps zero.
+
+    The factor is found by the secant method. If no gap shows an overhead, that of an action is found instead.
+    """
     steps = np.array([np.median(trace.step_seconds) for trace in traces])
     if len(profile.completed()) < len(KINDS) or not (np.isfinite(steps) & (steps > 0)).all():
         return profile
 
-    def error(overhead: float) -> float:
-        candidate = replace(profile, overhead=overhead)
-        return float(np.median([predicted_step(trace, candidate) for trace in traces] / steps)) - 1.0
+    known = profile.overhead + profile.message_overhead > 0
+    small = 0.01 * float(np.mean(profile.seconds[min(profile.seconds)]))
 
-    low, high = profile.overhead, profile.overhead + 0.01 * float(np.mean(profile.seconds[min(profile.seconds)]))
+    def candidate(factor: float) -> Profile:
+        if not known:
+            return replace(profile, overhead=(factor - 1.0) * small)
+        links = {pair: factor * seconds for pair, seconds in profile.links.items()}
+        return replace(
+            profile, overhead=factor * profile.overhead, message_overhead=factor * profile.message_overhead,
+            latency=factor * profile.latency, links=links,
+        )  # fmt: skip
+
+    def error(factor: float) -> float:
+        return float(np.median([predicted_step(trace, candidate(factor)) for trace in traces] / steps)) - 1.0
+
+    low, high = 1.0, 1.5
     low_error, high_error = error(low), error(high)
     for _ in range(ROUNDS):
         if high_error == low_error:
             break
-        at = max(0.0, high - high_error * (high - low) / (high_error - low_error))
+        at = max(0.0 if known else 1.0, high - high_error * (high - low) / (high_error - low_error))
         low, low_error, high, high_error = high, high_error, at, error(at)
-    return replace(profile, overhead=high)
+    return candidate(high)
 
 
 # Kind -> (number of stages, stage) -> all measured seconds.
@@ -240,8 +257,22 @@ def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:
     return excess * int(held[-1]) if excess > max(np.ptp(inner), SMALL * np.median(inner)) else 0.0
 
 
-def _gaps(trace: Trace) -> np.ndarray:
-    """Return the seconds between the time when an action could have started and its start."""
+def _host_seconds(traces: Sequence[Trace]) -> tuple[float, float]:
+    """Return the seconds of the host for each action and for each SEND or RECV, from the gaps of all traces.
+
+    Each is a trimmed mean: of the gaps without messages, and of what the other gaps take more, per message.
+    """
+    gaps, messages = (np.concatenate(columns) for columns in zip(*map(_gaps, traces), strict=True))
+    own = max(0.0, _trimmed_mean(gaps[messages == 0]))
+    several = messages > 0
+    return own, max(0.0, _trimmed_mean((gaps[several] - own) / messages[several]))
+
+
+def _gaps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Return the seconds from the end of an action to the start of the next one, and the messages posted between.
+
+    Actions are left out that waited for a transfer after the end of the action before them.
+    """
     compute, schedule = trace.compute, trace.program.compute
     arrival = np.full((len(trace.end), len(compute)), -np.inf)
     consumer, _, receive = trace.transfers
@@ -252,10 +283,11 @@ def _gaps(trace: Trace) -> np.ndarray:
     else:
         arrival[:, consumer] = trace.end[:, receive]
     previous_end = np.roll(trace.end[:, compute], 1, axis=1)
-    ready = np.maximum(previous_end, arrival)
-    gaps = trace.start[:, compute] - ready
+    gaps = np.where(arrival <= previous_end, trace.start[:, compute] - previous_end, np.nan)
     gaps[:, schedule.offsets[:-1]] = np.nan
-    return gaps[np.isfinite(gaps)]
+    known = np.isfinite(gaps)
+    messages = posts_in_order(trace.program).between_rows(schedule.offsets)
+    return gaps[known], np.broadcast_to(messages, gaps.shape)[known]
 
 
 def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], LinkFit | None]:
