@@ -185,8 +185,13 @@ def _answer(profile: Profile, output: Path) -> Iterator[str]:
     bandwidth = value_text(profile.bandwidth, "bytes per second") if known else "unknown (all transfers have one size)"
     link = f"latency {seconds_text(profile.latency, DIGITS)}, bandwidth {bandwidth}" if fit else "none measured"
     yield from paragraph(link, f"{'transfer':<{LABEL}}")
-    yield f"{'action':<{LABEL}}overhead {seconds_text(profile.overhead, DIGITS)}, jitter {percent_text(profile.jitter)}"
+    yield f"{'host':<{LABEL}}{_of_host(profile)}; jitter of actions {percent_text(profile.jitter)}"
     yield from paragraph("; ".join([*profile.assumptions(), "-v prints every interval"]), f"{'trust':<{LABEL}}")
+
+
+def _of_host(profile: Profile) -> str:
+    action, message = (seconds_text(one, DIGITS) for one in (profile.overhead, profile.message_overhead))
+    return f"{action} per action, {message} per SEND or RECV"
 
 
 def law_text(law: operator_fit.FittedLaw) -> str:
@@ -234,7 +239,8 @@ def profile_text(profile: Profile) -> str:
             f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs
         )
         lines.append(f"{kind} by part of the model     {stages}")
-    lines.append(f"overhead of an action      {seconds_text(profile.overhead)}")
+    lines.append(f"host                       {_of_host(profile)}")
+    lines.append(f"stretch of actions         {percent_text(profile.stretch - 1.0, 2, signed=True)} (fitted)")
     fit = profile.link_fit
     if fit:
         low, high = fit.latency

@@ -74,6 +74,8 @@ class Profile:
     seconds : mapping kind -> list of float
         Seconds of one microbatch through each of `len(list)` parts of the model, without `overhead`. A schedule with
         other stages uses the parts that its stages cover.
+    stretch : float
+        Factor of all these seconds: a step pays for the slower actions, which medians do not show.
     layers : list of int
         Layers of each of those parts; empty: equal numbers.
     stage_layers : tuple of int
@@ -119,6 +121,7 @@ class Profile:
     once: dict[str, tuple[float, float]] = field(default_factory=dict)
     overhead: float = 0.0
     message_overhead: float = 0.0
+    stretch: float = 1.0
     latency: float = 0.0
     bandwidth: float = math.inf
     links: dict[str, float] = field(default_factory=dict)
@@ -155,7 +158,7 @@ class Profile:
             raise CostError(f"the profile has no seconds of {', '.join(missing)}; calibrate on a run that has them")
         part_edges, stage_edges = self._edges(stages)
         parts = {
-            kind: seconds_of_stages(values, part_edges, stage_edges, once.get(kind, (0.0, 0.0)))
+            kind: seconds_of_stages(values, part_edges, stage_edges, once.get(kind, (0.0, 0.0))) * self.stretch
             for kind, values in seconds.items()
         }
         return CostTable(
@@ -284,7 +287,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "once": profile.once,
         "links": profile.links,
     }
-    names = ("overhead", "message_overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
+    names = ("overhead", "message_overhead", "stretch", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
     document.update({name: getattr(profile, name) for name in names})
     for name, part in (("link_fit", profile.link_fit), ("steps", profile.steps)):
         if part:
@@ -332,6 +335,7 @@ def _schema() -> Any:
         layers=(list[checked_by(LAYERS)], []),
         interval=(dict[kind, list[pair]], {}),
         once=(dict[kind, pair], {}),
+        stretch=(amount, 1.0),
         bandwidth=(checked_by(_bandwidth), math.inf),
         links=(dict[str, amount], {}),
         link_fit=(fit | None, None),

@@ -224,7 +224,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         copies=copies,
         barriers=barriers,
         barrier_seconds=None if barriers is None else barrier_seconds(compute, table, barriers),
-        message_overhead=table.message_overhead,
+        message_overhead=float(table.message_overhead),
     )
     return _without_shortest(plan)
 
@@ -252,7 +252,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
         optimizer_seconds=None if plan.optimizer is None else optimizer_step_seconds(plan.schedule, table),
         ports=make_ports(plan.schedule, table),
         noise=None,
-        message_overhead=table.message_overhead,
+        message_overhead=float(table.message_overhead),
     )
     return _without_shortest(plan)
 
@@ -267,7 +267,7 @@ def _lengths(plan: Plan) -> dict[str, np.ndarray]:
         "copies of activations": None if plan.copies is None else plan.copies.seconds,
         "collectives of the output layer": plan.barrier_seconds,
         "optimizer steps": plan.optimizer_seconds,
-        "messages": None if plan.posts is None else np.array([plan.message_overhead * len(plan.posts.transfer)]),
+        "messages": None if plan.posts is None else np.array([plan.message_overhead * len(plan.posts.transfer)], float),
     }
     return {what: column for what, column in lengths.items() if column is not None}
 

@@ -23,8 +23,7 @@ SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal di
 # Half of the 95 % interval of a median, in interquartile ranges over the root of the count, of a normal distribution:
 # 1.96 standard errors of sqrt(pi / 2) sigma / sqrt(n), and an interquartile range of 1.349 sigma.
 MEDIAN_INTERVAL = 1.96 * math.sqrt(math.pi / 2) / 1.349
-TRIMMED = 0.1  # fraction of the values left out at each end of a mean
-ROUNDS = 8  # steps of the secant method that finds the overhead
+ROUNDS = 8  # steps of the secant method that finds the stretch
 ALIKE = 0.1  # of their median: parts that differ by at most this hold the same layers
 SMALL = 0.02  # of their median: smaller differences of a stage are no sign of other layers
 RESAMPLES = 5000  # resamples for the intervals of latency and bandwidth
@@ -39,11 +38,10 @@ def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
     `layers` lists the layers of each stage if the stages hold unequal numbers; then all traces have these stages.
 
     Steps that other work disturbed are dropped first (`undisturbed`). Action times are medians over microbatches and
-    steps. Latency and bandwidth come from a Theil-Sen line through the transfers of each size. The overhead of an
-    action starts as the trimmed mean of the gap between the time when an action could have started and its start. It is
-    then changed until the median error of the traces' step times is zero. The gaps alone do not show that a late start
-    also delays other devices. Errors of predicted steps are found by leaving each run out of the fit
-    (`Profile.steps`).
+    steps. Latency and bandwidth come from a Theil-Sen line through the transfers of each size. The host's seconds of an
+    action and of a message come from the gaps between actions. The stretch of the action times is then changed until
+    the median error of the traces' step times is zero. Errors of predicted steps are found by leaving each run out of
+    the fit (`Profile.steps`).
 
     Raises CostError if the traces do not belong together or hold no complete action.
     """
@@ -148,7 +146,7 @@ def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
         source=traces[0].device_name,
         recorded=max((trace.recorded for trace in traces), default="") or date.today().isoformat(),
     )
-    return _with_overhead(profile, traces)
+    return _stretched(profile, traces)
 
 
 def run_name(trace: Trace) -> str:
@@ -167,38 +165,24 @@ def predicted_step(trace: Trace, profile: Profile) -> float:
     return predict(trace, profile).makespan - profile.overhead
 
 
-def _with_overhead(profile: Profile, traces: Sequence[Trace]) -> Profile:
-    """Return the profile with overheads and latency times the factor that makes the median error of the steps zero.
-
-    The factor is found by the secant method. If no gap shows an overhead, that of an action is found instead.
-    """
+def _stretched(profile: Profile, traces: Sequence[Trace]) -> Profile:
+    """Return the profile with the stretch that makes the median error of the step times zero, by the secant method."""
     steps = np.array([np.median(trace.step_seconds) for trace in traces])
     if len(profile.completed()) < len(KINDS) or not (np.isfinite(steps) & (steps > 0)).all():
         return profile
 
-    known = profile.overhead + profile.message_overhead > 0
-    small = 0.01 * float(np.mean(profile.seconds[min(profile.seconds)]))
+    def error(stretch: float) -> float:
+        candidate = replace(profile, stretch=stretch)
+        return float(np.median([predicted_step(trace, candidate) for trace in traces] / steps)) - 1.0
 
-    def candidate(factor: float) -> Profile:
-        if not known:
-            return replace(profile, overhead=(factor - 1.0) * small)
-        links = {pair: factor * seconds for pair, seconds in profile.links.items()}
-        return replace(
-            profile, overhead=factor * profile.overhead, message_overhead=factor * profile.message_overhead,
-            latency=factor * profile.latency, links=links,
-        )  # fmt: skip
-
-    def error(factor: float) -> float:
-        return float(np.median([predicted_step(trace, candidate(factor)) for trace in traces] / steps)) - 1.0
-
-    low, high = 1.0, 1.5
+    low, high = 1.0, 1.01
     low_error, high_error = error(low), error(high)
     for _ in range(ROUNDS):
         if high_error == low_error:
             break
-        at = max(0.0 if known else 1.0, high - high_error * (high - low) / (high_error - low_error))
+        at = max(0.0, high - high_error * (high - low) / (high_error - low_error))
         low, low_error, high, high_error = high, high_error, at, error(at)
-    return candidate(high)
+    return replace(profile, stretch=high)
 
 
 # Kind -> (number of stages, stage) -> all measured seconds.
@@ -260,12 +244,13 @@ def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:
 def _host_seconds(traces: Sequence[Trace]) -> tuple[float, float]:
     """Return the seconds of the host for each action and for each SEND or RECV, from the gaps of all traces.
 
-    Each is a trimmed mean: of the gaps without messages, and of what the other gaps take more, per message.
+    Each is a mean, because a step pays for late starts too: of the gaps without messages, and of what the other gaps
+    take more, per message.
     """
     gaps, messages = (np.concatenate(columns) for columns in zip(*map(_gaps, traces), strict=True))
-    own = max(0.0, _trimmed_mean(gaps[messages == 0]))
+    own = _mean(gaps[messages == 0])
     several = messages > 0
-    return own, max(0.0, _trimmed_mean((gaps[several] - own) / messages[several]))
+    return own, _mean((gaps[several] - own) / messages[several])
 
 
 def _gaps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
@@ -386,9 +371,6 @@ def _median(values: np.ndarray) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def _trimmed_mean(values: np.ndarray) -> float:
-    """Return the mean without the smallest and the largest tenth; 0 for no values."""
-    ordered = np.sort(values)
-    cut = int(TRIMMED * len(ordered))
-    kept = ordered[cut : len(ordered) - cut]
-    return float(kept.mean()) if len(kept) else 0.0
+def _mean(values: np.ndarray) -> float:
+    """Return the mean, or 0 for no values and for a mean below 0."""
+    return max(0.0, float(values.mean())) if len(values) else 0.0

@@ -126,7 +126,7 @@ def _run_error(trace: Trace, profile: Profile) -> RunError:
         step,
         step / measured - 1.0,
         float(shift.mean() / measured),
-        _kind_errors(actual, predicted, profile.overhead),
+        _kind_errors(actual, predicted, profile),
         len(trace.step_seconds),
         _inside(trace, predicted, step),
     )
@@ -140,9 +140,10 @@ def _inside(trace: Trace, predicted: TimelineColumns, step: float) -> int | None
     return int(np.count_nonzero((trace.step_seconds >= step * found.low) & (trace.step_seconds <= step * found.high)))
 
 
-def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, overhead: float) -> dict[str, float]:
-    """Return by kind the median over measured actions of (predicted - overhead) / measured seconds - 1."""
-    real, simulated = actual.row_end - actual.row_start, predicted.row_end - predicted.row_start - overhead
+def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, profile: Profile) -> dict[str, float]:
+    """Return by kind the median over measured actions of the profile's median / measured seconds - 1."""
+    real, simulated = (run.row_end - run.row_start for run in (actual, predicted))
+    simulated = (simulated - profile.overhead) / (profile.stretch or 1.0)
     errors = {}
     for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
         rows = (actual.schedule.kind == kind) & (real > 0)
