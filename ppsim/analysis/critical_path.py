@@ -40,7 +40,9 @@ def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
 
 def latest_before(graph: StepGraph) -> np.ndarray:
     """Return for each node the predecessor that ended last, or -1 (int64)."""
-    order = np.lexsort((-(graph.end[graph.before] + graph.delay), graph.after))  # stable: the earlier edge wins among equal ends
+    order = np.lexsort(
+        (-(graph.end[graph.before] + graph.delay), graph.after)
+    )  # stable: the earlier edge wins among equal ends
     nodes, first = np.unique(graph.after[order], return_index=True)
     latest = np.full(len(graph.end), -1)
     latest[nodes] = graph.before[order[first]]

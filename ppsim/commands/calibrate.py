@@ -185,7 +185,7 @@ def _answer(profile: Profile, output: Path) -> Iterator[str]:
     bandwidth = value_text(profile.bandwidth, "bytes per second") if known else "unknown (all transfers have one size)"
     link = f"latency {seconds_text(profile.latency, DIGITS)}, bandwidth {bandwidth}" if fit else "none measured"
     yield from paragraph(link, f"{'transfer':<{LABEL}}")
-    yield f"{'host':<{LABEL}}{_of_host(profile)}; jitter of actions {percent_text(profile.jitter)}"
+    yield f"{'overhead':<{LABEL}}{_of_host(profile)}; jitter of actions {percent_text(profile.jitter)}"
     yield from paragraph("; ".join([*profile.assumptions(), "-v prints every interval"]), f"{'trust':<{LABEL}}")
 
 
@@ -239,8 +239,10 @@ def profile_text(profile: Profile) -> str:
             f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs
         )
         lines.append(f"{kind} by part of the model     {stages}")
-    lines.append(f"host                       {_of_host(profile)}")
-    lines.append(f"stretch of actions         {percent_text(profile.stretch - 1.0, 2, signed=True)} (fitted)")
+    lines.append(f"overhead of the host       {_of_host(profile)}")
+    if profile.stretch:
+        factors = (f"{kind} {percent_text(factor - 1.0, 2, signed=True)}" for kind, factor in profile.stretch.items())
+        lines.append(f"mean over median           {', '.join(factors)} (fitted to the steps)")
     fit = profile.link_fit
     if fit:
         low, high = fit.latency

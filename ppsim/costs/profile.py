@@ -74,8 +74,8 @@ class Profile:
     seconds : mapping kind -> list of float
         Seconds of one microbatch through each of `len(list)` parts of the model, without `overhead`. A schedule with
         other stages uses the parts that its stages cover.
-    stretch : float
-        Factor of all these seconds: a step pays for the slower actions, which medians do not show.
+    stretch : mapping kind -> float
+        Factor of the seconds of each kind, 1 if missing: a step pays for slow actions, which medians do not show.
     layers : list of int
         Layers of each of those parts; empty: equal numbers.
     stage_layers : tuple of int
@@ -121,7 +121,7 @@ class Profile:
     once: dict[str, tuple[float, float]] = field(default_factory=dict)
     overhead: float = 0.0
     message_overhead: float = 0.0
-    stretch: float = 1.0
+    stretch: dict[str, float] = field(default_factory=dict)
     latency: float = 0.0
     bandwidth: float = math.inf
     links: dict[str, float] = field(default_factory=dict)
@@ -153,12 +153,15 @@ class Profile:
         Raises CostError if a kind was not measured, or if `stage_layers` has another number of stages or layers.
         """
         stages, devices = schedule.num_stages, schedule.devices
-        once, seconds = completed(self.once), self.completed()
+        once, seconds = (
+            completed({kind: [self.stretch.get(kind, 1.0) * value for value in values] for kind, values in one.items()})
+            for one in (self.once, self.seconds)
+        )
         if missing := [kind for kind in KINDS if kind not in seconds]:
             raise CostError(f"the profile has no seconds of {', '.join(missing)}; calibrate on a run that has them")
         part_edges, stage_edges = self._edges(stages)
         parts = {
-            kind: seconds_of_stages(values, part_edges, stage_edges, once.get(kind, (0.0, 0.0))) * self.stretch
+            kind: seconds_of_stages(values, part_edges, stage_edges, once.get(kind, (0.0, 0.0)))
             for kind, values in seconds.items()
         }
         return CostTable(
@@ -285,9 +288,10 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "seconds": profile.seconds,
         "interval": profile.interval,
         "once": profile.once,
+        "stretch": profile.stretch,
         "links": profile.links,
     }
-    names = ("overhead", "message_overhead", "stretch", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
+    names = ("overhead", "message_overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
     document.update({name: getattr(profile, name) for name in names})
     for name, part in (("link_fit", profile.link_fit), ("steps", profile.steps)):
         if part:
@@ -335,7 +339,7 @@ def _schema() -> Any:
         layers=(list[checked_by(LAYERS)], []),
         interval=(dict[kind, list[pair]], {}),
         once=(dict[kind, pair], {}),
-        stretch=(amount, 1.0),
+        stretch=(dict[kind, amount], {}),
         bandwidth=(checked_by(_bandwidth), math.inf),
         links=(dict[str, amount], {}),
         link_fit=(fit | None, None),

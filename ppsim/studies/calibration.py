@@ -23,7 +23,7 @@ SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal di
 # Half of the 95 % interval of a median, in interquartile ranges over the root of the count, of a normal distribution:
 # 1.96 standard errors of sqrt(pi / 2) sigma / sqrt(n), and an interquartile range of 1.349 sigma.
 MEDIAN_INTERVAL = 1.96 * math.sqrt(math.pi / 2) / 1.349
-ROUNDS = 8  # steps of the secant method that finds the stretch
+ROUNDS = 8  # steps of the secant method that finds the factor of the stretch
 ALIKE = 0.1  # of their median: parts that differ by at most this hold the same layers
 SMALL = 0.02  # of their median: smaller differences of a stage are no sign of other layers
 RESAMPLES = 5000  # resamples for the intervals of latency and bandwidth
@@ -39,9 +39,9 @@ def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
 
     Steps that other work disturbed are dropped first (`undisturbed`). Action times are medians over microbatches and
     steps. Latency and bandwidth come from a Theil-Sen line through the transfers of each size. The host's seconds of an
-    action and of a message come from the gaps between actions. The stretch of the action times is then changed until
-    the median error of the traces' step times is zero. Errors of predicted steps are found by leaving each run out of
-    the fit (`Profile.steps`).
+    action and of a message come from the gaps between actions. The stretch of a kind is the mean of its actions' times
+    over their median, times one factor for all kinds, for which the median error of the traces' step times is zero.
+    Errors of predicted steps are found by leaving each run out of the fit (`Profile.steps`).
 
     Raises CostError if the traces do not belong together or hold no complete action.
     """
@@ -133,6 +133,7 @@ def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
         layers=list(layers),
         interval=interval,
         once={kind: whole_parts(values, layers) for kind, values in seconds.items()},
+        stretch={kind: _mean_by_median(groups) for kind, groups in samples.items()},
         overhead=overhead,
         message_overhead=message_overhead,
         latency=latency,
@@ -166,14 +167,16 @@ def predicted_step(trace: Trace, profile: Profile) -> float:
 
 
 def _stretched(profile: Profile, traces: Sequence[Trace]) -> Profile:
-    """Return the profile with the stretch that makes the median error of the step times zero, by the secant method."""
+    """Return the profile with its stretch times the factor that makes the median error of the steps zero."""
     steps = np.array([np.median(trace.step_seconds) for trace in traces])
     if len(profile.completed()) < len(KINDS) or not (np.isfinite(steps) & (steps > 0)).all():
         return profile
 
-    def error(stretch: float) -> float:
-        candidate = replace(profile, stretch=stretch)
-        return float(np.median([predicted_step(trace, candidate) for trace in traces] / steps)) - 1.0
+    def stretched(factor: float) -> Profile:
+        return replace(profile, stretch={kind: factor * value for kind, value in profile.stretch.items()})
+
+    def error(factor: float) -> float:
+        return float(np.median([predicted_step(trace, stretched(factor)) for trace in traces] / steps)) - 1.0
 
     low, high = 1.0, 1.01
     low_error, high_error = error(low), error(high)
@@ -182,7 +185,7 @@ def _stretched(profile: Profile, traces: Sequence[Trace]) -> Profile:
             break
         at = max(0.0, high - high_error * (high - low) / (high_error - low_error))
         low, low_error, high, high_error = high, high_error, at, error(at)
-    return replace(profile, stretch=high)
+    return stretched(high)
 
 
 # Kind -> (number of stages, stage) -> all measured seconds.
@@ -355,6 +358,12 @@ def _jitter(samples: Samples) -> float:
         if (values > 0).any()
     ]
     return SIGMA * _median(np.abs(np.concatenate(logs))) if logs else 0.0
+
+
+def _mean_by_median(groups: dict[tuple[int, int], np.ndarray]) -> float:
+    """Return the sum of all seconds over the sum with the median of its stage in place of each; 1 if that is 0."""
+    usual = sum(len(values) * float(np.median(values)) for values in groups.values())
+    return float(sum(values.sum() for values in groups.values())) / usual if usual > 0 else 1.0
 
 
 def _residual(samples: Samples, seconds: dict[str, list[float]], parts: int) -> float:

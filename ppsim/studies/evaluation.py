@@ -143,12 +143,12 @@ def _inside(trace: Trace, predicted: TimelineColumns, step: float) -> int | None
 def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, profile: Profile) -> dict[str, float]:
     """Return by kind the median over measured actions of the profile's median / measured seconds - 1."""
     real, simulated = (run.row_end - run.row_start for run in (actual, predicted))
-    simulated = (simulated - profile.overhead) / (profile.stretch or 1.0)
     errors = {}
     for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
         rows = (actual.schedule.kind == kind) & (real > 0)
         if rows.any():
-            errors[kind.name] = float(np.median(simulated[rows] / real[rows])) - 1.0
+            medians = (simulated[rows] - profile.overhead) / profile.stretch.get(kind.name, 1.0)
+            errors[kind.name] = float(np.median(medians / real[rows])) - 1.0
     return errors
 
 
