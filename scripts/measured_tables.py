@@ -19,6 +19,10 @@ from ppsim.studies.evaluation import Evaluation, RunError, evaluate
 
 DATA = Path(__file__).resolve().parents[1] / "validation" / "data"
 RANKS = {2: ("sleep/2", "mlp/2"), 4: ("sleep", "mlp/4")}  # folders of timed sleeps and of real compute
+SLEEPS = {  # folder -> what its runs were used for
+    "sleep": "chosen by", "sleep/2": "chosen by", "sleep/chosen-4": "chosen by",
+    "sleep/set-aside-4": "set aside", "sleep/set-aside-3": "set aside", "sleep/set-aside-2": "set aside",
+}  # fmt: skip
 LATER = {2: "mlp/fresh-2", 4: "mlp/fresh-4"}  # real compute that no rule was chosen by
 SCHEDULES = ("1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v")
 
@@ -47,7 +51,7 @@ def sleep_table() -> str:
 @cache
 def recorded(folder: str) -> list[Trace]:
     """The recorded runs of a folder."""
-    return [read_trace(path) for path in sorted((DATA / "cpu" / folder).glob("*.json"))]
+    return [read_trace(path) for path in sorted((DATA / "cpu" / folder).glob("*.json*"))]
 
 
 @cache
@@ -55,6 +59,29 @@ def left_out(folder: str) -> list[RunError]:
     """Each run of a folder, predicted from the others."""
     traces = recorded(folder)
     return [evaluate([held], calibrate([trace for trace in traces if trace is not held])).runs[0] for held in traces]
+
+
+def law_table() -> str:
+    """Timed sleeps by launch: each run predicted from the launch's 1F1B alone, and from all its other runs."""
+    lines = [
+        "| launch | the law | ranks, m | errors of held-out runs, from 1F1B alone | mean | largest | from all others: mean "
+        "| largest | in 90 % |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for folder, used in SLEEPS.items():
+        traces = recorded(folder)
+        profile = calibrate([trace for trace in traces if trace.program.name == "1f1b"])
+        found = [run for run in evaluate(traces, profile).runs if not run.fitted]
+        errors = ", ".join(f"{run.name.split()[0]} {percent_text(run.error, 2, signed=True)}" for run in found)
+        size = f"{traces[0].program.devices}, {traces[0].program.microbatches}"
+        cells = [*_mean_and_largest(found), *_mean_and_largest(left_out(folder)), _share(_inside(left_out(folder)))]
+        lines.append(f"| {' | '.join((f'`{folder}`', used, size, errors, *cells))} |")
+    return "\n".join(lines)
+
+
+def _mean_and_largest(runs: list[RunError]) -> tuple[str, str]:
+    errors = [abs(run.error) for run in runs]
+    return percent_text(sum(errors) / len(errors), 2), percent_text(max(errors), 2)
 
 
 def alone(folder: str) -> list[RunError]:
@@ -127,16 +154,25 @@ def backward_errors() -> dict[str, float]:
     for _, folder in RANKS.values():
         runs = {trace.program.name: (trace, calibrate([trace])) for trace in recorded(folder)}
         for (whole, of_whole), (split, of_split) in ((runs[one], runs[other]) for one, other in PAIRS):
-            total = np.add(of_split.seconds["I"], of_split.seconds["W"])
-            found["B"].append(math.log(sum(of_whole.seconds["B"]) / total.sum()))
+            total = _mean_seconds(of_split, "I") + _mean_seconds(of_split, "W")
+            found["B"].append(math.log(_mean_seconds(of_whole, "B").sum() / total.sum()))
             found["summed"].append(_log_change(whole, of_whole, {"B": total}))
             found["halved"].append(_log_change(split, of_split, {"I": total / 2, "W": total / 2}))
     return {name: max(map(abs, errors)) for name, errors in found.items()}
 
 
+def _mean_seconds(profile: Profile, kind: str) -> np.ndarray:
+    """Seconds of a kind by part of the model, as they are simulated."""
+    return profile.stretch[kind] * np.array(profile.seconds[kind])
+
+
 def _log_change(trace: Trace, profile: Profile, seconds: dict[str, np.ndarray]) -> float:
     """log(predicted step with these `seconds` of kinds / predicted step)."""
-    other = replace(profile, seconds=profile.seconds | {kind: values.tolist() for kind, values in seconds.items()})
+    other = replace(
+        profile,
+        seconds=profile.seconds | {kind: values.tolist() for kind, values in seconds.items()},
+        stretch=profile.stretch | dict.fromkeys(seconds, 1.0),
+    )
     return math.log(predicted_step(trace, other) / predicted_step(trace, profile))
 
 
@@ -155,5 +191,5 @@ def link_sentence() -> str:
 
 
 if __name__ == "__main__":
-    tables = band_table(), band_table(alone), later_table(), compute_table(2), compute_table(4)
+    tables = law_table(), band_table(), band_table(alone), later_table(), compute_table(2), compute_table(4)
     print(sleep_table(), link_sentence(), *tables, sep="\n\n")

@@ -14,29 +14,30 @@ from ppsim.lowering import transfer_ends
 
 
 class Late:
-    """Costs whose every action takes `overhead` longer."""
+    """Costs whose every action takes `overhead` longer, and every SEND and RECV `message` of the host."""
 
-    def __init__(self, costs, overhead):
-        self.costs, self.overhead = costs, overhead
+    def __init__(self, costs, overhead, message):
+        self.costs, self.overhead, self.message = costs, overhead, message
 
     def table(self, schedule):
         table = self.costs.table(schedule)
-        return replace(table, seconds=table.seconds + self.overhead)
+        return replace(table, seconds=table.seconds + self.overhead, message_overhead=self.message)
 
 
 def trace_document(
     name, costs, *, devices=4, microbatches=8, stages_per_device=None, steps=12, overhead=0.0, noise=0.0, outliers=0.0,
-    seed=0,
+    seed=0, message=0.0,
 ):  # fmt: skip
     """What a replay would write of `name` under `costs`, on the directed transport.
 
-    Every action starts `overhead` late. `noise` is the standard deviation of log(seconds) of actions and transfers, and
-    `outliers` the part of the actions that take ten times as long; both change what is measured, not what waits for it.
+    Every action starts `overhead` late, and `message` per SEND and RECV before it. `noise` is the standard deviation of
+    log(seconds) of actions and transfers, and `outliers` the part of the actions that take ten times as long; both
+    change what is measured, not what waits for it.
     """
     program = ppsim.lower(
         ppsim.build(name, devices=devices, microbatches=microbatches, stages_per_device=stages_per_device)
     )
-    run = ppsim.simulate(program, Late(costs, overhead), transport="directed")
+    run = ppsim.simulate(program, Late(costs, overhead, message), transport="directed")
     generator = np.random.default_rng(seed)
     recorded = [_step(program, run, overhead, noise, outliers, generator) for _ in range(steps)]
     return {

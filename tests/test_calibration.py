@@ -49,6 +49,29 @@ def test_without_noise_the_costs_are_recovered_exactly():
     assert profile.fitted == ["zb-h1 p=4 m=8"]
 
 
+def test_the_host_s_seconds_of_messages_are_told_from_those_of_actions():
+    profile = calibrate([trace("interleaved-1f1b", overhead=0.001, message=0.0004)])
+    assert profile.overhead == pytest.approx(0.001)
+    assert profile.message_overhead == pytest.approx(0.0004)
+    assert profile.stretch == {kind: pytest.approx(1.0) for kind in "FB"}
+    found = evaluate([trace(name, overhead=0.001, message=0.0004) for name in ("gpipe", "1f1b", "looped-bfs")], profile)
+    assert [run.error for run in found.runs] == pytest.approx([0.0] * 3, abs=1e-9)
+
+
+def test_one_device_has_no_messages():
+    profile = calibrate([trace("1f1b", devices=1, overhead=0.001)])
+    assert (profile.overhead, profile.message_overhead) == (pytest.approx(0.001), 0.0)
+
+
+def test_a_profile_of_an_earlier_version_costs_what_it_did(tmp_path):
+    text = "schema: ppsim.profile/1\ndevices: 2\nseconds: {F: [1.0, 1.0], B: [2.0, 2.0]}\noverhead: 0.5\nlatency: 0.1\n"
+    (tmp_path / "p.yaml").write_text(text)
+    profile = read_profile(tmp_path / "p.yaml")
+    assert (profile.message_overhead, profile.stretch) == (0.0, {})
+    schedule = ppsim.build("1f1b", devices=2, microbatches=1)
+    assert ppsim.simulate(schedule, profile).makespan == pytest.approx(4 * 0.5 + 6 + 2 * 0.1)
+
+
 def test_stages_of_their_own_cost_are_told_apart_and_cut_anew():
     costs = ppsim.Costs(forward=[0.01, 0.02, 0.03, 0.04], backward=[0.02, 0.04, 0.06, 0.08], per="stage")
     profile = calibrate([trace("1f1b", costs)])
@@ -141,6 +164,8 @@ def test_a_profile_file_reads_back_as_it_was(tmp_path):
         assert again.seconds[kind] == pytest.approx(values)
         assert np.array(again.interval[kind]) == pytest.approx(np.array(profile.interval[kind]))
     assert again.overhead == pytest.approx(profile.overhead)
+    assert again.message_overhead == pytest.approx(profile.message_overhead)
+    assert again.stretch == pytest.approx(profile.stretch)
     assert again.links == {pair: pytest.approx(value) for pair, value in profile.links.items()}
     assert (again.fitted, again.source, again.recorded) == (profile.fitted, profile.source, profile.recorded)
     assert again.link_fit.latency == pytest.approx(profile.link_fit.latency)
@@ -255,10 +280,10 @@ def test_a_held_out_run_with_whole_backwards_that_are_shorter_than_their_parts_i
     assert evaluate([whole], calibrate([whole])).assumptions == []
 
 
-def test_errors_of_kinds_that_are_priced_by_others_are_twice_the_largest_of_the_recorded_runs():
+def test_errors_of_kinds_that_are_priced_by_others_are_at_least_twice_the_largest_of_the_recorded_runs():
     errors = backward_errors()
-    assert pytest.approx(2 * errors["summed"], abs=0.006) == SUMMED_ERROR
-    assert pytest.approx(2 * errors["halved"], abs=0.006) == HALVED_ERROR
+    assert 0.02 < 2 * errors["summed"] <= SUMMED_ERROR
+    assert 0.02 < 2 * errors["halved"] <= HALVED_ERROR
     assert f"up to {math.exp(errors['B']) - 1:.0%} off" in PRICED_BY_OTHERS["summed"].replace(" %", "%")
 
 
@@ -288,7 +313,7 @@ def test_refusals():
 def test_the_command_writes_the_profile_and_tells_units_and_intervals(tmp_path):
     short = command("calibrate", RECORDED / "sleep" / "1f1b.json", "-o", tmp_path / "profile.yaml").out.splitlines()
     assert " ".join(short).startswith(f"{tmp_path / 'profile.yaml'}: costs of 4 devices and 4")
-    assert [line.split()[0] for line in short if line[:1].strip()][-5:] == ["F", "B", "transfer", "action", "trust"]
+    assert [line.split()[0] for line in short if line[:1].strip()][-5:] == ["F", "B", "transfer", "overhead", "trust"]
     done = command("calibrate", RECORDED / "sleep" / "1f1b.json", "-o", tmp_path / "profile.yaml", "-v")
     assert done.status == 0
     assert done.err == f"wrote {tmp_path / 'profile.yaml'}\n"

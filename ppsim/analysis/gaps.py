@@ -275,7 +275,8 @@ def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
 def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, ...]:
     """Return the end of the row that each transfer waits for, the host's seconds from it to the post, and the row.
 
-    They are nan, 0 and -1 for a row without a transfer. The numbers of barriers follow those of the transfers. A barrier is ready when the last row that it needs ends.
+    They are nan, 0 and -1 for a row without a transfer. The numbers of barriers follow those of the transfers. A
+    barrier is ready when the last row that it needs ends.
     """
     plan, posts = run.plan, run.plan.posts
     producer, delay = np.where(plan.remote, plan.slot_of_row[plan.source], -1), np.zeros(len(plan.source))

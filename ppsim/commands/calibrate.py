@@ -242,7 +242,7 @@ def profile_text(profile: Profile) -> str:
     lines.append(f"overhead of the host       {_of_host(profile)}")
     if profile.stretch:
         factors = (f"{kind} {percent_text(factor - 1.0, 2, signed=True)}" for kind, factor in profile.stretch.items())
-        lines.append(f"mean over median           {', '.join(factors)} (fitted to the steps)")
+        lines.append(f"stretch of actions         {', '.join(factors)} (mean over median, fitted to the steps)")
     fit = profile.link_fit
     if fit:
         low, high = fit.latency

@@ -34,7 +34,7 @@ MAX_ROWS = 16  # without --verbose, so that the answer fits one screen
 NOTE = (
     "error: predicted / measured step time - 1 (measured: median over steps); per action: mean distance of starts\n"
     "over the step time; in 90 %: measured steps within the interval that the profile states;\n"
-    "F, B, I, W: median error of the seconds of one, without the overhead of an action"
+    "F, B, I, W: median error of the seconds of one, without overhead and stretch"
 )
 
 

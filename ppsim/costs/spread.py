@@ -156,7 +156,7 @@ STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 NORMAL = 1.645
 INSIDE = 0.9  # part of the steps of a left-out run that lies in the interval
 ASSUMED_ERROR = 0.02  # error of the step of an unmeasured schedule if fewer than two runs can be left out
-# Errors of a step that pricing a kind by others adds: twice the largest effect on the recorded runs of real compute
+# Errors of a step that pricing a kind by others adds: at least twice the largest on the recorded runs of real compute
 # (validation/data/cpu/mlp), as `backward_errors` of scripts/measured_tables.py computes it.
 HALVED_ERROR = 0.1  # of schedules that split the backward, with I and W as halves of B
 SUMMED_ERROR = 0.25  # of schedules with whole backwards, with B as I + W
@@ -165,7 +165,7 @@ PRICED_BY_OTHERS = {
     "halved": "I and W were not measured: schedules that split the backward are priced with each as half of B; on real "
     "models W has been 40 % off such a half. One run of zb-h1 settles it",
     "summed": "B was not measured: schedules with whole backwards are priced with B as I + W; on recorded runs B has "
-    "been up to 48 % off this sum. One run of 1f1b settles it",
+    "been up to 9 % off this sum. One run of 1f1b settles it",
 }
 
 

@@ -266,8 +266,8 @@ def posts_in_order(program: ScheduleColumns) -> Posts:
     posts = queued_posts(program, "directed")
     transfers = posts.only_transfers(len(program.compute.kind))
     offsets = np.searchsorted(transfers, posts.offsets)
-    columns = (column[transfers] for column in (posts.transfer, posts.is_send, posts.before))
-    return Posts(offsets, *columns, np.arange(len(transfers), dtype=np.int32))
+    transfer, is_send, before = (column[transfers] for column in (posts.transfer, posts.is_send, posts.before))
+    return Posts(offsets, transfer, is_send, before, np.arange(len(transfers), dtype=np.int32))
 
 
 def unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:

@@ -36,7 +36,7 @@ class RunError:
     action_error : float
         Mean over actions of |predicted start - measured start| / measured step time, of the median step.
     kind_error : mapping kind -> float
-        Median over actions of predicted / measured seconds - 1, signed, without the profile's overhead of an action.
+        Median over actions of predicted / measured seconds - 1, signed, without the profile's overhead and stretch.
     steps, inside : int
         Number of measured steps, and of those within the 90 % interval of the prediction; inside is None if the profile
         gives no interval.
