@@ -225,7 +225,7 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
         "(the median one) of 3 steps",
     ):
         assert words in " ".join(outcome.out.split())
-    assert "no transfers were recorded" in outcome.err
+    assert "begin and end of single transfers are not recorded" in outcome.err
     assert picture.stat().st_size > 5000
     if ending == "html":
         steps = json.loads(re.search(r"given = ({.*}), { framed }", picture.read_text(encoding="utf-8"))[1])["steps"]

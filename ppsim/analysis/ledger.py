@@ -38,7 +38,7 @@ CAUSES = {
     "reload": "an activation moves to or from host memory, not hidden",
     "optimizer": "the optimizer step, or the wait for others' gradients",
     "jitter": "waits that would go away without noise",
-    "overhead": "the cost of starting the next action, in measured runs",
+    "overhead": "the cost of starting the next action, in measured and calibrated runs",
 }
 
 

@@ -42,9 +42,10 @@ class EventModel:
         rows = len(plan.seconds)
         self.plan = plan
         self.env = Clock()
-        transfers = rows + (0 if plan.posts is None else plan.posts.syncs)
+        syncs, seconds = 0 if plan.posts is None else plan.posts.syncs, plan.transfer_seconds
+        transfers = rows + syncs
         self.seconds = _plain(plan.seconds)
-        self.transfer_seconds = _plain(np.append(plan.transfer_seconds, np.zeros(transfers - rows)))
+        self.transfer_seconds = _plain(np.append(seconds, np.zeros(syncs)) if syncs else seconds)
         self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)
         self.consumer = _plain(consumers(plan.source, plan.remote))
         self.arrivals: dict[int, Arrival] = {}

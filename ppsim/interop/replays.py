@@ -139,8 +139,8 @@ class Trace(EqualColumns):
             notes.append(f"{self.path}: holds files of several pipelines; that of ranks {ranks} is read{shown}")
         if self.times_only:
             notes.append(
-                f"{self.path}: no transfers were recorded; the time from the end of an action to the start of what "
-                f"waited for it is taken as transfer"
+                f"{self.path}: begin and end of single transfers are not recorded; the time from the end of an action "
+                f"to the start of what waited for it is taken as transfer"
             )
         return notes
 
