@@ -64,8 +64,8 @@ def left_out(folder: str) -> list[RunError]:
 def law_table() -> str:
     """Timed sleeps by launch: each run predicted from the launch's 1F1B alone, and from all its other runs."""
     lines = [
-        "| launch | the law | ranks, m | errors of held-out runs, from 1F1B alone | mean | largest | from all others: mean "
-        "| largest | in 90 % |",
+        "| launch | the law | ranks, m | errors of held-out runs, from 1F1B alone | mean | largest "
+        "| from all others: mean | largest | in 90 % |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for folder, used in SLEEPS.items():
