@@ -3,14 +3,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports; all files of all packages would take a minute.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 CONFIG := configs/llama-3-8b-8xh100.yaml
-TESTS := -n 2 --dist loadfile --benchmark-disable -m "not alone and not slow and not gpu"
+TESTS := -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable -m "not alone and not slow and not gpu"
+ALONE := $(shell grep -lr "mark\.alone" --include="test_*.py" tests)
 PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs \
 	communicator_docs towers_docs fill_docs flags_page pages \
 	command_docs browser_pictures notebooks
 
-.PHONY: help demo test lint check unit-test coverage fuzz fuzz-engines bench docs site dist clean
+.PHONY: help demo test lint ruff pyright imports check unit-test coverage fuzz fuzz-engines bench docs site dist clean
 
 help:
 	@echo "make demo   simulate a real model and the change that helps most; two pictures in demo/"
@@ -27,26 +29,30 @@ help:
 	@echo "make clean  remove .venv, demo/ and caches"
 
 # The stamps are files, so that a change of pyproject.toml rebuilds the environment.
-$(VENV)/installed: pyproject.toml
+$(VENV)/pyvenv.cfg: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("ppsim needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=python3.11")'
 	$(PYTHON) -m venv --clear $(VENV)
+
+$(VENV)/installed: $(VENV)/pyvenv.cfg
 	$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/installed-for-tests: $(VENV)/installed
+$(VENV)/installed-for-tests: $(VENV)/pyvenv.cfg
 	$(INSTALL) --editable '.[test]'
-	@touch $@
+	@touch $(VENV)/installed $@
 
 demo: $(VENV)/installed
 	@$(BIN)/python scripts/make_demo.py $(CONFIG) demo
 
-test: lint check unit-test
+test: $(VENV)/installed-for-tests
+	@$(MAKE) --no-print-directory --jobs 2 lint check
+	@$(MAKE) --no-print-directory unit-test
 
 # The last line says whether the tests in a browser ran.
 unit-test: $(VENV)/installed-for-tests
 	-@$(BIN)/python tests/browser/chromium.py prepare
 	$(BIN)/python -m pytest $(TESTS)
-	$(BIN)/python -m pytest --benchmark-disable -m "alone"
+	$(BIN)/python -m pytest --benchmark-disable -m "alone" $(ALONE)
 	@$(BIN)/python tests/browser/chromium.py
 
 fuzz: $(VENV)/installed-for-tests
@@ -63,10 +69,16 @@ fuzz-engines: $(VENV)/installed-for-tests
 coverage: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest $(TESTS) --cov=ppsim --cov-report=term-missing
 
-lint: $(VENV)/installed-for-tests
+lint: ruff pyright imports
+
+ruff: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+pyright: $(VENV)/installed-for-tests
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports: $(VENV)/installed-for-tests
 	$(BIN)/lint-imports
 
 check: $(VENV)/installed

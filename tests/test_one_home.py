@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,7 @@ import pytest
 import ppsim
 
 PACKAGE = Path(ppsim.__file__).parent
-TREES = {
-    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
+PATHS = [path.relative_to(PACKAGE).as_posix() for path in sorted(PACKAGE.rglob("*.py"))]
 
 # Columns of a CostTable that carry a rule: how long something lasts, or what something holds. The costs fill them, and
 # these two modules alone turn them into seconds and into what devices hold.
@@ -34,11 +32,17 @@ NO_START = re.compile(r"(Of|What|Whether|How|Which|Where|Who|Whom|Whose|As|For|T
 NO_VERB = re.compile(r"(A|An|The|One|No|Each|Every|All|Some)\b")
 
 
+@cache
+def trees():
+    """The syntax tree of each module."""
+    return {path: ast.parse((PACKAGE / path).read_text(encoding="utf-8")) for path in PATHS}
+
+
 @pytest.mark.parametrize("name", sorted(CARRIERS))
 def test_a_rule_of_costs_is_read_in_one_place(name):
     readers = {
         path
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if not path.startswith("costs/") and path not in RULES_AT and name not in OTHER_MEANINGS.get(path, ())
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
@@ -49,7 +53,7 @@ def test_a_rule_of_costs_is_read_in_one_place(name):
 def test_a_public_name_has_one_meaning():
     """A function of a command may have the name of what it calls."""
     homes = defaultdict(list)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(path)
@@ -59,7 +63,7 @@ def test_a_public_name_has_one_meaning():
 
 
 def _docstrings():
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
                 yield path, node, text
@@ -69,7 +73,7 @@ def test_every_public_function_and_class_has_a_docstring():
     """A class that takes the docstring of its parent assigns it."""
     bare = [
         f"{path}: {node.name}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for scope in [tree, *tree.body]
         if isinstance(scope, ast.Module) or (isinstance(scope, ast.ClassDef) and not scope.name.startswith("_"))
         for node in scope.body
@@ -98,6 +102,6 @@ def test_no_sentence_begins_with_of():
     assert [f"{path}: {text}" for path, _, text in _docstrings() if re.search(r"(?m)([.:]\s+|^\s*)Of\b", text)] == []
 
 
-@pytest.mark.parametrize("path", sorted(TREES))
+@pytest.mark.parametrize("path", PATHS)
 def test_a_module_is_short_enough_to_read(path):
     assert len((PACKAGE / path).read_text(encoding="utf-8").splitlines()) <= 500

@@ -41,8 +41,7 @@ def same_bits(one, other):
     return [struct.pack("<d", value) for value in one] == [struct.pack("<d", value) for value in other]
 
 
-@pytest.mark.parametrize("engine", ["event", "compiled"])
-def test_the_replay_has_the_bits_of_the_engine(page, live, engine):
+def test_the_replay_has_the_bits_of_the_engine(page, live):
     page.open(live)
     costs = ppsim.Costs(forward=COSTS["F"], input_grad=COSTS["I"], weight_grad=COSTS["W"], latency=COSTS["c"])
     compared = 0
@@ -51,7 +50,7 @@ def test_the_replay_has_the_bits_of_the_engine(page, live, engine):
             if not make_live_page.is_longest_path(schedule):
                 continue
             size = schedule.devices, schedule.microbatches_of_a_step
-            run = ppsim.simulate(schedule, costs, engine=engine)
+            run = ppsim.simulate(schedule, costs, engine="compiled")  # whose bits are those of the other engine
             start, end, bubble, peaks, ledger = replayed(page, name, size)
             assert same_bits(start, run.row_start), (name, size)
             assert same_bits(end, run.row_end), (name, size)
