@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+import ppsim
 from ppsim.interop.replays import read_trace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,6 +79,25 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def start_long_program(folder: Path, ranks: int, *arguments: object) -> subprocess.Popen:
+    """Start a short program, and then one that takes longer than a test."""
+    folder.mkdir(exist_ok=True)
+    for name, microbatches in (("short", 1), ("long", 500)):
+        ppsim.build("1f1b", devices=ranks, microbatches=microbatches).to_csv(folder / f"{name}.csv")
+    times = ["--compute", "sleep", "--forward", 0.001, "--backward", 0.002, "--steps", 40, "--one-after-another"]
+    programs = folder / "short.csv", folder / "long.csv"
+    return start(ranks, *programs, *times, "--out", folder / "{name}.json", *arguments)
+
+
+def processes_in_a_step(launcher: subprocess.Popen, folder: Path, ranks: int) -> dict[int, int]:
+    """Process of each rank, some steps into the long program."""
+    wait_for(folder / "short.json", launcher)
+    time.sleep(1)  # into a step of the long program, which takes longer than that
+    processes = rank_processes(launcher)
+    assert sorted(processes) == list(range(ranks))
+    return processes
 
 
 def document(path: Path) -> dict:

@@ -28,7 +28,6 @@ def kill_one_worker_when_work_has_begun(cluster):
     os.kill(victim.process.pid, signal.SIGKILL)
 
 
-@pytest.mark.alone
 def test_three_dask_workers_one_killed_on_the_way_give_the_same_answer(cluster):
     expected = list(run_points(UNIT_COSTS, POINTS))
     killer = threading.Thread(target=kill_one_worker_when_work_has_begun, args=[cluster])
@@ -38,7 +37,6 @@ def test_three_dask_workers_one_killed_on_the_way_give_the_same_answer(cluster):
     killer.join()
 
 
-@pytest.mark.alone
 def test_jobs_of_submitit_give_the_same_answer(tmp_path):
     pytest.importorskip("submitit")
     points = POINTS[:6]

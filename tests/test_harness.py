@@ -11,7 +11,7 @@ import ppsim
 
 pytest.importorskip("torch")
 
-from harness import assert_orders_and_causality, document, finish, is_running, rank_processes, replay, start, wait_for
+from harness import assert_orders_and_causality, document, finish, processes_in_a_step, replay, start_long_program
 
 from ppsim.interop.replays import read_trace
 from validation.verdict import verdict
@@ -79,74 +79,19 @@ def test_eight_ranks_replay_1f1b(tmp_path):
     held_to_the_simulator(tmp_path, 8, ("1f1b",), MOST_ON_EIGHT, "--schedule", "1f1b", "--microbatches", 8)
 
 
-def in_a_long_program(folder, ranks, *arguments):
-    """The launcher and its ranks' processes, some steps into a program that takes longer than the test."""
-    for name, microbatches in (("short", 1), ("long", 500)):
-        ppsim.build("1f1b", devices=ranks, microbatches=microbatches).to_csv(folder / f"{name}.csv")
-    times = ["--compute", "sleep", "--forward", 0.001, "--backward", 0.002, "--steps", 40, "--one-after-another"]
-    launcher = start(
-        ranks, folder / "short.csv", folder / "long.csv", *times, "--out", folder / "{name}.json", *arguments
-    )
-    wait_for(folder / "short.json", launcher)
-    time.sleep(1)  # into a step of the long program, which takes longer than that
-    processes = rank_processes(launcher)
-    assert sorted(processes) == list(range(ranks))
-    return launcher, processes
-
-
-@pytest.mark.parametrize("killed", [2, 0])
-def test_a_rank_that_dies_is_named_once_and_no_process_or_trace_is_left(killed, tmp_path):
-    launcher, processes = in_a_long_program(tmp_path, 3)
-    os.kill(processes[killed], signal.SIGKILL)
-    outcome = finish(launcher, 60)
-    assert outcome.status != 0
-    assert len(outcome.said) == 1
-    assert outcome.said[0].startswith(f"replay: broken off: rank {killed} died or does not answer")
-    assert not any(is_running(pid) for pid in processes.values())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["long.csv", "short.csv", "short.json"]
-
-
-@pytest.mark.parametrize("stopped", [1, 0])
-def test_a_rank_that_stops_answering_is_noticed_within_twice_the_timeout(stopped, tmp_path):
-    timeout = 6.0
-    launcher, processes = in_a_long_program(tmp_path, 2, "--timeout", timeout)
-    os.kill(processes[stopped], signal.SIGSTOP)
-    since = time.monotonic()
-    assert launcher.stderr is not None
-    said = next(line for line in launcher.stderr if line.startswith("replay: "))
-    assert time.monotonic() - since < 2 * timeout
-    assert said.startswith(f"replay: broken off: rank {stopped} died or does not answer")
-    os.kill(processes[stopped], signal.SIGKILL)
-    finish(launcher, 60)
-
-
-def test_an_interrupt_is_said_in_one_sentence(tmp_path):
-    launcher, processes = in_a_long_program(tmp_path, 2)
-    os.killpg(launcher.pid, signal.SIGINT)
-    outcome = finish(launcher, 60)
-    assert outcome.said == ["replay: broken off: interrupted"]
-    assert not any(is_running(pid) for pid in processes.values())
-
-
-def test_a_killed_launcher_leaves_no_ranks(tmp_path):
-    launcher, processes = in_a_long_program(tmp_path, 2)
-    launcher.kill()
-    outcome = finish(launcher, 60)
-    assert outcome.said == ["replay: broken off: the launcher was killed"]
-    assert not any(is_running(pid) for pid in processes.values())
-
-
-def test_a_program_for_another_number_of_ranks_is_refused_once(tmp_path):
-    ppsim.build("1f1b", devices=4, microbatches=4).to_csv(tmp_path / "four.csv")
-    outcome = replay(2, tmp_path / "four.csv", "--out", tmp_path / "trace.json")
-    assert outcome.status != 0
-    assert outcome.said == [
-        "replay: four is for 4 devices, but torchrun started 2 process(es); use torchrun --nproc-per-node 4"
-    ]
-    assert not (tmp_path / "trace.json").exists()
-
-
-def test_a_full_disk_is_told_on_rank_0():
-    outcome = replay(2, "--schedule", "1f1b", "--microbatches", 2, "--steps", 1, "--warm-up", 0, "--out", "/dev/full")
-    assert outcome.status != 0
-    assert outcome.said == ["replay: broken off: rank 0: /dev/full: cannot be written: No space left on device"]
+def test_ranks_that_stop_answering_are_noticed_within_twice_the_timeout(tmp_path):
+    timeout, launchers, since = 6.0, {}, {}
+    for stopped in (1, 0):
+        launchers[stopped] = start_long_program(tmp_path / str(stopped), 2, "--timeout", timeout)
+    for stopped, launcher in launchers.items():
+        processes = processes_in_a_step(launcher, tmp_path / str(stopped), 2)
+        os.kill(processes[stopped], signal.SIGSTOP)
+        since[stopped] = time.monotonic(), processes[stopped]
+    for stopped, launcher in launchers.items():
+        begun, process = since[stopped]
+        assert launcher.stderr is not None
+        said = next(line for line in launcher.stderr if line.startswith("replay: "))
+        assert time.monotonic() - begun < 2 * timeout
+        assert said.startswith(f"replay: broken off: rank {stopped} died or does not answer")
+        os.kill(process, signal.SIGKILL)
+        finish(launcher, 60)

@@ -171,7 +171,6 @@ def test_the_front_holds_what_no_other_beats():
     assert pareto_front([(3, 1), (1, 5), (2, 5), (2, 2), (4, 1), (1, 6)]) == [1, 3, 0]
 
 
-@pytest.mark.alone
 def test_ctrl_c_leaves_and_says_how_to_go_on(tmp_path):
     store = tmp_path / "runs.sqlite"
     over = ("--over", "schedule.microbatches=8:2000:500", "--over", "costs.latency=0:1:40")

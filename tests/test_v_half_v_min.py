@@ -1,5 +1,7 @@
 """V-Half and V-Min: exact activations, and a bubble that is half and two thirds of 1F1B's."""
 
+from functools import cache
+
 import pytest
 
 import ppsim
@@ -17,6 +19,7 @@ def stage_costs(forward, input_grad, weight_grad, latency=0):
     return ppsim.Costs(forward=forward, input_grad=input_grad, weight_grad=weight_grad, latency=latency, per="stage")
 
 
+@cache
 def simulate(name, p, m, search=True):
     return ppsim.simulate(ppsim.build(name, devices=p, microbatches=m, search=search), UNIT)
 
@@ -45,28 +48,30 @@ def test_v_min_repeats_its_block_once_it_is_full():
 @both
 def test_activations_are_exact_once_the_pipeline_is_full(name, search):
     for p in SIZES:
-        assert simulate(name, p, 2 * p + 1, search).peak_activations.max() == ACTIVATIONS[name](p)
+        run = simulate(name, p, 2 * p + 1, search)
+        run.schedule.validate()
+        assert run.peak_activations.max() == ACTIVATIONS[name](p)
 
 
 @families
 @both
 def test_every_size_is_valid_and_never_above_the_limit(name, search):
-    for p in range(1, 7 if search else 9):
-        for m in (*range(1, p + 2), 2 * p, 2 * p + 3):
-            schedule = ppsim.build(name, devices=p, microbatches=m, search=search)
-            schedule.validate()
-            assert ppsim.simulate(schedule, UNIT).peak_activations.max() <= ACTIVATIONS[name](p)
+    for p in range(1, 6):
+        for m in (*range(1, p + 2), 2 * p + 1):
+            run = simulate(name, p, m, search)
+            run.schedule.validate()
+            assert run.peak_activations.max() <= ACTIVATIONS[name](p)
 
 
 def test_v_half_bubble_is_at_most_half_of_1f1bs():
     for p in SIZES:
-        for m in (p, 3 * p + 1):
+        for m in (p, 2 * p + 1):
             assert bubble("v-half", p, m) <= bubble("v-half", p, m, search=False) <= (6 * (p - 1)) / 2
 
 
 def test_v_min_bubble_is_at_most_two_thirds_of_1f1bs_and_a_slot():
     for p in SIZES[1:]:
-        for m in (p, 3 * p + 1):
+        for m in (p, 2 * p + 1):
             assert bubble("v-min", p, m) <= bubble("v-min", p, m, search=False) <= (6 * (p - 1)) * 2 / 3 + 1
 
 
@@ -75,8 +80,8 @@ def test_v_min_bubble_is_at_most_two_thirds_of_1f1bs_and_a_slot():
 def test_idle_stays_below_the_papers_rate(name, search):
     """The paper: about p/2m (V-Half) and 2p/3m (V-Min) of the ideal time, longest device."""
     rate = {"v-half": 1 / 2, "v-min": 2 / 3}[name]
-    for p in (4, 8, 16):
-        for m in (p, 2 * p, 4 * p):
+    for p, times in ((4, 4), (8, 1), (16, 1)):
+        for m in (p, 2 * p + 1, times * p):
             assert simulate(name, p, m, search).span / (6 * m) - 1 <= rate * p / m
 
 

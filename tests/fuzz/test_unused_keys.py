@@ -44,9 +44,8 @@ def keys():
 KEYS = sorted(set(keys()))
 
 
-def numbers(run):
-    """All measures of a run, its interval, and the memory of each device."""
-    document = run.to_dict()
+def numbers(document):
+    """All measures of a run's document, its interval, and the memory of each device."""
     names = [*document["units"], "interval", "peak_memory"]
     return json.dumps({name: document.get(name) for name in names})
 
@@ -57,10 +56,11 @@ def outcome(path, key, value):
     if value is None and key != "name" and value_at(as_config(path).data, key) is None:
         return outcome(path, "name", None)
     try:
-        run = ppsim.load_config(path, overrides={"batch": None, key: value}).simulate()
+        run = ppsim.load_config(path, overrides={"batch": None, "engine": "compiled", key: value}).simulate()
     except ppsim.PpsimError as error:
         return str(error), ()
-    return numbers(run), tuple(run.to_dict()["assumptions"])
+    document = run.to_dict()
+    return numbers(document), tuple(document["assumptions"])
 
 
 def is_the_default(path, key, value):
