@@ -42,6 +42,12 @@ def test_a_wrong_unit_or_number_is_one_clear_error(value, unit):
         parse_quantity(value, unit)
 
 
+@pytest.mark.parametrize(("value", "unit"), [("0 GB/s", "bytes per second"), (0, "FLOP/s"), ("-1 TFLOP/s", "FLOP/s")])
+def test_a_rate_is_above_0(value, unit):
+    with pytest.raises(ConfigError, match=f"must be a number of {unit} above 0, or text with a unit such as"):
+        parse_quantity(value, unit)
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.floats(1e-8, 1e17), st.sampled_from(["seconds", "bytes", "bytes per second", "FLOP/s"]))
 def test_what_is_printed_reads_back_as_the_same_quantity(value, unit):

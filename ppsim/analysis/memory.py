@@ -151,7 +151,8 @@ def _activation_changes(run: TimelineColumns, holding: Holding, first: int, last
 
 def _memory_changes(run: TimelineColumns, first: int, last: int) -> Changes:
     """Return all changes of the bytes on devices `first` to `last` - 1, device by device in time order."""
-    schedule, table, source, consumer = run.schedule, run.table, run.plan.source, _consumers(run)
+    schedule, table, source = run.schedule, run.table, run.plan.source
+    consumer = consumers(source, run.plan.remote)
     found = _activation_changes(run, _activation_bytes(run), first, last)
     rows = np.arange(schedule.offsets[first], schedule.offsets[last])
     kind, received, sent = schedule.kind[rows], rows[run.plan.remote[rows]], rows[consumer[rows] >= 0]
@@ -223,11 +224,6 @@ def _moved_fraction(run: TimelineColumns) -> np.ndarray:
     back = np.flatnonzero(copies.way == RELOADS)
     to_host = copies.host[back] == HOST_MEMORY
     return moved_fraction(run.schedule, run.table, copies.stage[back], copies.microbatch[back], to_host)
-
-
-@cached_on
-def _consumers(run: TimelineColumns) -> np.ndarray:
-    return consumers(run.plan.source, run.plan.remote)
 
 
 # The breakdown at the peak

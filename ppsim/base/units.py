@@ -31,13 +31,15 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
 _LONGEST = 60
 
 
-def parse_quantity(value: Any, unit: str) -> float:
-    """Return a plain number, or text with a unit such as "2 ms", as a finite number >= 0 of `unit`.
+def parse_quantity(value: Any, unit: str, *, above_zero: bool = False) -> float:
+    """Return a plain number, or text with a unit such as "2 ms", as a finite number of `unit`.
 
-    `unit` is a key of `EXAMPLES`. Lower-case b counts bits, upper-case B bytes. Raises ConfigError with the value and
-    the rule.
+    It must be at least 0, or above 0 if `above_zero` or if it is a rate. `unit` is a key of `EXAMPLES`. Lower-case b
+    counts bits, upper-case B bytes. Raises ConfigError with the value and the rule.
     """
-    legal = f"must be a number of {unit} of at least 0, or text with a unit such as {EXAMPLES[unit]!r}"
+    above_zero = above_zero or unit in ("bytes per second", "FLOP/s")
+    least = "above 0" if above_zero else "of at least 0"
+    legal = f"must be a number of {unit} {least}, or text with a unit such as {EXAMPLES[unit]!r}"
     number = _from_text(value, unit, legal) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise ConfigError(f"{value!r:.{_LONGEST}} {legal}")
@@ -45,7 +47,7 @@ def parse_quantity(value: Any, unit: str) -> float:
         number = float(number)
     except OverflowError:
         number = math.inf
-    if not (math.isfinite(number) and number >= 0):
+    if not math.isfinite(number) or number < 0 or (above_zero and number == 0):
         raise ConfigError(f"{value!r:.{_LONGEST}} {legal}")
     return number
 

@@ -164,8 +164,8 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
     if runs_in(best[0]["schedule"], case) != "-":
         return text
     if not running or running[0]["schedule"] == own:
-        return f"{text}; no framework runs it, and no faster one that a framework runs fits"
-    return f"{text}; no framework runs it: of those that one runs, {running[0]['schedule']} fits{change(running[0])}"
+        return f"{text}; no framework runs it, and no faster schedule of a framework fits"
+    return f"{text}; no framework runs it; fastest in a framework: {running[0]['schedule']}{change(running[0])}"
 
 
 def _longer_than(own: str, now: float, rows: list[dict]) -> str:
@@ -276,13 +276,16 @@ def _certainty(comparison: Comparison) -> list[str]:
     ends = " to ".join(percent_text(end - 1, signed=True) for end in (found.low, found.high))
     expected = f"a real step at 90 %: {ends} of the predicted one ({found.sentence})"
     same = comparison.as_fast() or []
-    order = f"{', '.join(same) or 'none'} may be as fast as the first"
-    certain = len(comparison.timelines) > 1 + len(same)
-    order = f"certain order: {order}, the others are slower" if certain else f"no order is certain: {order}"
+    if len(comparison.timelines) <= 1 + len(same):
+        order = f"no order is certain: {', '.join(same) or 'none'} may be as fast as the first"
+    elif same:
+        order = f"certain: all others are slower than the first, except {', '.join(same)}, which may be as fast"
+    else:
+        order = "certain: all others are slower than the first"
     if isinstance(found, Spread):
         error = order_error("schedules")
         far = percent_text(error.apart - 1, 0)
-        order += f" (of {error.pairs} published pairs of schedules nine in ten lie within {far} of the predicted ratio)"
+        order += f" (90 % of {error.pairs} published pairs of schedules are within {far} of the predicted ratio)"
     return [*textwrap.wrap(expected, WIDTH), *(textwrap.wrap(order, WIDTH) if len(comparison.timelines) > 1 else [])]
 
 
@@ -304,12 +307,11 @@ def _refusals(refused: Mapping[str, str]) -> list[str]:
     names_by_reason: dict[str, list[str]] = {}
     for name, reason in refused.items():
         names_by_reason.setdefault(reason, []).append(name)
-    lines = [line for reason, names in names_by_reason.items() for line in _wrapped(f"{', '.join(names)}: {reason}")]
-    return ["cannot run at this size:", *lines] if lines else []
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    lines = ["cannot run at this size:"] if refused else []
+    for reason, names in names_by_reason.items():
+        lines += wrapper.wrap(f"{', '.join(names)}: {reason}")
+    return lines
 
 
 def _titles(comparison: Comparison) -> list[str]:

@@ -34,7 +34,8 @@ def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", n
     from ppsim.explorer.server import is_loopback, make_app, serve
 
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
-    app = make_app(_named(configs or []), host=None if _any_address(host) else host, token=token)
+    every_address = host in ("0.0.0.0", "::")  # noqa: S104 - only if --host names it
+    app = make_app(_named(configs or []), host=None if every_address else host, token=token)
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
@@ -50,10 +51,6 @@ def _named(paths: list[Path]) -> dict[str, str]:
     """Return the paths by their names on the page: a file's name, or its whole path if two files share a name."""
     stems = [path.stem for path in paths]
     return {path.stem if stems.count(path.stem) == 1 else str(path): str(path) for path in paths}
-
-
-def _any_address(host: str) -> bool:
-    return host in ("0.0.0.0", "::")  # noqa: S104 - only if --host names it
 
 
 def _listen(host: str, port: int) -> socket.socket:

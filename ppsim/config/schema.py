@@ -73,8 +73,8 @@ def _family(name: str) -> Any:
     return find_family(family_name)
 
 
-def _quantity(unit: str) -> Check:
-    return lambda value: parse_quantity(value, unit)
+def _quantity(unit: str, above_zero: bool = False) -> Check:
+    return lambda value: parse_quantity(value, unit, above_zero=above_zero)
 
 
 def _declared(kind: type) -> dict[str, Check]:
@@ -83,7 +83,8 @@ def _declared(kind: type) -> dict[str, Check]:
     for item in declarations(kind):
         unit, depth = item.metadata.get("unit"), item.metadata.get("depth", 1 if kind is Costs else 0)
         depth = 1 if "lists" in item.metadata else depth
-        checks[item.name] = nested(_quantity(unit), depth) if unit else item.metadata["check"] or nested(share)
+        check = item.metadata["check"]
+        checks[item.name] = nested(_quantity(unit, check is positive), depth) if unit else check or nested(share)
     return checks
 
 

@@ -84,14 +84,11 @@ def _reduction(what: str, default_text: str, example: str, column: str, **more: 
     """Declare the seconds of a collective over all parts of the output layer; `column` of the table."""
     return _cost(
         f"seconds of reducing {what} over all parts of the output layer", default_text, example,
-        lambda table: _one_if_known(table.vocabulary_seconds, getattr(table, column)),
+        lambda table: None if table.vocabulary_seconds is None or (seconds := getattr(table, column)) is None
+        else np.array([seconds]),
         group="vocabulary", unit="seconds", of=" per reduction", depth=0,
         note=f"reducing {more.pop('of_note')} over all parts of the output layer", **more,
     )  # fmt: skip
-
-
-def _one_if_known(parts: np.ndarray | None, seconds: float | None) -> np.ndarray | None:
-    return None if parts is None or seconds is None else np.array([seconds])
 
 
 def _bandwidths(table: CostTable) -> np.ndarray:
@@ -260,7 +257,10 @@ class Costs:
             if name in (*TIMES, "per") or (value is None and item.default is None):
                 continue
             if item.metadata["check"] is not None:
-                self._check_form(name, value, item)
+                try:
+                    object.__setattr__(self, name, item.metadata["check"](value))
+                except ConfigError as error:
+                    raise CostError(f"{name}={error}") from None
                 origins[name] = "default" if item.default is not None and value == item.default else "given"
                 continue
             column = (
@@ -271,12 +271,6 @@ class Costs:
             self._store(name, column)
             origins[name] = "given" if item.default is None or np.any(column != item.default) else "default"
         return origins
-
-    def _check_form(self, name: str, value: Any, item: Any) -> None:
-        try:
-            object.__setattr__(self, name, item.metadata["check"](value))
-        except ConfigError as error:
-            raise CostError(f"{name}={error}") from None
 
     def _stated_origins(self) -> dict[str, str]:
         if not isinstance(self.provenance, Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from ppsim.base.immutable import EqualColumns, unwritable
 _FEW_DEVICES = 256  # their matrix takes half a megabyte
 
 
-class PairRule(EqualColumns):
+class PairRule(EqualColumns, ABC):
     """Rule that reads like a matrix by [sender, receiver]; each entry is computed when it is read.
 
     `np.asarray` gives the whole matrix.
@@ -21,9 +22,9 @@ class PairRule(EqualColumns):
 
     node: np.ndarray
 
+    @abstractmethod
     def at(self, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
         """Return the entries of these pairs."""
-        raise NotImplementedError
 
     def __getitem__(self, pair: Any) -> Any:
         sender, receiver = pair if isinstance(pair, tuple) else (pair, slice(None))

@@ -74,7 +74,9 @@ class EventModel:
         self.env.run()
         del self.copies.arbitrate  # a model that refers to itself would stay until Python's garbage collection
         if self.position != self.plan.schedule.offsets[1:].tolist():
-            plan, state = self.plan, (np.array(self.position), np.array(self.posted), self._arrived())
+            # Without posts all transfers that have started end before a deadlock.
+            arrived = self.ended if self.plan.posts is not None else ~np.isnan(self.times[3])
+            plan, state = self.plan, (np.array(self.position), np.array(self.posted), arrived)
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
         self.times.flags.writeable = False  # so that the timeline need not copy the four views
         row_start, row_end, transfer_start, transfer_end = self.times[:, : len(self.plan.seconds)]
@@ -243,10 +245,6 @@ class EventModel:
         for transfer in self.ports.start() if self.ports else ():
             self.start_transfer(transfer).callbacks.append(lambda _, transfer=transfer: self.leave_queues(transfer))
         self.copies.start_first()
-
-    def _arrived(self) -> np.ndarray:
-        """Return True for each transfer that has ended; without posts all that have started end before a deadlock."""
-        return self.ended if self.plan.posts is not None else ~np.isnan(self.times[3])
 
 
 def _plain(column: np.ndarray) -> Any:

@@ -10,14 +10,9 @@ from ppsim.schedule.columns import ScheduleColumns
 MIN_ITERATIONS = 3
 
 
-def _steady_from(p: int, m: int) -> int:
-    """Return the minimum iterations with which every device runs a pair of F and B between its fill and drain."""
-    return max(MIN_ITERATIONS, -(-(p + 2) // m))
-
-
 def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versions: np.ndarray) -> ScheduleColumns:
     """Return 1F1B over the microbatches of all iterations; microbatch k of iteration i is number i m + k."""
-    least = _steady_from(p, m)
+    least = max(MIN_ITERATIONS, -(-(p + 2) // m))  # each device runs a pair of F and B between its fill and drain
     count = least if iterations is None else require_count("iterations", iterations)
     if count < least:
         raise BuildError(

@@ -348,7 +348,7 @@ def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Ra
         _ranges(unique),
         _in_order([_span(event) for event in events if event["name"] in RECEIVED]),
         _in_order(engine),
-        [_matches(unique, pattern) for pattern in patterns],
+        [[(*_span(event), kind) for event in unique if (kind := pattern.kind(event["name"]))] for pattern in patterns],
         sorted({_span(event)[0] for event in unique if event["name"].startswith(STEP)}),
         head.distributedInfo.world_size,
         pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),
@@ -394,11 +394,6 @@ def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
         if event["name"].startswith(PREFIX):
             ranges.setdefault(event["name"].removeprefix(PREFIX), []).append(_span(event))
     return ranges
-
-
-def _matches(events: list[dict[str, Any]], pattern: Pattern) -> list[Match]:
-    """Return the ranges whose names match a pattern."""
-    return [(*_span(event), kind) for event in events if (kind := pattern.kind(event["name"]))]
 
 
 def _in_order(spans: Any) -> np.ndarray:

@@ -51,7 +51,7 @@ def _slices(trace: Tracks, slices: Slices) -> Iterator[str]:
         if arrow_in != NO_ARROW:
             yield f'{{"ph":"f","bp":"e","name":"data","cat":"data","id":{arrow_in},{position}}}'
         if arrow_out != NO_ARROW:
-            step = "s" if _begins(trace, prefix) else "t"
+            step = "t" if "SEND" in trace.prefixes[prefix] else "s"  # transfers continue the arrows of actions
             yield f'{{"ph":"{step}","name":"data","cat":"data","id":{arrow_out},{position}}}'
 
 
@@ -60,11 +60,6 @@ def _arguments(trace: Tracks, stage: int, microbatch: int, prefix: int, suffix: 
     given += [f'"microbatch":{microbatch}'] if microbatch >= 0 else []
     given += [f'"waited for":"{trace.prefixes[prefix]}{trace.suffixes[suffix]}"'] if prefix >= 0 else []
     return ",".join(given)
-
-
-def _begins(trace: Tracks, prefix: int) -> bool:
-    """Return whether slices of this name are actions, at which arrows begin; transfers continue arrows."""
-    return "SEND" not in trace.prefixes[prefix]
 
 
 def _levels(trace: Tracks, levels: Levels) -> Iterator[str]:

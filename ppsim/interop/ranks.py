@@ -122,7 +122,7 @@ def whole_pipelines(
         missing = sorted({*pipelines[0]} - groups.keys())
         raise ConfigError(
             f"{place}: has files of {_words(found)}; the pipeline of rank {pipelines[0][0]} runs on "
-            f"{_words(pipelines[0])}: add the {_files(missing)}"
+            f"{_words(pipelines[0])}: add the {of_number(len(missing), 'file')} of {_words(missing)}"
         )
     if any(stages.values()):
         return _one_of_each(stages, num_stages, place)
@@ -189,7 +189,3 @@ def refuse_other_pipelines(program: ScheduleColumns, start: np.ndarray, end: np.
 
 def _words(numbers: Sequence[int], what: str = "rank") -> str:
     return f"{of_number(len(numbers), what)} {', '.join(map(str, numbers))}"
-
-
-def _files(missing: Sequence[int]) -> str:
-    return f"{of_number(len(missing), 'file')} of {_words(missing)}"

@@ -281,7 +281,9 @@ def compare(
     case = given if isinstance(given, Config) else config_source(given).config()
     listed = [] if schedules is None else list(schedules)
     chosen = {one[1]: one for one in (_chosen(item, case) for item in listed or families())}
-    refused = {name: SEARCHES for name in chosen if not listed and _searches_long(name)}
+    # The searches of families that a framework runs are short.
+    searching = [name for name in chosen if not listed and "costs" in find_family(name).options]
+    refused = {name: SEARCHES for name in searching if not frameworks_running(name)}
     tried = [one for name, one in chosen.items() if name not in refused]
     attempt = functools.partial(_attempt, case=case, sizes=_sizes(case), headroom=headroom)
     timelines: list[Timeline] = []
@@ -292,11 +294,6 @@ def compare(
             timelines.append(found)
     timelines.sort(key=_rank)
     return Comparison(timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom)
-
-
-def _searches_long(name: str) -> bool:
-    """Return whether a family searches, unless a framework runs it: those searches are short."""
-    return "costs" in find_family(name).options and not frameworks_running(name)
 
 
 def _sizes(case: Config) -> tuple[int, int]:

@@ -207,7 +207,7 @@ def explain(
         replayed,
         _variants(measured, own),
         slow_parts(measured, own, run),
-        _communication(measured, own),
+        {"total": float(own.transfer_seconds.sum()), "exposed": float(measured.exposed_communication.sum())},
         better,
         [*_notes(measured, run, profile, replayed), assumed(framework)],
         recognized_family(measured.schedule),
@@ -375,13 +375,6 @@ def _variants(measured: Timeline, own: Plan) -> dict[str, float]:
     whole, replayed = measured.makespan, step_of(own)
     steps = {name: whole - (replayed - step_of(plan)) for name, plan in plans.items()}
     return {**steps, "no overhead": replayed, "all of these": steps["all of these"] - (whole - replayed)}
-
-
-def _communication(measured: Timeline, own: Plan) -> dict[str, float]:
-    return {
-        "total": float(own.transfer_seconds.sum()),
-        "exposed": float(measured.exposed_communication.sum()),
-    }
 
 
 def _notes(measured: Timeline, run: Timeline | None, profile: Profile | None, replayed: float) -> list[str]:
