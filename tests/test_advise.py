@@ -192,3 +192,38 @@ def test_frameworks_are_offered_for_the_losses_and_modules_that_their_parsers_ta
         assert "M" not in letters
     else:
         assert "M" in letters
+
+
+SCRIPT = (
+    "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --seq-length 4096 "
+    "--num-attention-heads 32 --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8 --swiglu "
+    "--vocab-size 32000 --use-distributed-optimizer --bf16"
+)
+
+
+def test_a_config_of_a_launch_script_gets_the_flags_to_change(tmp_path):
+    config = ppsim.from_launch("Megatron-LM", SCRIPT)
+    (tmp_path / "job.yaml").write_text(json.dumps(config.data))
+    short = run_ppsim("advise", tmp_path / "job.yaml").out.splitlines()
+    assert len(short) <= 24
+    assert max(map(len, short)) <= 100
+    assert any(line == "  Megatron-LM: without --tensor-model-parallel-size" for line in short[2:6])
+    page = run_ppsim("advise", tmp_path / "job.yaml", "-v").out
+    overlapped = page.split("tensor-parallel collectives overlapped:\n")[1].splitlines()
+    assert overlapped[:2] == [
+        "  --set layout.overlap_tensor=true --set layout.sequence_parallel=true",  # Megatron-LM takes none without it
+        "  Megatron-LM: --sequence-parallel --tp-comm-overlap",
+    ]
+    halved = next(line for line in page.splitlines() if "Megatron-LM: --tensor-model-parallel-size 4 " in line)
+    assert "--num-layers" not in halved  # only what changes
+
+
+def test_a_flag_that_a_change_drops_is_named(tmp_path):
+    config = ppsim.from_launch("Megatron-LM", SCRIPT + " --recompute-granularity full --recompute-method uniform")
+    (tmp_path / "job.yaml").write_text(json.dumps(config.data))
+    page = run_ppsim("advise", tmp_path / "job.yaml", "-v").out
+    assert "without --recompute-granularity --recompute-method --recompute-num-layers" in page
+
+
+def test_a_config_without_a_framework_of_its_own_gets_no_flags():
+    assert "Megatron-LM: --" not in run_ppsim("advise", LLAMA).out

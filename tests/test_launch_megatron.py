@@ -289,6 +289,18 @@ def test_the_branch_is_read_whose_condition_holds(condition):
     assert ppsim.from_launch("Megatron-LM", text).costs.layout.recompute == "full"
 
 
+def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
+    flags = (
+        "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --no-position-embedding "
+        "--calculate-per-token-loss"
+    )
+    reading = read_launch("Megatron-LM", flags)
+    assert not reading.unknown
+    assert reading.data["model"]["positions"] == "rotary"
+    assert any("no tokenizer is named" in one for one in reading.assumed)
+    assert read_launch("Megatron-LM", flags + " --merge-file m.txt").data["model"]["vocabulary"] == 50304
+
+
 def test_a_line_in_a_loop_or_under_an_unknown_condition_is_named():
     text = SCRIPT.replace("\ntorchrun", "\nfor X in 1 2; do\n  TP=$X\ndone\n[ -d x ] && TP=8\ntorchrun")
     reading = read_launch("Megatron-LM", text)

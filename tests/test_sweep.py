@@ -52,8 +52,8 @@ def test_flags_may_leave_to_the_sweep_what_it_varies():
     outcome = ppsim("sweep", "--over", "schedule.devices=2,4", "--over", "schedule.name=1f1b", "--microbatches", 8)
     assert outcome.status == 0, outcome.err
     assert outcome.out.splitlines()[1:] == [
-        "steady bubble fraction       2        4 devices",
-        "1f1b                    11.1 %   27.3 %",
+        "bubble fraction       2        4 devices",
+        "1f1b             11.1 %   27.3 %",
     ]
 
 

@@ -112,7 +112,7 @@ def _latex_column(name: str, values: Sequence[Any], unit: str | None) -> list[st
     whole = all((number * factor).is_integer() for number in numbers)
     places = 0 if whole else max(2 - math.floor(math.log10(max(max(map(abs, numbers)) * factor, 1.0))), 1)
     shown = ["" if value is None else f"${float(value) * factor:,.{places}f}$".replace(",", "{,}") for value in values]
-    known = symbol and not symbol.startswith(("microbatches", "activations"))
+    known = symbol and not symbol.startswith(("microbatches", "activations", "tokens"))  # names of columns say these
     return [f"{words} ({_latex_text(symbol)})" if known else words, *shown]
 
 

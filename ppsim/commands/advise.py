@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ppsim.base.tables import paragraph
@@ -12,8 +12,9 @@ from ppsim.commands.cells import (
     LEGEND,
     SAME,
     candidate_table,
+    change_lines,
+    lines_of_changes,
     peak_text,
-    set_lines,
     step_text,
     versus,
 )
@@ -22,7 +23,7 @@ from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
-from ppsim.studies.points import Candidate, peak_of
+from ppsim.studies.points import peak_of
 from ppsim.studies.reasons import limiting_factors, short_reasons
 
 SCHEMA = "ppsim.advise/1"
@@ -55,7 +56,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
         shown = [one for one in found.advice if one.fits is not False] if verbose else better[:MAX_CHANGES]
         lines += ["", *candidate_table("change", shown, found.config, found.headroom)]
         if verbose:
-            lines += ["", *_keys(shown)]
+            lines += ["", *lines_of_changes(shown, found.config)]
         elif len(better) > len(shown):
             lines.append(f"and {len(better) - len(shown)} more: -v")
     lines += ["", *paragraph("; ".join(short_reasons(found.run)), "why  ")]
@@ -84,13 +85,7 @@ def _answer(found: AdviceList) -> list[str]:
     else:
         memory = f"memory as before, {peak}" if best.peak == peak_of(run) else f"memory {now} -> {peak}"
         said = [f"{best.words}: {step}", f"  {memory}"]
-    return [*said, *set_lines(best.changes, best.layout_string)]
-
-
-def _keys(shown: list[Candidate]) -> Iterator[str]:
-    for one in shown:
-        yield f"{one.words}:"
-        yield from set_lines(one.changes, one.layout_string)
+    return [*said, *change_lines(best, found.config)]
 
 
 def _counts(found: AdviceList) -> list[str]:

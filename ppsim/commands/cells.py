@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ppsim.analysis.memory import HEADROOM, fit_in_words, usable_bytes
+from ppsim.base.errors import PpsimError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import LETTERS, frameworks_running
+from ppsim.launch import FRAMEWORKS
 from ppsim.launch.megatron_script import prediction_faults
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
@@ -93,13 +95,40 @@ def versus(step: float, first: float) -> str:
     return "=" if abs(difference) < SAME else percent_text(difference, 0, signed=True)
 
 
-def set_lines(changes: Mapping[str, Any], layout_string: str | None = None) -> list[str]:
-    """Return changes as `--set` options to paste, with the stages instead of the rule that gave them."""
-    keys = dict(changes)
-    if layout_string and "layout.partition" in keys and keys["layout.partition"] != "even":
-        keys["layout.partition"] = layout_string
-    words = [f"--set {key}={shlex.quote(_text(value))}" for key, value in keys.items()]
-    return wrapped_words(words)
+def change_lines(one: Candidate, config: Config) -> list[str]:
+    """Return a change as `--set` options to paste, and as flags of the config's framework.
+
+    The options name the stages instead of the rule that gave them.
+    """
+    keys = dict(one.changes)
+    if one.layout_string and "layout.partition" in keys and keys["layout.partition"] != "even":
+        keys["layout.partition"] = one.layout_string
+    options = wrapped_words(f"--set {key}={shlex.quote(_text(value))}" for key, value in keys.items())
+    return [*options, *wrapped_words(_framework_words(one, config))]
+
+
+def lines_of_changes(shown: Iterable[Candidate], config: Config) -> Iterator[str]:
+    """Yield the words of each change, then its options and flags."""
+    for one in shown:
+        yield f"{one.words}:"
+        yield from change_lines(one, config)
+
+
+def _framework_words(one: Candidate, config: Config) -> list[str]:
+    """Return the flags that a change sets and drops; empty if the config names no framework that has launch files."""
+    named = str(value_at(config.data, "layout.framework") or "").lower()
+    name = next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
+    try:
+        before, after = (
+            (FRAMEWORKS[name].flags(case) for case in (config, config.changed(one.changes))) if name else ((), ())
+        )
+    except PpsimError:
+        return []
+    set_now = [flag for flag in after if flag not in before]
+    left = {flag.split()[0] for flag in after}
+    dropped = [flag.split()[0] for flag in before if flag.split()[0] not in left]
+    words = [*set_now, *(["without", *dropped] if dropped else [])]
+    return [f"{name}:", *words] if words else []
 
 
 def wrapped_words(words: Iterable[str], indent: str = "  ") -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from ppsim.analysis.memory import PARTS, Memory, fit_in_words, usable_bytes
 from ppsim.base.tables import WIDTH
-from ppsim.commands.cells import LEGEND, candidate_table, gigabytes, set_lines
+from ppsim.commands.cells import LEGEND, candidate_table, gigabytes, lines_of_changes
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, Verbose, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config
@@ -54,9 +54,7 @@ def _page(case: Config, run: Timeline, headroom: float, found: list[Candidate], 
         yield ""
         yield from candidate_table("would fit", found, case, headroom)
         yield ""
-        for one in found if verbose else found[:1]:
-            yield f"{one.words}:"
-            yield from set_lines(one.changes, one.layout_string)
+        yield from lines_of_changes(found if verbose else found[:1], case)
         yield LEGEND
     elif not memory.fits(headroom):
         yield "no single change makes it fit; ppsim choose looks for another layout"

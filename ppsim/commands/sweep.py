@@ -105,8 +105,9 @@ def _compared(found: Sweep, ran: Sequence[Candidate]) -> Measure:
     """Return the measure that ranks the points: tokens per second, or else the step of equal work, or the bubble."""
     if ran and all(point.tokens_per_second is not None for point in ran):
         return MEASURES["tokens_per_second"]
+    bubble = "steady_bubble_fraction" if any(map(_is_asynchronous, ran)) else "bubble_fraction"
     sizes = {"schedule.microbatches", "schedule.devices"} & {*found.keys}
-    return MEASURES["steady_bubble_fraction" if sizes else "iteration_time"]
+    return MEASURES[bubble if sizes else "iteration_time"]
 
 
 def _marks(points: Sequence[Candidate], source: ConfigSource) -> dict[int, str]:

@@ -65,4 +65,5 @@ LEFT_OUT = (
     "mscale-all-dim", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-margin", "fp8-interval", "rope-type",
     "apply-layernorm-1p", "ckpt-format", "decoder-seq-length", "check-for-nan-in-loss-and-grad",
     "no-check-for-nan-in-loss-and-grad", "disable-mamba-mem-eff-path", "use-pytorch-profiler", "transformer-impl",
+    "calculate-per-token-loss",
 )  # fmt: skip

@@ -202,7 +202,7 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
         model["ffn"] = int(width * 2 / 3 / 64) * 64 if model["gated"] else width
     if flags.has("quick-geglu"):
         model["gated"] = True
-    if flags.has("use-rotary-position-embeddings"):
+    if flags.has("use-rotary-position-embeddings", "no-position-embedding"):  # both have no learned table
         model["positions"] = "rotary"
     flags.has("group-query-attention")
     model["key_value_heads"] = flags.number("num-query-groups", model["heads"]) or model["heads"]

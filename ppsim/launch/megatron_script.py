@@ -422,7 +422,8 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
 def _read_vocabulary(flags: Flags, model: dict[str, Any], tensor: int, reading: Reading) -> None:
     size = flags.number("padded-vocab-size") or flags.number("vocab-size")
     if size is None:
-        tokenizer = flags.text("tokenizer-type")
+        tokenizer = flags.text("tokenizer-type") or ("GPT2BPETokenizer" if flags.has("merge-file") else None)
         size = megatron.VOCABULARIES.get(str(tokenizer), megatron.LARGE_VOCABULARY)
-        reading.assumed.append(f"vocabulary {size}: the tokenizer {tokenizer} is not read (add --vocab-size)")
+        reason = f"the tokenizer {tokenizer} is not read" if tokenizer else "no tokenizer is named"
+        reading.assumed.append(f"vocabulary {size}: {reason} (add --vocab-size)")
     model["vocabulary"] = padded(size, flags.number("make-vocab-size-divisible-by", 128) * tensor)
