@@ -225,5 +225,13 @@ def test_a_flag_that_a_change_drops_is_named(tmp_path):
     assert "without --recompute-granularity --recompute-method --recompute-num-layers" in page
 
 
+def test_a_change_that_the_framework_cannot_run_says_so(tmp_path):
+    script = SCRIPT.replace("--tensor-model-parallel-size 8", "--pipeline-model-parallel-size 4")
+    (tmp_path / "job.yaml").write_text(json.dumps(ppsim.from_launch("Megatron-LM", script).data))
+    page = run_ppsim("advise", tmp_path / "job.yaml", "-v").out
+    lines = page.split("\nzb-v:\n")[1].splitlines()
+    assert "Megatron-LM: cannot run it" in next(line for line in lines if "--set" not in line)
+
+
 def test_a_config_without_a_framework_of_its_own_gets_no_flags():
     assert "Megatron-LM: --" not in run_ppsim("advise", LLAMA).out

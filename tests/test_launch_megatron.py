@@ -292,12 +292,14 @@ def test_the_branch_is_read_whose_condition_holds(condition):
 def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
     flags = (
         "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --no-position-embedding "
-        "--calculate-per-token-loss"
+        "--calculate-per-token-loss --no-masked-softmax-fusion"
     )
     reading = read_launch("Megatron-LM", flags)
     assert not reading.unknown
     assert reading.data["model"]["positions"] == "rotary"
     assert any("no tokenizer is named" in one for one in reading.assumed)
+    unfused = read_launch("Megatron-LM", flags + " --attention-backend unfused")
+    assert unfused.unknown == ["--no-masked-softmax-fusion: may change the step"]
     assert read_launch("Megatron-LM", flags + " --merge-file m.txt").data["model"]["vocabulary"] == 50304
 
 

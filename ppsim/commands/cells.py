@@ -118,16 +118,19 @@ def _framework_words(one: Candidate, config: Config) -> list[str]:
     """Return the flags that a change sets and drops; empty if the config names no framework that has launch files."""
     named = str(value_at(config.data, "layout.framework") or "").lower()
     name = next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
-    try:
-        before, after = (
-            (FRAMEWORKS[name].flags(case) for case in (config, config.changed(one.changes))) if name else ((), ())
-        )
-    except PpsimError:
+    if name is None:
         return []
-    set_now = [flag for flag in after if flag not in before]
+    try:
+        before = FRAMEWORKS[name].flags(config)
+    except PpsimError:  # nothing of this config can be typed
+        return []
+    try:
+        after = FRAMEWORKS[name].flags(config.changed(one.changes))
+    except PpsimError:
+        return [f"{name}: cannot run it; ppsim advise --framework ranks what a framework runs"]
     left = {flag.split()[0] for flag in after}
     dropped = [flag.split()[0] for flag in before if flag.split()[0] not in left]
-    words = [*set_now, *(["without", *dropped] if dropped else [])]
+    words = [*(flag for flag in after if flag not in before), *(["without", *dropped] if dropped else [])]
     return [f"{name}:", *words] if words else []
 
 

@@ -215,6 +215,8 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
     if backend not in FLASH:
         raise ConfigError(f"--attention-backend {shown(backend)} is not known here; use {', '.join(FLASH)}")
     model |= {"attention": FLASH[backend], "causal": FLASH[backend] == "flash"}
+    if model["causal"]:
+        flags.has("no-masked-softmax-fusion")  # flash attention has no softmax of its own
     window = re.match(r"\(?\s*(\d{1,9})\s*,", flags.text("window-size") or "")
     if window:
         model |= {"window": int(window[1]) + 1, "window_period": flags.number("window-attn-skip-freq", 0)}
