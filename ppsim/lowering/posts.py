@@ -270,23 +270,16 @@ def posts_in_order(program: ScheduleColumns) -> Posts:
     return Posts(offsets, transfer, is_send, before, np.arange(len(transfers), dtype=np.int32))
 
 
-def unqueued_posts(compute: ScheduleColumns, remote: np.ndarray) -> Posts:
-    """Return each SEND directly after its producer and each RECV at its device's beginning, each in its own queue.
-
-    `remote` is `crosses_devices(compute)`.
-    """
+def unqueued_posts(compute: ScheduleColumns) -> Posts:
+    """Return each SEND directly after its producer and each RECV at its device's beginning, each in its own queue."""
+    remote = crosses_devices(compute)
     consumer = np.flatnonzero(remote).astype(np.int32)
     taker = consumers(compute.source, remote)
     producer = np.flatnonzero(taker >= 0).astype(np.int32)
-    owner = [compute.device[rows] for rows in (consumer, producer)]
-    counts = [np.bincount(of, minlength=compute.devices) for of in owner]
-    offsets = np.append(0, np.cumsum(counts[0] + counts[1]))
-    # The RECVs of a device come before its SENDs: skip the SENDs of lower devices, and the RECVs of this one and those.
-    position = [np.arange(len(of)) for of in owner]
-    position[0] += (np.cumsum(counts[1]) - counts[1])[owner[0]]
-    position[1] += np.cumsum(counts[0])[owner[1]]
-    transfer, is_send, before = columns = [np.empty(2 * len(consumer), dtype) for dtype in (np.int32, bool, np.int32)]
-    received, sent = (consumer, False, compute.offsets[owner[0]]), (taker[producer], True, producer + 1)
-    for column, of_receive, of_send in zip(columns, received, sent, strict=True):
-        column[position[0]], column[position[1]] = of_receive, of_send
-    return Posts(offsets, transfer, is_send, before, np.arange(2 * len(consumer), dtype=np.int32))
+    owner = np.concatenate([compute.device[consumer], compute.device[producer]])
+    is_send = np.arange(len(owner)) >= len(consumer)
+    order = np.lexsort((is_send, owner))  # stable: the RECVs of a device, then its SENDs in list order
+    transfer = np.concatenate([consumer, taker[producer]])[order]
+    before = np.concatenate([compute.offsets[owner[: len(consumer)]], producer + 1])[order].astype(np.int32)
+    offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=compute.devices)))
+    return Posts(offsets, transfer, is_send[order], before, np.arange(len(order), dtype=np.int32))

@@ -18,7 +18,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
-from ppsim.lowering.rows import crosses_devices, row_tables
+from ppsim.lowering.rows import row_tables
 from ppsim.plan.holding import Holding
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import find_reductions
@@ -198,15 +198,11 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
     )
     source = np.where(plan.source[old] >= 0, new[plan.source[old]], -1).astype(np.int32)
     schedule.mark_valid(source)
-    posts = plan.posts
-    if posts is not None:
-        posts = (
-            posts_in_order(schedule) if plan.message_overhead else unqueued_posts(schedule, crosses_devices(schedule))
-        )
+    again = posts_in_order if plan.message_overhead else unqueued_posts
     return replace(
         plan,
         schedule=schedule,
-        posts=posts,
+        posts=None if plan.posts is None else again(schedule),
         barriers=find_barriers(schedule),
         row_lengths=plan.seconds[old],
         fused=plan.fused[old],

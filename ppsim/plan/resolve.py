@@ -205,7 +205,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     elif table.message_overhead:
         posts = posts_in_order(schedule)
     elif not (gathers is None and ports is None and copies is None and barriers is None):
-        posts = unqueued_posts(compute, crosses_devices(compute))
+        posts = unqueued_posts(compute)
     if table.message_overhead and (ports is not None or (copies is not None and copies.lines)):
         raise CostError("message_overhead does not go with shared network cards or switches; leave one of them out")
     plan = Plan(

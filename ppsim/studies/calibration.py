@@ -264,12 +264,7 @@ def _gaps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     compute, schedule = trace.compute, trace.program.compute
     arrival = np.full((len(trace.end), len(compute)), -np.inf)
     consumer, _, receive = trace.transfers
-    if trace.times_only:
-        producer_end = trace.end[:, compute][:, schedule.source[consumer]]
-        waited = np.stack([trace.waited(step) for step in range(len(trace.end))])
-        arrival[:, consumer] = np.where(waited, np.nan, producer_end)
-    else:
-        arrival[:, consumer] = trace.end[:, receive]
+    arrival[:, consumer] = trace.end[:, compute[schedule.source[consumer]] if trace.times_only else receive]
     previous_end = np.roll(trace.end[:, compute], 1, axis=1)
     gaps = np.where(arrival <= previous_end, trace.start[:, compute] - previous_end, np.nan)
     gaps[:, schedule.offsets[:-1]] = np.nan
@@ -280,26 +275,21 @@ def _gaps(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], LinkFit | None]:
     """Return the latency, the bandwidth over all links, seconds per link (for one size only), and the fit."""
-    sizes, times = [], []
-    by_link: dict[str, list[np.ndarray]] = {}
+    columns = []
     for trace in traces:
-        consumer, _, _ = trace.transfers
-        schedule = trace.program.compute
-        links = np.stack([schedule.device[schedule.source[consumer]], schedule.device[consumer]], axis=1)
-        for step in range(len(trace.end)):
-            begin, arrived = trace.transfer_times(step)
-            seconds = np.maximum(arrived - begin, 0.0)
-            known = np.isfinite(seconds)
-            sizes.append(np.full(int(known.sum()), trace.transfer_bytes))
-            times.append(seconds[known])
-            for sender, receiver in np.unique(links[known], axis=0).tolist():
-                chosen = known & (links == (sender, receiver)).all(axis=1)
-                by_link.setdefault(f"{sender}-{receiver}", []).append(seconds[chosen])
-    size, seconds = np.concatenate(sizes), np.concatenate(times)
+        schedule, consumer = trace.program.compute, trace.transfers[0]
+        sender, receiver = schedule.device[schedule.source[consumer]], schedule.device[consumer]
+        link = sender.astype(np.int64) * schedule.devices + receiver
+        for begin, arrived in map(trace.transfer_times, range(len(trace.end))):
+            columns.append((np.full(len(link), trace.transfer_bytes), np.maximum(arrived - begin, 0.0), link))
+    size, seconds, link = map(np.concatenate, zip(*columns, strict=True))
+    size, seconds, link = (column[np.isfinite(seconds)] for column in (size, seconds, link))
     if not len(size):
         return 0.0, math.inf, {}, None
     latency, per_byte, fit = fit_line(size, seconds)
-    single = {pair: _median(np.concatenate(values)) for pair, values in sorted(by_link.items())}
+    devices = traces[0].program.devices
+    ends = {f"{one // devices}-{one % devices}": one for one in np.unique(link).tolist()}
+    single = {pair: _median(seconds[link == one]) for pair, one in sorted(ends.items())}
     return latency, math.inf if per_byte <= 0 else 1.0 / per_byte, single if per_byte <= 0 else {}, fit
 
 

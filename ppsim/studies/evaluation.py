@@ -13,7 +13,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace
-from ppsim.studies.calibration import predict, predicted_step, run_name
+from ppsim.studies.calibration import predict, run_name
 from ppsim.timeline import TimelineColumns
 
 GROUPS = ("fitted", "held_out", "all")
@@ -110,7 +110,8 @@ def _fraction_inside(runs: Sequence[RunError]) -> float | None:
 
 
 def _run_error(trace: Trace, profile: Profile) -> RunError:
-    predicted, step = predict(trace, profile), predicted_step(trace, profile)
+    predicted = predict(trace, profile)
+    step = predicted.makespan - profile.overhead
     measured = float(np.median(trace.step_seconds))
     if not measured > 0:
         raise ConfigError(
