@@ -19,14 +19,15 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 import ppsim
+from ppsim.plots.palette import THEMES as THEMES_OF_CHARTS
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 DRAWN = "return runs.every((run) => run.result && !run.flight) && document.documentElement.dataset.drawn"
 COSTS = {"forward": 1, "input_grad": 1, "weight_grad": 1, "latency": 0.1, "transport": "async"}
 FOUR = [{"schedule": name} for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
-PAGE = '<!doctype html><meta charset="utf-8"><body style="margin: 12px">'
-PAGE_SIZES = {"viewer": (1200, 800), "explorer": (1440, 900), "plotly": (1100, 320), "notebook": (1010, 400)}
+PAGE_SIZES = {"viewer": (1200, 800), "explorer": (1440, 900), "plotly": (1100, 320)}
+CELL = (1010, 150)  # of a notebook; its picture is as high as what it shows
 TALLEST = 1600  # pixels of a picture of a whole page
 
 
@@ -76,11 +77,30 @@ def plotly(path: Path, devices: int, microbatches: int, theme: str) -> str:
 def notebook(path: Path, devices: int, microbatches: int, theme: str) -> str:
     """Write what a notebook shows of a schedule and of a timeline."""
     timeline = run("interleaved-1f1b", devices, microbatches)
-    path.write_text(f"{PAGE}{timeline.schedule._repr_html_()}<br>{timeline._repr_html_()}", encoding="utf-8")
+    write_cells(path, theme, f"{timeline.schedule.to_html(theme)}<br>{timeline.to_html(theme)}")
     return ""
 
 
-PAGES: dict[str, Callable[[Path, int, int, str], str]] = {"viewer": viewer, "plotly": plotly, "notebook": notebook}
+def still(path: Path, devices: int, microbatches: int, theme: str) -> str:
+    """Write what a notebook shows of a timeline where no scripts run."""
+    shown = run("dualpipe", devices, microbatches).to_html(theme)
+    write_cells(path, theme, re.sub("<script>.*?</script>", "", shown, flags=re.DOTALL))
+    return ""
+
+
+def write_cells(path: Path, theme: str, html: str) -> None:
+    """Write a page with the colours of a notebook in a theme."""
+    colours = THEMES_OF_CHARTS[theme]
+    style = f"margin: 12px; background: {colours.paper}; color: {colours.text}"
+    path.write_text(f'<!doctype html><meta charset="utf-8"><body style="{style}">{html}', encoding="utf-8")
+
+
+PAGES: dict[str, Callable[[Path, int, int, str], str]] = {
+    "viewer": viewer,
+    "plotly": plotly,
+    "notebook": notebook,
+    "still": still,
+}
 
 
 def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
@@ -131,7 +151,7 @@ def main() -> None:
                     else:
                         path = Path(folder, f"{name}.html")
                         fragment = PAGES[chart.file](path, devices, microbatches, theme)
-                        visit(browser, path.as_uri() + fragment, PAGE_SIZES[chart.file], theme)
+                        visit(browser, path.as_uri() + fragment, PAGE_SIZES.get(chart.file, CELL), theme)
                         picture = take(browser, whole=chart in make_gallery.OTHERS)
                     make_gallery.save_picture(name, picture)
         shutil.copy(IMAGES / "gallery" / "explorer-4-light.png", IMAGES / "explorer.png")

@@ -47,7 +47,7 @@ class Chart(NamedTuple):
     heading: str
     text: str
     code: str
-    differs: str = ""
+    differs: str
 
 
 FAMILIES = '("1f1b", "zb-h1", "zb-v", "dualpipe")'
@@ -60,14 +60,17 @@ CHARTS = (
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
         "these costs do not have; its font is Liberation Sans, the chart's is matplotlib's own, so that pictures are "
-        "equal on all machines, or that of `rcParams`",
+        "equal on all machines, or that of `rcParams`; it has a line of costs below its title, and an axis up to 35 s, "
+        "where the chart ends with the longest step; the chart's legend also names the lines of memory; letters of "
+        "grey boxes are smaller than in the mock-up, where they touch",
     ),
     Chart(
         "column",
         "In a column of a paper",
         "3.3 inches wide: numbers of a schedule above its rows, no microbatch numbers, texts of 5 to 6 points.",
         'ppsim.compare([run(name, p, m) for name in ("1f1b", "zb-h1", "zb-v")]).plot(width=3.3, theme=theme)',
-        "the chart has a title, and names its axis below the ticks",
+        "the mock-up shows memory and a fourth schedule, which an option and a name add; it has no title, its unit is "
+        "at the last tick of an axis up to 35 s, and its legend leaves out the end of a step",
     ),
     Chart(
         "path",
@@ -75,25 +78,33 @@ CHARTS = (
         "The line along the lower edge of its boxes is the chain that sets the makespan; it is thinner where it "
         "changes rows often. Below, the fullest device is an area.",
         'run("zb-v", p, m).plot(critical_path=True, memory=True, theme=theme)',
-        "the mock-up of the explorer draws the same line; here it is thinner where boxes are narrower than 8 pixels",
+        "the mock-up of the explorer has the same schedule and line, in rows of 60 pixels and without the memory of "
+        "the other devices; here the line is thinner where boxes are narrower than 8 pixels",
     ),
     Chart(
         "transfers",
         "Transfers",
         "A line from the sender to the receiver; those of backwards are dashed.",
         'run("interleaved-1f1b", p, m).plot(transfers=True, theme=theme)',
+        "no mock-up has transfers; their lines are as thin as those between rows, and thinner if they would hide "
+        "more than 15 % of the fills; with 64 devices, those from the last device back to the first still darken "
+        "what they cross",
     ),
     Chart(
         "steps",
         "Several steps",
         "A line in a row is the begin of a step.",
         'run("pipedream", p, m, iterations=3).plot(theme=theme)',
+        "no mock-up has several steps; the line has a casing of paper, so that it shows on every fill; such a "
+        "chart has no lower bound, and so no column for it",
     ),
     Chart(
         "slots",
         "Overlapped slots",
         "A fused slot shows its first part above and its second below.",
         'run("dualpipe", p, m, ppsim.Costs(forward=1.0, backward=2.0, overlap=2.6)).plot(theme=theme)',
+        "no mock-up has fused slots; they have two halves as the rules say, which are stripes of 3 pixels with 64 "
+        "devices",
     ),
     Chart(
         "recompute",
@@ -105,12 +116,16 @@ CHARTS = (
     ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=3.0, optimizer_step=0.8),
     optimizer="sync",
 ).plot(theme=theme)""",
+        "no mock-up has lanes; a row with lanes is 1.3 times as high, and a lane takes 18 % of it on a ground of "
+        "its own, so that rows of 6 pixels look striped",
     ),
     Chart(
         "evictions",
         "Evicted activations",
         "An activation goes to another device after its forward, and comes back for its backward.",
         'run("bpipe", p, m).plot(theme=theme)',
+        "no mock-up has evictions; their arrows cross the boxes between the two devices, as an eviction has no "
+        "other place",
     ),
     Chart(
         "copies",
@@ -122,6 +137,7 @@ CHARTS = (
     m,
     ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1, offload_latency=0.4),
 ).plot(theme=theme)""",
+        "no mock-up has lanes; copies back are above the boxes, so that both ways differ without colour",
     ),
     Chart(
         "collectives",
@@ -133,6 +149,7 @@ CHARTS = (
     m,
     ppsim.Costs(forward=1.0, backward=2.0, vocabulary_forward=0.4, vocabulary_backward=0.6, vocabulary_reduce=0.3),
 ).plot(theme=theme)""",
+        "no mock-up has S, T or collectives; the palette's rules hold for them too",
     ),
     Chart(
         "ledger",
@@ -150,6 +167,8 @@ CHARTS = (
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},
     workers=1,
 ).plot_front(theme=theme)""",
+        "no mock-up has charts of many runs; runs off the front are named if there are at most 12, in the colour "
+        "of axes",
     ),
     Chart(
         "sweep",
@@ -160,6 +179,8 @@ CHARTS = (
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v"], "schedule.microbatches": [p, 2 * p, 4 * p, 8 * p]},
     workers=1,
 ).plot("bubble_fraction", theme=theme)""",
+        "no mock-up has charts of many runs; the lines have the colours of kinds in the order in which these "
+        "differ most, and a marker each",
     ),
 )  # fmt: skip
 PAGES = (
@@ -171,8 +192,8 @@ PAGES = (
         "compare CONFIG --gantt chart.html` write it too. Pages are light or dark, as the reader's system, light on "
         "paper, and grey after the key g.",
         'ppsim.compare([run("1f1b", p, m), run("zb-h1", p, m)]).save("chart.html", theme=theme)',
-        "the mock-up of the explorer has the same charts; the viewer has its tools below the title and a table of "
-        "devices",
+        "the mock-up of the explorer has the same charts; the viewer has its tools below the title, a table of "
+        "devices, and its legend directly below the axis, which also names memory and what a chosen action waited for",
     ),
     Chart(
         "explorer",
@@ -181,19 +202,36 @@ PAGES = (
         "[commands](commands.md).",
         "",
         "another family is named also for a schedule above its bound; *Copy* also gives all measures as a table; the "
-        "fused slot and a family's options have fields of their own; a phone has the legend under its axis; the hint "
-        "on the axis is left out where it has no space; *Setup* has a button for CSV files",
+        "fused slot and a family's options have fields of their own; the legend is directly below the axis, on phones "
+        "too, names memory and may take a second line; the hint is above it, ends of steps are explained beside the "
+        "axis; *Setup* has a button for CSV files",
     ),
 )
 OTHERS = (
     Chart(
         "notebook",
         "In a notebook",
-        "A schedule shows itself as a table, a timeline as the page of above where scripts run, else as a still "
-        "picture.",
-        'timeline = run("interleaved-1f1b", p, m)\ntimeline.schedule\ntimeline',
+        "A schedule shows itself as a table, a timeline as the page of above where scripts run. Without a call they "
+        "are light or dark as the notebook; `to_html` gives a theme.",
+        'timeline = run("interleaved-1f1b", p, m)\ntimeline.schedule.to_html(theme)\ntimeline.to_html(theme)',
+        "no mock-up has a notebook; the table has the colours of the charts, and lines at the edges of cells as their "
+        "marks",
     ),
-    Chart("plotly", "As a plotly figure", "For pages that embed figures.", 'run("zb-h1", p, m).to_plotly(theme=theme)'),
+    Chart(
+        "still",
+        "In a notebook without scripts",
+        "Where no scripts run, as on a site that only shows notebooks, a timeline is a still picture.",
+        'run("dualpipe", p, m).to_html(theme)',
+        "no mock-up has it; as the comparison, without memory and columns of numbers, which the line above it has",
+    ),
+    Chart(
+        "plotly",
+        "As a plotly figure",
+        "For pages that embed figures.",
+        'run("zb-h1", p, m).to_plotly(theme=theme)',
+        "no mock-up has it; plotly sets numbers and legend, so that numbers have one size, and the end of the step is "
+        "that of the axis",
+    ),
 )
 ENDING = """## In a terminal
 
@@ -223,8 +261,7 @@ def usual_run(name: str, devices: int, microbatches: int, **options: Any) -> pps
 
 def files(chart: Chart) -> list[list[str]]:
     """Return the names of a chart's pictures, a row per size."""
-    themes = THEMES[:1] if chart.file == "notebook" else THEMES
-    return [[f"{chart.file}-{devices}-{theme}" for theme in themes] for devices, _ in SIZES]
+    return [[f"{chart.file}-{devices}-{theme}" for theme in THEMES] for devices, _ in SIZES]
 
 
 def page() -> str:
@@ -235,10 +272,10 @@ def page() -> str:
 
 def _section(chart: Chart) -> str:
     rows = files(chart)
-    heads = ["", *THEMES[: len(rows[0])]]
+    heads = ["", *THEMES]
     lines = [f"## {chart.heading}", "", chart.text, ""]
     lines += ["```python", chart.code, "```", ""] if chart.code else []
-    lines += [f"Differences to the mock-up: {chart.differs}.", ""] if chart.differs else []
+    lines += [f"Differences to the mock-up: {chart.differs}.", ""]
     lines += [f"| {' | '.join(heads)} |", f"|{'-|' * len(heads)}"]
     for (devices, microbatches), names in zip(SIZES, rows, strict=True):
         cells = [f"{devices} devices, {microbatches} microbatches"]

@@ -1,5 +1,7 @@
 """The lessons in notebooks/ run from first to last cell, and are stored with what they show."""
 
+import time
+
 import make_notebooks
 import nbformat
 import pytest
@@ -32,6 +34,14 @@ def test_a_lesson_says_what_one_learns_and_numbers_its_sections(path):
 def test_the_first_lesson_opens_with_a_chart():
     lesson = nbformat.read(make_notebooks.LESSONS[0], as_version=4)
     assert "image/png" in lesson.cells[1].outputs[0].data
+
+
+@pytest.mark.alone
+def test_the_second_lesson_takes_less_than_20_seconds():
+    (path,) = (path for path in make_notebooks.LESSONS if path.stem.startswith("02-"))
+    begun = time.monotonic()
+    make_notebooks.run(path)
+    assert time.monotonic() - begun < 20
 
 
 def texts(lesson):
