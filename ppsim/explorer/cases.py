@@ -64,20 +64,17 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
     given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
     for key, value in given.items():
         _check_value(key, value)
-    if "config" in case and "backward" not in case and {"input_grad", "weight_grad"} <= case.keys():
-        own = config_source(configs[case["config"]]).data.get("costs")
-        given = ({"costs.backward": None} if isinstance(own, dict) and "backward" in own else {}) | given
-    if "config" in case and not options and case.get("schedule") not in (None, _own_family(configs[case["config"]])):
+    own = config_source(configs[case["config"]]).data if "config" in case else {}
+    costs, schedule = (one if isinstance(one, dict) else {} for one in (own.get("costs"), own.get("schedule")))
+    if "backward" in costs and "backward" not in case and {"input_grad", "weight_grad"} <= case.keys():
+        given = {"costs.backward": None} | given
+    if "config" in case and not options and case.get("schedule") not in (None, schedule.get("name")):
         given = {"schedule.options": None, "schedule.stages_per_device": None} | given
     _check_files(case, given, configs)
-    return _with_csv(given, case, configs) if "csv" in case else given
-
-
-def _with_csv(changes: dict[str, Any], case: Case, configs: Configs) -> dict[str, Any]:
-    """Return the changes with the dropped CSV file in the place of the config's schedule."""
-    own = config_source(configs[case["config"]]).data.get("schedule") if "config" in case else {}
-    replaced = {f"schedule.{key}": None for key in FAMILY_KEYS if isinstance(own, dict) and key in own}
-    others = {key: value for key, value in changes.items() if not key.startswith("schedule.")}
+    if "csv" not in case:
+        return given
+    replaced = {f"schedule.{key}": None for key in FAMILY_KEYS if key in schedule}  # by the dropped file
+    others = {key: value for key, value in given.items() if not key.startswith("schedule.")}
     return others | replaced | {"schedule.csv": CSV_NAME}
 
 
@@ -175,11 +172,6 @@ def _check_value(key: str, value: Any) -> None:
         raise ConfigError(f"{key}: {shown(value)} must be a number or a text")
     if isinstance(value, str) and len(value) > LONGEST_VALUE:
         raise ConfigError(f"{key}: a text of {len(value)} characters; use at most {LONGEST_VALUE}")
-
-
-def _own_family(path: str) -> Any:
-    section = config_source(path).data.get("schedule")
-    return section.get("name") if isinstance(section, dict) else None
 
 
 def _check_files(case: Case, changes: Mapping[str, Any], configs: Configs) -> None:

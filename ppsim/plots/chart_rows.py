@@ -221,24 +221,13 @@ class ChartRows(Artist):
                 tops = place.band(boxes.device[mine], edges, gap)
                 top, bottom = np.where(slot, tops[0], top), np.where(slot, tops[1], bottom)
             words = [boxes.number(row + half * flag) for row, flag in zip(boxes.row[mine], slot, strict=True)]
-            if theme is GREY:
-                words = self._with_letters(words, kinds, place, mine, top, bottom)
+            letters = [kind_letter(kind) for kind in kinds.tolist()] if theme is GREY else None
             inks = [theme.on[Kind(kind)] for kind in kinds.tolist()]
             yield from self._texts(
-                place, boxes, mine, (top, bottom), words, inks, boxes.local[mine] > 0, boxes.reverse[mine]
+                place, boxes, mine, (top, bottom), words, inks, boxes.local[mine] > 0, boxes.reverse[mine], letters
             )
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.lanes), gap))
-
-    def _with_letters(
-        self, words: list[str], kinds: np.ndarray, place: Place, mine: np.ndarray, top: np.ndarray, bottom: np.ndarray
-    ) -> list[str]:
-        """Return the numbers after the letters of their kinds, where both fit."""
-        long = [kind_letter(kind) + word for kind, word in zip(kinds.tolist(), words, strict=True)]
-        wide = self.boxes.length[mine] * place.second / place.pixel
-        tall = float(top[0] - bottom[0]) / place.pixel if len(mine) else 0.0
-        sizes = scale.number_sizes(long, wide, tall, _DIGIT)
-        return [one if size else other for one, other, size in zip(long, words, sizes.tolist(), strict=True)]
 
     def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
         if len(lane) > _MAX_NUMBERS:
@@ -249,14 +238,18 @@ class ChartRows(Artist):
 
     def _texts(
         self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], inks: list[str],
-        under: np.ndarray, over: np.ndarray,
+        under: np.ndarray, over: np.ndarray, letters: list[str] | None = None,
     ) -> Iterator[Text]:  # fmt: skip
-        """Yield the words that fit into their spans, moved away from the marks."""
+        """Yield the words that fit into their spans, after their letters if both fit, moved away from the marks."""
         if not len(mine):
             return
         (top, bottom), pixel = band, place.pixel
         tall, wide = float(top[0] - bottom[0]) / pixel, spans.length[mine] * place.second / pixel
         size = scale.number_sizes(words, wide, tall, _DIGIT)
+        if letters is not None:
+            named = [letter + word for letter, word in zip(letters, words, strict=True)]
+            larger = scale.number_sizes(named, wide, tall, _DIGIT)
+            size, words = np.where(larger, larger, size), np.where(larger, named, words).tolist()
         thick, inset = scale.mark_bar(tall)
         shift = 0.4 * (thick + inset) * pixel * (under.astype(float) - over)
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)

@@ -54,16 +54,6 @@ class MemoryStrip:
             "memory" if in_bytes else "activations", unit.symbol if in_bytes else "", limit, top, lengths, scaled
         )
 
-    @property
-    def has_lines(self) -> bool:
-        """True if a chart shows a line per device other than the fullest."""
-        return any(2 <= len(every) <= MAX_CURVES for every in self.curves)
-
-    @property
-    def has_band(self) -> bool:
-        """True if a chart shows its other devices as one area from the emptiest to the fullest."""
-        return any(len(every) > MAX_CURVES for every in self.curves)
-
     def amount(self, value: float) -> str:
         """Return an amount with its unit."""
         return f"{value:.4g} {self.symbol}".strip()

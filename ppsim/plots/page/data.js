@@ -57,18 +57,12 @@ class Chart {
   source(transfer) { return this.target(transfer) + (this.column["transfer source"][transfer - this.boxes] | 0); }
   target(transfer) { return this.column["transfer target"][transfer - this.boxes]; }
 
-  startTicks(item) {
-    if (this.isBox(item)) return this.column.start[item];
-    if (this.isTransfer(item)) return this.endTicks(this.source(item)) + (this.column["transfer wait"][item - this.boxes] | 0);
+  startTicks(item) { return this.isTransfer(item) ? this.endTicks(this.source(item)) + (this.column["transfer wait"][item - this.boxes] | 0) : this.ticks(item, "start"); }
+  lengthTicks(item) { return this.isTransfer(item) ? this.column["transfer length"][item - this.boxes] : this.ticks(item, "length"); }
+  ticks(item, word) {   // of a box or of a span of a lane
+    if (this.isBox(item)) return this.column[word][item];
     const part = this.partOf(item);
-    return this.column[`${part.sort} start`][item - part.first];
-  }
-
-  lengthTicks(item) {
-    if (this.isBox(item)) return this.column.length[item];
-    if (this.isTransfer(item)) return this.column["transfer length"][item - this.boxes];
-    const part = this.partOf(item);
-    return this.column[`${part.sort} length`][item - part.first];
+    return this.column[`${part.sort} ${word}`][item - part.first];
   }
 
   endTicks(item) { return this.startTicks(item) + this.lengthTicks(item); }
