@@ -64,12 +64,13 @@ def characters(word: str) -> float:
 def number_sizes(words: Sequence[str], width: np.ndarray, height: float, digit: float = DIGIT) -> np.ndarray:
     """Return the size of each box's label, 0 where it does not fit; `digit` is the width of a digit of size 1.
 
-    Labels of two and more characters are smaller where they would nearly touch the edges of their boxes.
+    Labels of two and more characters need twice the space at their sides, else they would nearly touch the edges.
     """
     long = np.array([characters(word) for word in words]) * digit
-    loose = (width - 2 * NUMBER_ROOM) / np.maximum(long, digit)
+    room = np.where(long > digit, 2 * NUMBER_ROOM, NUMBER_ROOM)
+    loose = (width - room) / np.maximum(long, digit)
     size = np.clip(np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), loose)), *NUMBER_SIZES)
-    fits = (long * size + NUMBER_ROOM <= width) & (height >= LOWEST_NUMBER)
+    fits = (long * size + room <= width) & (height >= LOWEST_NUMBER)
     return np.where(fits, size, 0.0)
 
 

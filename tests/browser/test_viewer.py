@@ -486,16 +486,3 @@ def test_axe_finds_no_serious_fault(page, stacked, scheme, state):
     faults = page.serious_faults()
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert faults == []
-
-
-def test_a_notebook_shows_the_viewer_in_a_frame_without_a_heading(page, tmp_path):
-    run = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=512))
-    path = tmp_path / "notebook.html"
-    path.write_text(f"<!doctype html><meta charset=utf-8>{run._repr_html_()}", encoding="utf-8")
-    page.browser.get(path.as_uri())
-    page.browser.switch_to.frame(0)
-    page.until("return document.documentElement.dataset.drawn")
-    heading, label = page.text("h1"), page.find(CANVAS).get_attribute("aria-label")
-    page.browser.switch_to.default_content()
-    assert heading == ""
-    assert label.startswith("1f1b, 8 devices, 512 microbatches: 1,557 s")

@@ -95,10 +95,8 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.edge, "line thin");
   add(phone(), "▼ end of step");
   const causes = CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause]));
-  if (on.has("ledger") && causes.length && !phone()) {
-    add(true, "idle by cause:");
-    for (const cause of causes) { add(true, cause, theme.causes[cause]); entries.at(-1).title = charts.find((chart) => chart.causes[cause]).causes[cause]; }
-  }
+  if (on.has("ledger") && causes.length && !phone())   // together on a line
+    entries.push(make("span", { className: "causes" }, "idle by cause:", ...causes.map((cause) => make("span", { title: charts.find((chart) => chart.causes[cause]).causes[cause] }, swatch(theme.causes[cause]), cause))));
   parts.legend.replaceChildren(...entries, ...measuredLegend());
 }
 

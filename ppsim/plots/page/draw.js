@@ -149,9 +149,10 @@ function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overlin
   });
 }
 
-function sizeOf(text, wide, tall, room) {   // of a label in a box, 0 where it does not fit; two and more characters keep space at both sides
-  const long = (text.length + (text[0] === "W" ? 0.6 : 0)) * 0.56, size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - 5) / long)), 9), 12);
-  return long * size + 2.5 <= room ? size : 0;
+function sizeOf(text, wide, tall, shown) {   // of a label in a box, 0 where it does not fit; two and more characters need twice the space at their sides
+  const long = (text.length + (text[0] === "W" ? 0.6 : 0)) * 0.56, room = text.length > 1 ? 5 : 2.5;
+  const size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / long)), 9), 12);
+  return long * size + room <= shown ? size : 0;
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));

@@ -1,0 +1,37 @@
+"""What a notebook shows, in a browser: the viewer in a frame, in the theme of the page around it."""
+
+import pytest
+from charts import DARK, LIGHT
+
+import ppsim
+from ppsim.actions import Kind
+
+CANVAS = "canvas"
+
+
+def test_a_notebook_shows_the_viewer_in_a_frame_without_a_heading(page, tmp_path):
+    run = ppsim.simulate(ppsim.build("1f1b", devices=8, microbatches=512))
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!doctype html><meta charset=utf-8>{run._repr_html_()}", encoding="utf-8")
+    page.browser.get(path.as_uri())
+    page.browser.switch_to.frame(0)
+    page.until("return document.documentElement.dataset.drawn")
+    heading, label = page.text("h1"), page.find(CANVAS).get_attribute("aria-label")
+    page.browser.switch_to.default_content()
+    assert heading == ""
+    assert label.startswith("1f1b, 8 devices, 512 microbatches: 1,557 s")
+
+
+@pytest.mark.parametrize("light", ["true", "false"])
+def test_a_notebook_is_light_or_dark_as_the_page_around_it(page, tmp_path, light):
+    theme, path = LIGHT if light == "true" else DARK, tmp_path / "notebook.html"
+    timeline = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8))
+    shown = f"{timeline.schedule._repr_html_()}{timeline._repr_html_()}"
+    path.write_text(f"<!doctype html><body data-jp-theme-light='{light}'>{shown}", encoding="utf-8")
+    page.browser.get(path.as_uri())
+    ground = page.run("return getComputedStyle(document.querySelector('td.pp-F')).backgroundColor")
+    assert ground == f"rgb({', '.join(str(part) for part in bytes.fromhex(theme.kinds[Kind.F][1:]))})"
+    page.browser.switch_to.frame(page.find("iframe"))
+    page.until("return document.documentElement.dataset.drawn")
+    assert page.run("return document.documentElement.style.getPropertyValue('--paper')") == theme.paper
+    page.browser.switch_to.default_content()
