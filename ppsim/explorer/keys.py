@@ -85,7 +85,7 @@ def _row(key: str, value: Any) -> dict[str, Any]:
         "name": _NAMES.get(key, " ".join(_WORDS.get(word, word) for word in words)),
         "unit": _COUNTS.get(key, _UNITS.get(unit, unit)),
         "meaning": _MEANINGS.get(key, about.get("what", "")),
-        "default": about.get("default_text", ""),
+        "default": about.get("default_text", "").replace("`", ""),
         "legal": legal,
         "known": known,
     }
