@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.analysis.memory import HEADROOM, usable_bytes
+from ppsim.analysis.memory import HEADROOM
 from ppsim.base.compiling import can_compile
 from ppsim.base.units import counted
 from ppsim.config import Config, value_at
@@ -32,6 +32,7 @@ from ppsim.studies.free_keys import (
     SHARDINGS,
     TENSOR,
 )
+from ppsim.studies.points import memory_limit
 from ppsim.studies.space import ONE_DEVICE
 from ppsim.studies.towers import DATA as ENCODER_DATA
 from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, PREFETCH, VALUES, encoder_size
@@ -272,7 +273,7 @@ def _partition_changes(config: Config, costs: DerivedCosts, run: Timeline, headr
     for method, words in (("even", "even"), (BALANCED, "balanced over the devices")):
         yield Change(f"layers {words}", {PARTITION: method, **ENDS}, "layers")
     if run.schedule.num_stages > 1:
-        limit = usable_bytes(costs.cluster.device.capacity, headroom)
+        limit = memory_limit(config, headroom)
         engine = "compiled" if can_compile() else "auto"
         found = fastest_stages(costs, run.schedule, config.transport, config.optimizer, limit, engine=engine)
         text = found.megatron_layout(run.schedule.num_stages)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.memory import usable_bytes
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
@@ -35,6 +34,7 @@ from ppsim.studies.points import (
     fastest_partitions,
     front_of,
     idea_of,
+    memory_limit,
     rank,
     rounded,
     run_points,
@@ -91,10 +91,7 @@ class BestFirstSearch:
         certain: bool = False,
     ):
         self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
-        costs = space.config.costs
-        self.limit = np.inf
-        if isinstance(costs, DerivedCosts):
-            self.limit = usable_bytes(costs.cluster.device.capacity, headroom)
+        self.limit = memory_limit(space.config, headroom)
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit, certain)
         in_process = isinstance(executor, InProcess)

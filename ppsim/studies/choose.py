@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppsim.analysis.measures import MEASURES
-from ppsim.analysis.memory import HEADROOM, check_headroom, usable_bytes
+from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
 from ppsim.base.progress import Bar
@@ -25,9 +25,9 @@ from ppsim.frameworks import SEARCHED_LAYOUTS
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import RANKED, BestFirstSearch
 from ppsim.studies.free_keys import Changes
-from ppsim.studies.points import Candidate, front_of, placed, rank, run_points
+from ppsim.studies.points import Candidate, front_of, memory_limit, placed, rank, run_points
 from ppsim.studies.space import Space, search_space
-from ppsim.studies.towers import TowerSearch, TowerSpace
+from ppsim.studies.towers import TowerSearch
 from ppsim.studies.worker_pool import FEW, open_resources
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ class Choice:
     @property
     def over(self) -> float | None:
         """Bytes by which the peak of `nearest` is above the usable memory; None if a point fits."""
-        costs = self.space.config.derived
-        if self.nearest is None or costs is None:
+        config = self.space.config
+        if self.nearest is None or config.derived is None:
             return None
-        return self.nearest.memory - usable_bytes(costs.cluster.device.capacity, self.headroom)
+        return self.nearest.memory - memory_limit(config, self.headroom)
 
     @property
     def _nothing_fits(self) -> str:
@@ -236,10 +236,10 @@ def choose(
     source = config_source(config)
     if source.data.get("encoder") is not None:
         resources = {"executor": executor, "workers": workers, "store": store}
-        space = TowerSpace.of(source, free, only, framework, research)
+        towers = TowerSearch.of(source, free, only, framework, research)
         options = {"asynchronous": asynchronous, "framework": framework, "research": research, "certain": certain}
         alone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
-        return _of_towers(space, headroom, top, alone, resources)
+        return _of_towers(towers, headroom, top, alone, resources)
     space = search_space(config, free, asynchronous, only, framework, research)
     limits = _Limits(headroom, top, certain)
     search = _searched(space, limits, workers, store, executor)
@@ -256,24 +256,24 @@ def _errors(config: Config) -> Mapping[str, float] | None:
 
 
 def _of_towers(
-    space: TowerSpace, headroom: float, top: int, alone: Callable[..., Choice], resources: Mapping[str, Any]
+    search: TowerSearch, headroom: float, top: int, alone: Callable[..., Choice], resources: Mapping[str, Any]
 ) -> Choice:
     """Return the choice for an encoder and a backbone, whose layouts `alone` ranks without the encoder."""
-
-    def measured(points: list[Changes]) -> Iterator[Candidate]:
-        return run_points(space.source, points, label="adding encoders", fast=True, measures=RANKED, **resources)
-
-    search = TowerSearch(space, headroom, top, measured)
-    search.run(alone)
+    options = {"label": "adding encoders", "fast": True, "measures": RANKED, **resources}
+    measured = functools.partial(run_points, search.source, **options)
+    choices = search.run(alone, measured, top, functools.partial(memory_limit, headroom=headroom))
     ranked, front = rank(search.fitting, top), front_of(search.fitting)
     nearest = min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
     if not ranked and nearest is None:
-        raise ConfigError(f"{space.source.place}: no encoder is possible beside a layout; {search.refusal}")
-    whole = space.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
-    points = Space(whole, space.gpus, search.batch, {**search.values, **space.values})
+        raise ConfigError(f"{search.source.place}: no encoder is possible beside a layout; {search.refusal}")
+    values: dict[str, list[Any]] = {}
+    for key, listed in itertools.chain(*(one.space.values.items() for one in choices), search.values.items()):
+        values[key] = [*dict.fromkeys([*values.get(key, []), *listed])]
+    whole = search.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
     return Choice(
-        placed(ranked, _errors(whole)), dict(search.counts), points, headroom, search.left_out,
-        front[-1] if front else None, None if ranked else nearest, functools.partial(front_of, search.fitting),
+        placed(ranked, _errors(whole)), dict(search.counts), Space(whole, search.gpus, choices[0].space.batch, values),
+        headroom, [one for choice in choices for one in choice.left_out], front[-1] if front else None,
+        None if ranked else nearest, functools.partial(front_of, search.fitting),
     )  # fmt: skip
 
 

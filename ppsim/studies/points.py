@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -11,13 +12,13 @@ from os import PathLike
 from typing import Any
 
 from ppsim.analysis.measures import MEASURES, pareto_front
-from ppsim.analysis.memory import HEADROOM
+from ppsim.analysis.memory import HEADROOM, usable_bytes
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
 from ppsim.base.short_repr import short_repr
-from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
+from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
 from ppsim.frameworks import frameworks_running, megatron, pytorch
@@ -179,6 +180,11 @@ def fits_within(run: Timeline, headroom: float = HEADROOM) -> bool | None:
     if run.table.workload is None or run.peak_memory is None:
         return None
     return bool(run.memory().fits(headroom))
+
+
+def memory_limit(config: Config, headroom: float) -> float:
+    """Return the usable bytes of a device; infinite if the costs name none."""
+    return usable_bytes(config.derived.cluster.device.capacity, headroom) if config.derived else math.inf
 
 
 def change_between(before: float, after: float) -> float:

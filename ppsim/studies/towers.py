@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from ppsim.analysis.memory import usable_bytes
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import ConfigSource, value_at
 from ppsim.studies.free_keys import DEVICES, Changes
@@ -35,6 +32,7 @@ NAME = "schedule.name"
 ONE_PIPELINE = "1f1b"  # the schedule of Megatron-LM's pipelines of several towers; beside `first` any schedule runs
 
 Keys = Iterable[str] | Mapping[str, Iterable[Any]] | None
+Measured = Callable[[list[Changes]], Iterable[Candidate]]
 
 
 def split_keys(given: Keys) -> tuple[dict[str, list[Any] | None], Any]:
@@ -59,9 +57,12 @@ def encoder_size(data: Mapping[str, Any], changes: Mapping[str, Any], key: str) 
     return changes.get(key, value_at(data, key) or VALUES[key][0])
 
 
-@dataclass(frozen=True)
-class TowerSpace:
-    """Free keys of an encoder, and what is free of its backbone.
+@dataclass
+class TowerSearch:
+    """Search over an encoder and its backbone.
+
+    The backbone's step alone is a lower bound on the step of both: an encoder only adds work and waits. So if the
+    fastest backbone of a size alone is slower than the last ranked point, its encoders are skipped.
 
     Attributes
     ----------
@@ -77,6 +78,10 @@ class TowerSpace:
         If the backbone beside a separate encoder, or one in phases, may have another schedule than `ONE_PIPELINE`.
     first_only : bool
         If the framework runs no other placement than `first`.
+    fitting, too_large : list of Candidate
+    counts : as in `ppsim.studies.choose.Choice`
+    refusal : str
+        A rule that refused a point.
     """
 
     source: ConfigSource
@@ -86,17 +91,20 @@ class TowerSpace:
     only: Mapping[str, Iterable[Any]]
     any_schedule: bool
     first_only: bool
+    fitting: list[Candidate] = field(default_factory=list)
+    too_large: list[Candidate] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=lambda: Counter(points=0, simulated=0, memory=0, step=0, refused=0))
+    refusal: str = "use more GPUs or more free keys"
 
     @classmethod
-    def of(cls, source: ConfigSource, free: Keys, only: Keys, framework: str | None, research: bool) -> TowerSpace:
-        """Return the space; without `free`, all keys of the encoder that the config leaves out are free.
+    def of(cls, source: ConfigSource, free: Keys, only: Keys, framework: str | None, research: bool) -> TowerSearch:
+        """Return the search; without `free`, all keys of the encoder that the config leaves out are free.
 
         Given costs are of one encoder, so that none of its keys is free unless it is named.
         """
         (own, rest), (limited, others) = split_keys(free), split_keys(only)
         frees = VALUES if free is None and source.data.get("model") is not None else ()
-        left_out = {key: None for key in frees if value_at(source.data, key) is None}
-        wanted = left_out | own | limited
+        wanted = {key: None for key in frees if value_at(source.data, key) is None} | own | limited
         if not value_at(source.data, "encoder.frozen"):
             wanted.pop(PREFETCH, None)  # a trained encoder waits for its new weights
         gpus = value_at(source.data, "hardware.gpus")
@@ -106,19 +114,55 @@ class TowerSpace:
             gpus = workload.gpus if workload else 0
         values = {key: given or list(VALUES[key]) for key, given in wanted.items()}
         named = value_at(source.data, NAME) is not None or NAME in (rest or ()) or NAME in (others or ())
-        first_only = framework not in (None, "Megatron-LM")
-        return cls(source, gpus, values, rest, others or {}, named or research, first_only)
+        return cls(source, gpus, values, rest, others or {}, named or research, framework not in (None, "Megatron-LM"))
+
+    def run(
+        self, alone: Callable[..., Any], measured: Measured, top: int, limit_of: Callable[[Any], float]
+    ) -> list[Any]:
+        """Search, and return the choices of backbones.
+
+        `alone` is `choose` for a backbone, `measured` simulates points of both towers, `limit_of` gives the usable
+        bytes of a device of a config.
+        """
+        groups: dict[tuple[int, bool], list[Changes]] = {}
+        for encoder, gpus in self.encoders():
+            is_first = encoder_size(self.source.data, encoder, PLACEMENT) == "first"
+            groups.setdefault((gpus, is_first), []).append(encoder)
+        found: dict[tuple[int, bool], Any] = {}
+        for gpus, is_first in groups:
+            changes = {"encoder": None, "hardware.gpus": gpus} if self.gpus else {"encoder": None}
+            only = self.only if is_first or self.any_schedule else {**self.only, NAME: [ONE_PIPELINE]}
+            found[gpus, is_first] = alone(self.source.changed(changes), self.free, only=only)
+            self.counts.update(found[gpus, is_first].counts)
+        ranked = {key: sorted(one.ranked, key=lambda one: one.expected) for key, one in found.items() if one.ranked}
+        for key, backbones in sorted(ranked.items(), key=lambda item: item[1][0].expected):
+            limit = limit_of(found[key].space.config)
+            last = rank(self.fitting, top)[top - 1 :]
+            if last and last[0].expected < backbones[0].expected:
+                self.counts.update(points=len(groups[key]), step=len(groups[key]))
+                continue
+            first = [(encoder, backbones[0]) for encoder in groups[key]]
+            legal = self._simulated(first, measured, key[0], limit)
+            best = sorted(legal, key=lambda index: (legal[index].memory > limit, legal[index].rank))
+            kept = [groups[key][index] for index in best[:KEPT]]
+            self._simulated([*itertools.product(kept, backbones[1:])], measured, key[0], limit)
+        return [*found.values()]
 
     def encoders(self) -> Iterator[tuple[Changes, int]]:
         """Yield the keys of each encoder, and the GPUs that it leaves: at least half of them.
 
         An encoder on the backbone's devices has one stage and no copies; its data-parallel copies follow.
         """
-        context = value_at(self.source.data, "encoder.layout.context") or 1
-        gpus = self.gpus - self._gpus_of_another()
+        data = self.source.data
+        context = value_at(data, "encoder.layout.context") or 1
+        another: dict[str, Any] = value_at(data, "encoder.another") or {"placement": "first"}
+        gpus = self.gpus
+        if another.get("placement", "separate") == "separate":
+            sizes = {"stages": another.get("stages"), **(another.get("layout") or {})}
+            gpus -= math.prod(sizes.get(key) or 1 for key in ("stages", "tensor", "context", "data"))
         for chosen in itertools.product(*self.values.values()):
             encoder = dict(zip(self.values, chosen, strict=True))
-            size = {key: encoder_size(self.source.data, encoder, key) for key in VALUES}
+            size = {key: encoder_size(data, encoder, key) for key in VALUES}
             own = math.prod(size[key] for key in ENCODER_SIZES) * context
             if size[PLACEMENT] != "first" and self.first_only:
                 continue
@@ -130,106 +174,25 @@ class TowerSpace:
             if once and (size[STAGES], size[COPIES], size[PREFETCH]) == (1, 1, 0):
                 yield encoder, max(gpus, 0)
 
-    def _gpus_of_another(self) -> int:
-        """Return the GPUs of a further encoder, whose keys are not free."""
-        section = value_at(self.source.data, "encoder.another") or {}
-        if not section or section.get("placement", "separate") != "separate":
-            return 0
-        layout = section.get("layout") or {}
-        return section.get("stages", 1) * math.prod(layout.get(key, 1) for key in ("tensor", "context", "data"))
+    def _simulated(
+        self, pairs: list[tuple[Changes, Candidate]], measured: Measured, gpus: int, limit: float
+    ) -> dict[int, Candidate]:
+        """Simulate pairs of an encoder and a backbone on some GPUs; return those that are legal, by their index."""
+        found: dict[int, Candidate] = {}
+        points = [self._joined(*pair, gpus) for pair in pairs]
+        for index, (one, (_, backbone)) in enumerate(zip(measured(points), pairs, strict=True)):
+            if one.measures is None:
+                self.refusal = str(one.refused)
+                continue
+            found[index] = one = replace(one, stragglers=backbone.stragglers)
+            fits = one.numbers["peak_memory"] is None or one.memory <= limit
+            (self.fitting if fits else self.too_large).append(one)
+        self.counts.update(points=len(pairs), simulated=len(found), refused=len(pairs) - len(found))
+        return found
 
-    def joined(self, encoder: Changes, backbone: Candidate, gpus: int) -> Changes:
+    def _joined(self, encoder: Changes, backbone: Candidate, gpus: int) -> Changes:
         """Return the changes of both towers, if the backbone has so many GPUs."""
         if DATA in self.values and DATA not in encoder:
             devices = backbone.changes.get(DEVICES, value_at(self.source.data, DEVICES))
             encoder = {**encoder, DATA: max(gpus // devices // encoder_size(self.source.data, encoder, TENSOR), 1)}
         return {**backbone.changes, **encoder}
-
-    def backbone(self, gpus: int, placement: str) -> tuple[ConfigSource, Any, Mapping[str, Iterable[Any]]]:
-        """Return the config without the encoder on a number of GPUs, with its free keys and those with few values."""
-        only = self.only
-        if placement != "first" and not self.any_schedule:
-            only = {**only, NAME: [ONE_PIPELINE]}
-        changes = {"encoder": None, "hardware.gpus": gpus} if self.gpus else {"encoder": None}
-        return self.source.changed(changes), self.free, only
-
-
-@dataclass
-class TowerSearch:
-    """Search over both towers.
-
-    The backbone's step alone is a lower bound on the step of both: an encoder only adds work and waits. So if the
-    fastest backbone of a size alone is slower than the last ranked point, its encoders are skipped.
-
-    Attributes
-    ----------
-    space : TowerSpace
-    headroom : float
-    top : int
-        Number of ideas to rank.
-    measured : function
-        Simulates points of both towers.
-    fitting, too_large : list of Candidate
-    counts, left_out, batch, values
-        As in `ppsim.studies.choose.Choice` and its space.
-    refusal : str
-        A rule that refused a point.
-    """
-
-    space: TowerSpace
-    headroom: float
-    top: int
-    measured: Callable[[list[Changes]], Iterable[Candidate]]
-    fitting: list[Candidate] = field(default_factory=list)
-    too_large: list[Candidate] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=lambda: Counter(points=0, simulated=0, memory=0, step=0, refused=0))
-    left_out: list[Changes] = field(default_factory=list)
-    values: dict[str, list[Any]] = field(default_factory=dict)
-    batch: int = 0
-    limit: float = np.inf
-    refusal: str = "use more GPUs or more free keys"
-
-    def run(self, alone: Callable[..., Any]) -> None:
-        """Search; `alone` is `choose` for a backbone."""
-        groups: dict[tuple[int, bool], list[Changes]] = {}
-        for encoder, gpus in self.space.encoders():
-            placement = encoder_size(self.space.source.data, encoder, PLACEMENT)
-            groups.setdefault((gpus, placement == "first"), []).append(encoder)
-        backbones: dict[tuple[int, bool], list[Candidate]] = {}
-        for gpus, is_first in groups:
-            source, free, only = self.space.backbone(gpus, "first" if is_first else "separate")
-            found = alone(source, free, only=only)
-            backbones[gpus, is_first] = sorted(found.ranked, key=lambda one: one.expected)
-            self.counts.update(found.counts)
-            self.left_out += found.left_out
-            self.batch = found.space.batch
-            for key, values in found.space.values.items():
-                self.values[key] = [*dict.fromkeys([*self.values.get(key, []), *values])]
-            if found.space.config.derived:
-                self.limit = usable_bytes(found.space.config.derived.cluster.device.capacity, self.headroom)
-        for key in sorted(filter(backbones.get, groups), key=lambda key: backbones[key][0].expected):
-            self._try(groups[key], backbones[key], key[0])
-
-    def _try(self, encoders: list[Changes], backbones: list[Candidate], gpus: int) -> None:
-        last = rank(self.fitting, self.top)[self.top - 1 :]
-        if last and last[0].expected < backbones[0].expected:
-            self.counts.update(points=len(encoders), step=len(encoders))
-            return
-        found = self._simulated([(encoder, backbones[0]) for encoder in encoders], gpus)
-        order = sorted(found, key=lambda index: (found[index].memory > self.limit, found[index].rank))
-        kept = [encoders[index] for index in order[:KEPT]]
-        self._simulated([*itertools.product(kept, backbones[1:])], gpus)
-
-    def _simulated(self, pairs: list[tuple[Changes, Candidate]], gpus: int) -> dict[int, Candidate]:
-        """Simulate pairs of an encoder and a backbone; return those that are legal, by their index."""
-        found: dict[int, Candidate] = {}
-        measured = self.measured([self.space.joined(*pair, gpus) for pair in pairs])
-        for index, (one, (_, backbone)) in enumerate(zip(measured, pairs, strict=True)):
-            if one.measures is None:
-                self.refusal = str(one.refused)
-                continue
-            found[index] = one = replace(one, stragglers=backbone.stragglers)
-            fits = one.numbers["peak_memory"] is None or one.memory <= self.limit
-            (self.fitting if fits else self.too_large).append(one)
-        self.counts.update(points=len(pairs), simulated=len(found), refused=len(pairs) - len(found))
-        return found
