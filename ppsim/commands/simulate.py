@@ -16,7 +16,6 @@ from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
 from ppsim.run.schedules import Schedule, lower
-from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import outside_lists
 
 TRACES = (".pftrace", ".json")
@@ -114,7 +113,8 @@ def simulate(
     )
     if csv and (lost := outside_lists(lists)):
         say(f"{csv} holds lists of actions only, and not that {lists.name} has {' and '.join(lost)}")
-    chart = _chart(timeline, width) if text else ""
+    columns = None if width is None else int(width)
+    chart = "\n" + timeline.to_text(color=takes_colours(), width=columns) if text else ""
     own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
     below = "\n" + timeline.ledger().table() if ledger else ""
     answer(timeline.to_dict() | own if json else {}, json, lambda: timeline.summary(verbose, costs) + below)
@@ -147,7 +147,3 @@ def _write_files(files: list[tuple[Path | None, Callable[[Path], None]]]) -> Non
         write(path)
     for path, _ in wanted:
         say(f"wrote {path}")
-
-
-def _chart(timeline: Timeline, width: float | None) -> str:
-    return "\n" + timeline.to_text(color=takes_colours(), width=None if width is None else int(width))

@@ -103,10 +103,6 @@ def _stages(more: str = "") -> Check:
     return rule(is_legal, f"must be all, first:1 for one stage of each device{f', or {more}' if more else ''}")
 
 
-def _sigma_or_measured(value: Any) -> float | str:
-    return value if value == MEASURED else sigma(value)
-
-
 def _slow_devices(value: Any) -> dict[int, float]:
     if not isinstance(value, dict) or not all(type(device) is int for device in value):
         raise ConfigError(f"{shown(value)} must map devices to factors, such as {{3: 1.2}}")
@@ -172,7 +168,7 @@ _SCHEDULE = {
 }
 _JITTER = {
     **dict.fromkeys(("transfers", "devices", "links"), sigma),
-    "actions": _sigma_or_measured,
+    "actions": lambda value: value if value == MEASURED else sigma(value),
     "slow_devices": _slow_devices,
     "slow_links": _slow_links,
     "seed": seed,

@@ -135,12 +135,8 @@ def outermost(events: Iterable[Match]) -> list[Match]:
 def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[dict[str, list[Span]]]:
     """Return each rank's actions with the (start, end) of each step, from matched ranges.
 
-    Parameters
-    ----------
-    matches : list
-        Per rank (start, end, (kind, microbatch or None)), seconds, in time order.
-    steps : list
-        Per rank the starts of the profiler's steps in seconds, if it marked steps.
+    `matches` has per rank (start, end, (kind, microbatch or None)), seconds, in time order; `steps` has per rank the
+    starts of the profiler's steps in seconds, if it marked steps.
 
     Raises ConfigError if the numbers of forwards and backwards of a rank differ.
     """
@@ -215,14 +211,8 @@ def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list
 
     On the rank of stage 0 such a step has backwards whose forwards are missing. It ends after these backwards, at the
     first time at which no forward waits for its backward. The next step begins on each rank with the first forward
-    after that time.
-
-    Parameters
-    ----------
-    ranks : list
-        Per rank its actions with the (start, end) of each step.
-    shifts : list of float
-        Seconds to add to each rank's times.
+    after that time. `ranks` has per rank its actions with the (start, end) of each step; `shifts` are the seconds to
+    add to each rank's times.
     """
     in_time = [sorted((*span, action) for action, spans in named.items() for span in spans) for named in ranks]
     first = next((number for number, named in enumerate(ranks) if any(FIRST_STAGE.match(one) for one in named)), None)

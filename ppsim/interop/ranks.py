@@ -21,16 +21,8 @@ def on_one_clock(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the times on one clock, and the largest shift of a rank's clock in seconds.
 
-    Clocks are shifted if there are several hosts, or if an action would start before its input exists.
-
-    Parameters
-    ----------
-    program : ScheduleColumns
-        With or without transfers.
-    start, end : float64 (steps, rows)
-        Seconds; nan if nothing was recorded.
-    hosts : int
-        Number of hosts on which the ranks ran.
+    Clocks are shifted if the ranks ran on several `hosts`, or if an action would start before its input exists. `start`
+    and `end`, float64 (steps, rows), are seconds; nan if nothing was recorded.
     """
     compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
     shift, shortest = clock_shifts(program.compute, start[:, compute], end[:, compute])
@@ -47,12 +39,8 @@ def clock_shifts(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) 
     in both directions, as in network time synchronization (Mills 1991, Internet time synchronization). Clocks are
     shifted device by device, along such pairs from device 0 on; devices without a pair keep their clocks.
 
-    Parameters
-    ----------
-    schedule : ScheduleColumns
-        Compute actions only.
-    start, end : float64 (steps, rows)
-        Seconds; nan if nothing was recorded.
+    The schedule holds compute actions only. `start` and `end`, float64 (steps, rows), are seconds; nan if nothing was
+    recorded.
     """
     consumer = np.flatnonzero(crosses_devices(schedule))
     producer = schedule.source[consumer]
@@ -159,16 +147,8 @@ def _one_of_each(stages: Mapping[int, frozenset[int]], num_stages: int, place: s
 def refuse_other_pipelines(program: ScheduleColumns, start: np.ndarray, end: np.ndarray, place: str) -> None:
     """Raise ConfigError if actions of a pair of devices usually start before their inputs exist.
 
-    Differences of clocks cannot explain that.
-
-    Parameters
-    ----------
-    program : ScheduleColumns
-        With or without transfers.
-    start, end : float64 (steps, rows)
-        Seconds, on one clock; nan if nothing was recorded.
-    place : str
-        The folder.
+    Differences of clocks cannot explain that. `start` and `end`, float64 (steps, rows), are seconds on one clock; nan
+    if nothing was recorded. `place` is the folder.
     """
     schedule, compute = program.compute, np.flatnonzero(program.kind < FIRST_TRANSFER)
     consumer = np.flatnonzero(crosses_devices(schedule))

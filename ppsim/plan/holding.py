@@ -85,14 +85,8 @@ def list_peaks(
 ) -> np.ndarray:
     """Return the largest amount that each device holds if its rows run in list order, float64 (devices,).
 
-    Parameters
-    ----------
-    schedule : ScheduleColumns
-        The lists.
-    adds, frees : float64, one entry per row
-        Amounts that the row adds at its start and frees at its end.
-    fused : bool, one entry per row, optional
-        True for the second row of a timed OVERLAP_F_B slot: both parts add before either frees.
+    `adds` and `frees`, float64, have per row the amounts that it adds at its start and frees at its end; `fused`, bool,
+    is True for the second row of a timed OVERLAP_F_B slot, whose parts both add before either frees.
     """
     return _list_peaks(schedule.offsets, adds, frees, fused)
 

@@ -101,7 +101,7 @@ class _Drawing:
 
     @cached_property
     def waits(self) -> np.ndarray:
-        """What each node of the step's graph waited for: the node before it that ended last, or -1."""
+        """Predecessor of each node of the step's graph: the node before it that ended last, or -1."""
         return latest_before(step_graph(self.boxes.timeline))
 
     def _waited_text(self, box: int) -> str:

@@ -36,14 +36,7 @@ def blocked_rows(
 def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source: np.ndarray) -> list[str]:
     """Return one line for each wait of a cycle among blocked devices.
 
-    Parameters
-    ----------
-    schedule : ScheduleColumns
-        The schedule that has stopped.
-    blocked : device -> row
-        The row at which each blocked device waits.
-    source : int array, one entry per row
-        The row that each row needs.
+    `blocked` has the row at which each blocked device waits, `source` the row that each row needs.
     """
     path: dict[int, None] = {}
     device = min(blocked)

@@ -22,27 +22,13 @@ _FILLERS = ((Kind.R,), (Kind.R, Kind.F), (Kind.F, Kind.R))  # kinds that go into
 
 
 def in_idle_time(
-    schedule: ScheduleColumns, table: CostTable, limits: np.ndarray, pull_forwards: bool = False
+    schedule: ScheduleColumns, table: CostTable, limits: np.ndarray, pull_forwards: bool
 ) -> ScheduleColumns:
     """Return the lists with each R, and if requested each F, moved ahead into time that its device would be idle.
 
-    The step does not get longer: if no move helps, the lists stay as they are.
-
-    Parameters
-    ----------
-    schedule : ScheduleColumns
-        Valid, each R directly before its backward; without fused slots, S and T.
-    table : CostTable
-        Its costs.
-    limits : float64 (devices,)
-        Activations that a device may hold, in device shares; if its list holds more, the list sets the limit.
-    pull_forwards : bool
-        If True, F move ahead too.
-
-    Raises
-    ------
-    BuildError
-        The lists hold fused slots, or S and T.
+    The step does not get longer: if no move helps, the lists stay as they are. The schedule is valid, with each R
+    directly before its backward. `limits`, float64 (devices,), are the activations that a device may hold, in device
+    shares; if its list holds more, the list sets the limit. Raises BuildError if the lists hold fused slots, S or T.
     """
     if schedule.joined.any() or schedule.cuts_vocabulary:
         what = (

@@ -77,7 +77,9 @@ class WindowModel:
         self.begin = {row: self.model.new_int_var(self._earliest(row), self.horizon, "") for row in rows}
         self.end = {row: self.begin[row] + int(self.seconds[row]) for row in rows}
         self._add_dependencies()
-        self._add_devices()
+        for rows in self.free_rows:  # each device runs one row at a time
+            slots = ((self.begin[row], int(self.seconds[row])) for row in rows)
+            self.model.add_no_overlap([self.model.new_fixed_size_interval_var(*slot, "") for slot in slots])
         for device in np.flatnonzero(problem.limits < math.inf).tolist():
             self._add_limit(device)
         self._add_makespan()
@@ -106,14 +108,6 @@ class WindowModel:
             source = int(self.source[row])
             if source in self.end:
                 self.model.add(begin >= self.end[source] + int(self.wait[row]))
-
-    def _add_devices(self) -> None:
-        """Let each device run one row at a time."""
-        for rows in self.free_rows:
-            intervals = [
-                self.model.new_fixed_size_interval_var(self.begin[row], int(self.seconds[row]), "") for row in rows
-            ]
-            self.model.add_no_overlap(intervals)
 
     def _add_limit(self, device: int) -> None:
         """Let a device hold at most its limit: an activation from F to the backward, and the part that W needs to W."""

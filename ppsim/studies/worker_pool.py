@@ -85,7 +85,8 @@ class Workers(Executor):
         The thread must end here: Python's exit handler waits for it. It would wait for ever for the rest of a result
         whose process died while sending it, unless the pipe of results is closed.
         """
-        processes, thread, results = self._started(), _manager(self._pool), getattr(self._pool, "_result_queue", None)
+        processes, results = self._started(), getattr(self._pool, "_result_queue", None)
+        thread: threading.Thread | None = getattr(self._pool, "_executor_manager_thread", None)
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._closed = True
         for process in processes:
@@ -195,10 +196,6 @@ def as_one_batch(executor: Executor) -> AbstractContextManager:
     """Return a context in which an executor with `batch` submits all calls together."""
     batch = getattr(executor, "batch", None)
     return batch() if callable(batch) else nullcontext()  # type: ignore[return-value]
-
-
-def _manager(pool: ProcessPoolExecutor) -> threading.Thread | None:
-    return getattr(pool, "_executor_manager_thread", None)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
