@@ -86,9 +86,8 @@ CHARTS = (
         "Transfers",
         "A line from the sender to the receiver; those of backwards are dashed.",
         'run("interleaved-1f1b", p, m).plot(transfers=True, theme=theme)',
-        "no mock-up has transfers; their lines are as thin as those between rows, and thinner if they would hide "
-        "more than 15 % of the fills; with 64 devices, those from the last device back to the first still darken "
-        "what they cross",
+        "no mock-up has transfers; their lines are thin, and thinner if they would hide more than 15 % of the fills, "
+        "or 4 % if they cross the rows of other devices, as those from the last device back to the first do",
     ),
     Chart(
         "steps",

@@ -20,7 +20,7 @@ from ppsim.plots.lanes import part_of_row
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import path_widths
 
-_COVERED = 0.15  # part of the rows that lines between them may hide
+_COVERED, _FAR_COVERED = 0.15, 0.04  # part of the rows that lines between them may hide; lines across other rows
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -30,10 +30,10 @@ def row_edges(boxes: Boxes) -> tuple[float, float]:
     return 0.9 * top - 0.5, 0.9 * bottom - 0.5
 
 
-def _thinned(ax: Axes, rows: np.ndarray, width: float) -> float:
+def _thinned(ax: Axes, rows: np.ndarray, width: float, covered: float = _COVERED) -> float:
     """Return the points of lines between rows, (lines, 2): fewer than `width` if many lines would hide the rows."""
     crossed = float(np.abs(np.diff(rows, axis=1)).sum()) / abs(float(np.diff(ax.get_ylim())[0]))  # lines through a row
-    return min(width, _COVERED * ax.get_window_extent().width / ax.figure.dpi * 72 / max(crossed, 1.0))
+    return min(width, covered * ax.get_window_extent().width / ax.figure.dpi * 72 / max(crossed, 1.0))
 
 
 def add_lines(ax: Axes, times: np.ndarray, rows: np.ndarray, **style: Any) -> None:
@@ -52,11 +52,13 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     sender, receiver = schedule.device[plan.source[consumer]], schedule.device[consumer]
     down = receiver > sender
     rows = np.stack([sender + np.where(down, bottom, top), receiver + np.where(down, top, bottom)], axis=1)
-    forward = schedule.kind[consumer] == Kind.F
+    forward, far = schedule.kind[consumer] == Kind.F, np.abs(receiver - sender) > 1
+    near_width, far_width = _thinned(ax, rows, 0.5), _thinned(ax, rows[far], 0.5, _FAR_COVERED)
     for name, mine in (("forward", forward), ("backward", ~forward)):
-        if mine.any():
-            style: Any = {"colors": theme.text, "linewidths": _thinned(ax, rows, 0.5), "linestyles": DASHES[name]}
-            add_lines(ax, times[mine], rows[mine], **style)
+        for group, wide in ((~far, near_width), (far, min(near_width, far_width))):
+            if (chosen := mine & group).any():
+                style: Any = {"colors": theme.text, "linewidths": wide, "linestyles": DASHES[name]}
+                add_lines(ax, times[chosen], rows[chosen], **style)
 
 
 def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+from typing import Any
 
 import numpy as np
 
@@ -104,8 +105,7 @@ class _Still:
     def _ground(self) -> str:
         """Return a band of idle time per device."""
         top, tall = self._across(self.boxes.band)
-        bands = "".join(f"M{_LEFT} {at * self.row + top:g}h{_CHART}v{tall:g}h-{_CHART}z" for at in range(self.devices))
-        return f'<path d="{bands}" fill="{self.theme.idle}"/>'
+        return self._bars(_LEFT, np.arange(self.devices) * self.row + top, _CHART, tall, self.theme.idle)
 
     def _boxes(self) -> str:
         """Return one path per kind, one for the gaps, then the marks and numbers."""
@@ -129,15 +129,11 @@ class _Still:
         wide = boxes.length[mine] * self.second
         left = _LEFT + boxes.start[mine] * self.second + 1
         long = scale.mark_length(boxes.local[mine], boxes.locals, wide) * (wide - 2)
-        top = boxes.device[mine] * self.row + across[0]
-        bars = []
-        for shown, length, y in (
-            (boxes.local[mine] > 0, long, top + across[1] - inset - thick),
-            (boxes.reverse[mine], wide - 2, top + inset),
-        ):
-            places = zip(left[shown].tolist(), length[shown].tolist(), y[shown].tolist(), strict=True)
-            bars += [f"M{x:.1f} {above:g}h{bar:.1f}v{thick}h-{bar:.1f}z" for x, bar, above in places]
-        return f'<path d="{"".join(bars)}" fill="{colour}"/>' if bars and across[1] >= scale.LOWEST_MARK else ""
+        top, later, other = boxes.device[mine] * self.row + across[0], boxes.local[mine] > 0, boxes.reverse[mine]
+        if across[1] < scale.LOWEST_MARK:
+            return ""
+        low = self._bars(left[later], top[later] + across[1] - inset - thick, long[later], thick, colour)
+        return low + self._bars(left[other], top[other] + inset, wide[other] - 2, thick, colour)
 
     def _numbers(self, half: int) -> str:
         """Return the numbers that fit into their boxes; in grey, after the letter of the kind if both fit."""
@@ -174,11 +170,15 @@ class _Still:
 
     def _rectangles(self, spans: Spans, mine: np.ndarray, across: tuple[float, float], colour: str) -> str:
         """Return a path with a rectangle for each span of `mine` (indices), all in one colour."""
-        (top, tall), left = across, _LEFT + spans.start[mine] * self.second
         wide = np.maximum(spans.length[mine] * self.second, 0.5)
-        places = zip(left.tolist(), (spans.device[mine] * self.row + top).tolist(), wide.tolist(), strict=True)
+        top = spans.device[mine] * self.row + across[0]
+        return self._bars(_LEFT + spans.start[mine] * self.second, top, wide, across[1], colour)
+
+    def _bars(self, left: Any, top: np.ndarray, wide: Any, tall: float, colour: str) -> str:
+        """Return a path of rectangles of one height and colour; empty without any."""
+        places = zip(*(part.tolist() for part in np.broadcast_arrays(left, top, wide)), strict=True)
         outline = "".join(f"M{x:.1f} {y:g}h{width:.1f}v{tall:g}h-{width:.1f}z" for x, y, width in places)
-        return f'<path d="{outline}" fill="{colour}"/>'
+        return f'<path d="{outline}" fill="{colour}"/>' if outline else ""
 
     def _device_names(self) -> str:
         labels = device_labels(self.boxes.timeline, "device")
