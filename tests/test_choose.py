@@ -218,6 +218,7 @@ def test_the_page_answers_first_and_fits_a_terminal(tmp_path):
     free = ["--free", "schedule.name=1f1b,interleaved-1f1b", "--free", "layout.partition", "--store", tmp_path / "runs"]
     outcome = run_ppsim("choose", LLAMA, *free, "-o", tmp_path / "best.yaml")
     assert outcome.status == 0
+    assert outcome.err.splitlines() == [f"wrote {tmp_path / 'best.yaml'}"]  # no terminal, no progress
     lines = outcome.out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 100

@@ -63,50 +63,46 @@ UNITS = {
 SIZES = {"TP": TENSOR, "CP": CONTEXT, "EP": EXPERT, "PP": DEVICES, "DP": DATA}
 MAX_ROWS = 7
 OF_A_LAYOUT = (
-    "-parallel",
-    "-batch-size",
-    "recompute",
-    "optimizer",
-    "layout",
-    "sharding",
-    "overlap",
-    "microbatch",
-    "fsdp",
-    "cuda-graphs",
-    "checkpoint:",
-)
+    "-parallel", "-batch-size", "recompute", "optimizer", "layout", "sharding", "overlap", "microbatch", "fsdp",
+    "cuda-graphs", "checkpoint:",
+)  # fmt: skip
+Free = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY[=VALUES]",
+        help="Choose this key, such as layout.tensor or schedule.name=1f1b,zb-v. Repeatable. "
+        "[default: what the config leaves out]",
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUES",
+        help="Try only these values of a key, such as schedule.name=1f1b,interleaved-1f1b; what else is free stays so. "
+        "Repeatable.",
+    ),
+]
+Asynchronous = Annotated[bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")]
+Certain = Annotated[
+    bool, typer.Option(help="Rank by the simulated step, without what stragglers are expected to cost.")
+]
+Costs = Annotated[
+    bool,
+    typer.Option("--costs", help="Also print the seconds that the ranking adds for stragglers, with their source."),
+]
 
 
 @command
 def choose(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Model, hardware, GPUs and batch.")],
-    free: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY[=VALUES]",
-            help="Choose this key, such as layout.tensor or schedule.name=1f1b,zb-v. Repeatable. "
-            "[default: what the config leaves out]",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUES",
-            help="Try only these values of a key, such as schedule.name=1f1b,interleaved-1f1b; what else is free stays "
-            "so. Repeatable.",
-        ),
-    ] = None,
+    free: Free = None,
+    only: Only = None,
     framework: Framework = None,
     approximate: options.Approximate = None,
     research: options.Research = False,
     headroom: Headroom = DEFAULT_HEADROOM,
-    asynchronous: Annotated[
-        bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")
-    ] = False,
-    certain: Annotated[
-        bool,
-        typer.Option("--certain", help="Rank by the simulated step, without what stragglers are expected to cost."),
-    ] = False,
+    asynchronous: Asynchronous = False,
+    certain: Certain = False,
     store: options.StoreFile = None,
     workers: options.Workers = None,
     dask: options.Dask = None,
@@ -114,28 +110,17 @@ def choose(
     csv: Annotated[Path | None, OutputOption("Write the winner's schedule for PyTorch.")] = None,
     output: Annotated[Path | None, OutputOption("Write the winner as a config.", "--output", "-o")] = None,
     verbose: Verbose = False,
-    costs: Annotated[
-        bool,
-        typer.Option("--costs", help="Also print the seconds that the ranking adds for stragglers, with their source."),
-    ] = False,
+    costs: Costs = False,
     json: JsonTarget = None,
 ) -> None:
     """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
     keys, values, fraction = _keys(free, "--free"), _keys(only, "--only"), read_headroom(headroom)
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.choose(
-            config_source(config).changed({"model.approximate": True}) if approximate else config,
-            keys,
-            headroom=fraction,
-            asynchronous=asynchronous,
-            only=values,
-            framework=framework,
-            research=research,
-            certain=certain,
-            executor=executor,
-            workers=workers,
-            store=store,
-        )
+            config_source(config).changed({"model.approximate": True}) if approximate else config, keys,
+            headroom=fraction, asynchronous=asynchronous, only=values, framework=framework, research=research,
+            certain=certain, executor=executor, workers=workers, store=store,
+        )  # fmt: skip
     if csv and found.ranked:
         found.best.run.schedule.to_csv(csv)
         say(f"wrote {csv}")

@@ -153,15 +153,8 @@ def advise(
         Try only schedules that it runs; default: those that some framework runs.
     research : bool
         Also try schedules that no framework runs with the model unchanged.
-    executor : concurrent.futures.Executor, optional
-        Simulates the changes; default: `workers` processes of this machine, or this process.
-    workers : int, optional
-        Number of processes.
-
-    Returns
-    -------
-    AdviceList
-        The changes with step times and peaks before and after, best first, and the refused ones with their rules.
+    executor, workers : optional
+        As in `sweep`.
 
     Raises
     ------
@@ -215,26 +208,8 @@ def _candidate(run: Timeline, headroom: float, changes: Mapping[str, Any]) -> Ca
 def what_fits(config: Config, headroom: float = HEADROOM, *, executor: Executor | None = None) -> list[Candidate]:
     """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 
-    These are the fastest changes of `advise` that fit, at most four and one per idea.
-
-    Parameters
-    ----------
-    config : Config
-        Its costs must give the bytes held.
-    headroom : float
-        Fraction of each device's memory that must stay free, from 0 to below 1.
-    executor : concurrent.futures.Executor, optional
-        As in `advise`.
-
-    Returns
-    -------
-    list of Candidate
-        Empty if none of these fits.
-
-    Raises
-    ------
-    CostError
-        The costs do not give the bytes held, or name no device.
+    These are the fastest changes of `advise` that fit, at most four and one per idea; `headroom` and `executor` are its
+    own. Raises CostError if the costs do not give the bytes held, or name no device.
     """
     unchanged = _with_spare(config, _candidate(config.simulate(), headroom, {}), headroom)
     if unchanged.fits:

@@ -266,7 +266,7 @@ class BestFirstSearch:
         """
         self.longest = self._last_ranked()
         searched: list[Changes] = []
-        while olds := [one for one in self._worth_searching() if one.changes not in searched]:
+        while olds := [one for one in (*self.ranked, *self._nearly_fitting()) if one.changes not in searched]:
             before = [dict(one.changes) for one in olds]
             searched += before
             found = fastest_partitions(self.source, before, self.limit, self.executor, self.store)
@@ -305,9 +305,6 @@ class BestFirstSearch:
     def _note_left_out(self, one: Candidate) -> None:
         if is_left_out(one.refused):
             self.left_out.append({**one.changes, "refused": one.refused})
-
-    def _worth_searching(self) -> list[Candidate]:
-        return [*self.ranked, *self._nearly_fitting()]
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
         """Rank a point with its new stages if they are better; the old point may still be on the front."""

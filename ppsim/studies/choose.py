@@ -161,10 +161,11 @@ def _name(one: Candidate) -> str:
     return f"{name} on {counted(one.changes['schedule.devices'], 'device')}"
 
 
-def _with_its_policies(config: AnyConfig, framework: str) -> ConfigSource:
+def _with_its_policies(config: AnyConfig, framework: str | None) -> ConfigSource:
     """Return the config with the framework's policies, unless it names others."""
     source = config_source(config)
-    if framework not in SEARCHED_LAYOUTS or "model" not in source.data or value_at(source.data, "layout.framework"):
+    known = framework is not None and framework in SEARCHED_LAYOUTS
+    if not known or "model" not in source.data or value_at(source.data, "layout.framework"):
         return source
     return source.changed({"layout.framework": SEARCHED_LAYOUTS[framework].policies})
 
@@ -188,81 +189,76 @@ def choose(
     """Return the fastest layout and schedule of a model on a cluster that fits in the memory of every device.
 
     The answer is the same as if every point were simulated. A point is left out only if its lower bounds prove that
-    it cannot be ranked: its memory is above the limit, or `top` points that fit are faster. `front` of the result
-    searches again for points that are on the Pareto front of step time and memory. With an encoder, the fastest layouts
-    of the backbone are ranked first, for each number of GPUs that the encoder may leave; then encoders are tried beside
-    them. The keys of `encoder` that are tried: placement, stages, copies, batch, prefetch, layout.tensor, layout.data.
+    its memory is above the limit, or that `top` points that fit are faster. With an encoder, layouts of the backbone
+    are ranked first, for each number of GPUs that it may leave, and encoders are then tried beside the fastest.
 
     Parameters
     ----------
     config : path, dict or Config
         Model, hardware, GPUs (`hardware.gpus`) and batch (`batch`, sequences per step); other missing keys are free.
     free : list of keys, or mapping of key to its values, optional
-        Keys that are free even if the config sets them; default: the keys that the config leaves out.
+        Keys that are free even if the config sets them; default: those that it leaves out. Of an encoder: placement,
+        stages, copies, batch, prefetch, layout.tensor, layout.data.
     headroom : float
         Fraction of each device's memory that must stay free, from 0 to below 1.
-    asynchronous : bool
-        Include schedules that train on old weights.
     only : mapping of key to its values, optional
         Further free keys, with these values only, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
         Try only schedules, shardings and recompute levels that it runs, priced with its policies.
-    research : bool
-        Also try schedules that no framework runs with the model unchanged.
+    asynchronous, research : bool
+        Also try schedules that train on old weights; that no framework runs with the model unchanged.
     certain : bool
         Rank by the simulated step alone, without the seconds that it is expected to lose to stragglers.
     top : int
         Number of ideas to rank.
-    executor : concurrent.futures.Executor, optional
-        Default: `workers` processes of this machine, or this process if the layouts are few.
-    workers : int, optional
-        Default: the number of processors.
-    store : path, optional
-        An SQLite file that stores the results of layouts and points, so that a killed run can resume.
+    executor, workers, store : optional
+        As in `sweep`.
 
     Raises
     ------
     ConfigError
-        A key that cannot be free, a job of unknown size, a wrong config, a headroom outside 0..1, or an unknown
-        framework, or one that runs none of the schedules named.
+        A key that cannot be free, a job of unknown size, a wrong config or headroom, or a framework that is unknown or
+        runs none of the schedules named.
     """
-    check_headroom(headroom)
-    try:
-        whole_number(0)(top)
-    except ConfigError as wrong:
-        raise ConfigError(f"top={wrong}") from None
-    if framework is not None:
-        config = _with_its_policies(config, framework)
-    source = config_source(config)
+    limits, source = _Limits.checked(headroom, top, certain), _with_its_policies(config, framework)
+    resources = {"executor": executor, "workers": workers, "store": store}
     if source.data.get("encoder") is not None:
-        resources = {"executor": executor, "workers": workers, "store": store}
-        towers = TowerSearch.of(source, free, only, framework, research)
-        options = {"asynchronous": asynchronous, "framework": framework, "research": research, "certain": certain}
-        alone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
-        return _of_towers(towers, headroom, top, alone, resources)
-    space = search_space(config, free, asynchronous, only, framework, research)
-    limits = _Limits(headroom, top, certain)
-    search = _searched(space, limits, workers, store, executor)
+        options = {"asynchronous": asynchronous, "framework": framework, "research": research, **resources}
+        alone = functools.partial(choose, **limits._asdict(), **options)
+        return _of_towers(TowerSearch.of(source, free, only, framework, research), limits, alone, resources)
+    space = search_space(source, free, asynchronous, only, framework, research)
+    search = _searched(space, limits, resources)
+    found = _Found(search.ranked, search.front, search.nearest, search.left_out)
+    return _choice(space, limits, search.counts, found, functools.partial(_front, space, limits, workers, store))
+
+
+class _Found(NamedTuple):
+    """Points that a search found, and what it left out, as in `Choice`."""
+
+    ranked: list[Candidate]
+    front: list[Candidate]
+    nearest: Candidate | None
+    left_out: list[Changes]
+
+
+def _choice(
+    space: Space, limits: _Limits, counts: Mapping[str, int], found: _Found, front: Callable[[], list[Candidate]]
+) -> Choice:
+    errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if space.config.derived else None
     return Choice(
-        placed(search.ranked, _errors(space.config)), dict(search.counts), space, headroom, search.left_out,
-        search.front[-1] if search.front else None, search.nearest,
-        functools.partial(_front, space, limits, workers, store),
+        placed(found.ranked, errors), dict(counts), space, limits.headroom, found.left_out,
+        found.front[-1] if found.front else None, found.nearest, front,
     )  # fmt: skip
 
 
-def _errors(config: Config) -> Mapping[str, float] | None:
-    """Return the error of predicted ratios by kind of pair; None for given costs."""
-    return {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if config.derived else None
-
-
 def _of_towers(
-    search: TowerSearch, headroom: float, top: int, alone: Callable[..., Choice], resources: Mapping[str, Any]
+    search: TowerSearch, limits: _Limits, alone: Callable[..., Choice], resources: Mapping[str, Any]
 ) -> Choice:
     """Return the choice for an encoder and a backbone, whose layouts `alone` ranks without the encoder."""
     options = {"label": "adding encoders", "fast": True, "measures": RANKED, **resources}
     measured = functools.partial(run_points, search.source, **options)
-    choices = search.run(alone, measured, top, functools.partial(memory_limit, headroom=headroom))
-    ranked, front = rank(search.fitting, top), front_of(search.fitting)
+    choices = search.run(alone, measured, limits.top, functools.partial(memory_limit, headroom=limits.headroom))
+    ranked, front = rank(search.fitting, limits.top), front_of(search.fitting)
     nearest = min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
     if not ranked and nearest is None:
         raise ConfigError(f"{search.source.place}: no encoder is possible beside a layout; {search.refusal}")
@@ -270,11 +266,10 @@ def _of_towers(
     for key, listed in itertools.chain(*(one.space.values.items() for one in choices), search.values.items()):
         values[key] = [*dict.fromkeys([*values.get(key, []), *listed])]
     whole = search.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
-    return Choice(
-        placed(ranked, _errors(whole)), dict(search.counts), Space(whole, search.gpus, choices[0].space.batch, values),
-        headroom, [one for choice in choices for one in choice.left_out], front[-1] if front else None,
-        None if ranked else nearest, functools.partial(front_of, search.fitting),
-    )  # fmt: skip
+    left_out = [one for choice in choices for one in choice.left_out]
+    found = _Found(ranked, front, None if ranked else nearest, left_out)
+    space = Space(whole, search.gpus, choices[0].space.batch, values)
+    return _choice(space, limits, search.counts, found, functools.partial(front_of, search.fitting))
 
 
 class _Limits(NamedTuple):
@@ -284,19 +279,20 @@ class _Limits(NamedTuple):
     top: int
     certain: bool
 
+    @classmethod
+    def checked(cls, headroom: float, top: int, certain: bool) -> _Limits:
+        """Return the limits; ConfigError for a headroom or a number that is none."""
+        check_headroom(headroom)
+        try:
+            return cls(headroom, whole_number(0)(top), certain)
+        except ConfigError as wrong:
+            raise ConfigError(f"top={wrong}") from None
 
-def _searched(
-    space: Space,
-    limits: _Limits,
-    workers: int | None,
-    store: str | PathLike[str] | None,
-    executor: Executor | None = None,
-    with_front: bool = False,
-) -> BestFirstSearch:
+
+def _searched(space: Space, limits: _Limits, resources: Mapping[str, Any], with_front: bool = False) -> BestFirstSearch:
     """Return the search after it has run."""
     layouts = sum(1 for _ in itertools.islice(space.layouts(), FEW))
-    with Bar("choosing", None, at_once=True) as bar, open_resources(layouts, executor, workers, store) as resources:
-        runner, opened = resources
+    with Bar("choosing", None, at_once=True) as bar, open_resources(layouts, **resources) as (runner, opened):
         search = BestFirstSearch(space, limits.headroom, limits.top, runner, opened, with_front, limits.certain)
         search.run(bar)
     return search
@@ -304,4 +300,5 @@ def _searched(
 
 def _front(space: Space, limits: _Limits, workers: int | None, store: str | PathLike[str] | None) -> list[Candidate]:
     """Return the front of a further search, which a copy or pickle of a choice can run too."""
-    return _searched(space, limits, workers, store, with_front=True).front
+    resources = {"executor": None, "workers": workers, "store": store}
+    return _searched(space, limits, resources, with_front=True).front

@@ -275,12 +275,8 @@ def run_points(
     points : iterable of mappings of dotted config key to value
         As in `Config.changed`. A schedule's name may give its stages per device, such as `interleaved-1f1b:4`. Options
         and stages that the config gives to another family are dropped (`own_changes`).
-    executor : concurrent.futures.Executor, optional
-        Default: processes on this machine, or this process for few points. One `Workers(2)` can serve several calls.
-    workers : int, optional
-        Number of processes, if no executor is given.
-    store : path or Store, optional
-        An SQLite file that stores results; stored points are not simulated.
+    executor, workers, store : optional
+        As in `sweep`; one `Workers(2)` can serve several calls.
     label : str, optional
         Text of the progress bar; None shows none.
     fast : bool, optional

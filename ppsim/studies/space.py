@@ -240,29 +240,11 @@ def search_space(
     framework: str | None = None,
     research: bool = False,
 ) -> Space:
-    """Return the space of a config.
+    """Return the space of a config; the parameters and errors are those of `choose`.
 
-    Parameters
-    ----------
-    config : path, dict or Config
-        It may lack keys of the schedule; `hardware.gpus` and `batch` then give the size of the job.
-    free : list of keys, or mapping of key to its values, optional
-        Default: every key of `FREE` that the config leaves out; layout.data, and the microbatches if a batch is given,
-        then keep the config's values. If given: these keys, and the schedule's name and devices if the config lacks
-        them.
-    asynchronous : bool
-        Include schedules that train on old weights.
-    only : mapping of key to its values, optional
-        Further free keys, with these values only.
-    framework : str, optional
-        Include only schedules that it runs; other names in `free` and `only` are skipped.
-    research : bool
-        Include schedules that no framework runs with the model unchanged.
-
-    Raises
-    ------
-    ConfigError
-        A key that cannot be free, a job of unknown size, or a wrong config.
+    Without `free`, every key of `FREE` that the config leaves out is free; layout.data, and the microbatches if a batch
+    is given, then keep the config's values. With it, these keys are, and the schedule's name and devices if the config
+    lacks them. With a framework, names in `free` and `only` that it does not run are skipped.
     """
     source = config_source(config)
     data, place = dict(source.data), source.place
@@ -287,14 +269,9 @@ def search_space(
     if framework is not None:
         values["schedule.name"] = names_run_by(framework, values["schedule.name"], whole.model)
     fixed = {key: value_at(data, key) for key in _following(data)} if free is None and derived else {}
-    return Space(
-        whole,
-        gpus,
-        batch,
-        {key: legal for key, legal in values.items() if legal},
-        {key: value for key, value in fixed.items() if value is not None},
-        basis.files,
-    )
+    values = {key: legal for key, legal in values.items() if legal}
+    fixed = {key: value for key, value in fixed.items() if value is not None}
+    return Space(whole, gpus, batch, values, fixed, basis.files)
 
 
 def _require_sections(data: Mapping[str, Any], place: str) -> None:

@@ -403,17 +403,11 @@ def _measured(
     without = np.linalg.inv(np.linalg.inv(fit.covariance) - own)
     grows = np.sqrt(np.diag(without) / np.diag(fit.covariance))
     return MeasuredRun(
-        run.config.name,
-        run.seconds,
-        before[number].iteration_time,
-        after[number].iteration_time,
-        min(float(fit.weight[number]), 1.0),
-        min(max(share, 0.0), 1.0),
-        OF_TIME[int(grows.argmax())] if grows.max() >= TELLS else "",
-        run.peak_memory,
-        peak(before[number]),
+        run.config.name, run.seconds, before[number].iteration_time, after[number].iteration_time,
+        min(float(fit.weight[number]), 1.0), min(max(share, 0.0), 1.0),
+        OF_TIME[int(grows.argmax())] if grows.max() >= TELLS else "", run.peak_memory, peak(before[number]),
         peak(after[number]),
-    )
+    )  # fmt: skip
 
 
 # The next run
@@ -436,7 +430,8 @@ def _next_run(calibration: Calibration, priced: Sequence[PricedRun]) -> dict[str
             continue
         if interval[1] / interval[0] > widest:
             widest = interval[1] / interval[0]
-            found = {"next_run": _other_values(config, changes), "next_interval": interval}
+            other = {key: value for key, value in changes.items() if value_at(config.data, key) != value}
+            found = {"next_run": other, "next_interval": interval}
     return found
 
 
@@ -451,7 +446,3 @@ def _layouts(config: Config) -> list[dict[str, Any]]:
     space = search_space(config, [TENSOR, DEVICES, MICROBATCH_SIZE])
     found = list(space.layouts())
     return found[:: -(-len(found) // MAX_TRIED) or 1]
-
-
-def _other_values(config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in changes.items() if value_at(config.data, key) != value}
