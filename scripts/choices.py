@@ -67,12 +67,21 @@ PAPERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# Answers of an earlier search that no engineer would have used, by the published run of the same model and batch.
+IMPLAUSIBLE = {
+    "dgxc-v25.04.02-llama3-405b-512xh100-bf16": "64 stages deep, one copy",
+    "bridge-26.02-llama3-405b-1024xh100-fp8-cs": "no virtual stages",
+    "bridge-26.02.01-qwen3-235b-256xh100-fp8-cs": "microbatches of 4, full recompute",
+}
+
+
 def main(*names: str) -> None:
     """Search what is missing or named, and write each result as soon as it is known."""
-    found, layouts, configs = {"published": {}, "configs": {}, "advice": {}} | read(), dict(tuned()), dict(catalogue())
-    for kind, search, given in (
-        ("published", _published, layouts), ("configs", _config, configs), ("advice", _advice, cases()),
-    ):  # fmt: skip
+    kinds = ("published", "configs", "advice", "implausible")
+    found, layouts, configs = {key: {} for key in kinds} | read(), dict(tuned()), dict(catalogue())
+    for kind, search, given in zip(
+        kinds, (_published, _config, _advice, _choose), (layouts, configs, cases(), dict(implausible())), strict=True
+    ):
         for name, config in given.items():
             if {name, f"{kind}/{name}"} & {*names} or (not names and name not in found[kind]):
                 found[kind][name] = _limited(search, name, config) | {"title": config.name}
@@ -114,6 +123,15 @@ def tuned() -> Iterator[tuple[str, Config]]:
             yield run["id"], config
     for name in PAPERS:
         yield name, ppsim.load_config(ROOT / "configs" / f"{name}.yaml")
+
+
+def implausible() -> Iterator[tuple[str, Config]]:
+    """Yield words of `IMPLAUSIBLE` and config of the runs that had such an answer."""
+    data = read_runs()
+    for run in data["runs"]:
+        if name := next((name for name in IMPLAUSIBLE if run["id"].startswith(name)), None):
+            title = f"{run['model']}, {run['gpus']} {run['device']}"
+            yield name, make_config(config_of(data, run) | {"name": title}, place=run["id"])
 
 
 def catalogue() -> Iterator[tuple[str, Config]]:
@@ -186,11 +204,14 @@ def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     return data, free
 
 
-def _config(_: str, config: Config) -> dict[str, Any]:
-    """Return the first lines of `choose --framework Megatron-LM` for model, hardware and batch alone, and of `advise`.
+def _config(name: str, config: Config) -> dict[str, Any]:
+    """Return what `_choose` does, and the first lines of `advise`, which gets the config as it is."""
+    advice = ppsim.advise(config, executor=InProcess())
+    return _choose(name, config) | {"advise": page(advice)[:1]}
 
-    `advise` gets the config as it is.
-    """
+
+def _choose(_: str, config: Config) -> dict[str, Any]:
+    """Return the first lines of `choose --framework Megatron-LM` for model, hardware and batch alone."""
     data, schedule = dict(config.data), config.build()
     layout = data.pop("layout", None) or {}
     if config.model is not None:
@@ -206,8 +227,7 @@ def _config(_: str, config: Config) -> dict[str, Any]:
     else:
         del data["schedule"]["name"]
     found = ppsim.choose(data, framework="Megatron-LM", executor=InProcess())
-    advice = ppsim.advise(config, executor=InProcess())
-    return {"choose": [*choice_lines(found)][:2], "advise": page(advice)[:1]}
+    return {"choose": [*choice_lines(found)][:2]}
 
 
 def _advice(name: str, config: Config) -> dict[str, Any]:

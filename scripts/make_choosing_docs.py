@@ -16,7 +16,7 @@ from pathlib import Path
 from subprocess import run as run_program
 from typing import Any
 
-from choices import PAPERS, ROOT, read
+from choices import IMPLAUSIBLE, PAPERS, ROOT, read
 
 from ppsim.base.files import write_atomically
 from ppsim.base.units import counted, percent_text, seconds_text
@@ -49,29 +49,28 @@ HEAD_ON_A_STAGE = (
     "the others wait. The best layout found gives that stage fewer blocks. Recipes that count the head as a block, "
     "those of Llama 3.1 405B and Qwen3 235B, already have most of this gain."
 )
-FSDP_IN_FP8 = (
-    "a missing rule: the published FSDP is faster than its predicted step, and about as fast as the best layout found. "
-    "Megatron FSDP in fp8 hides more than we price."
-)
-LARGER_MICROBATCHES = (
-    "a missing rule: microbatches of 2 make the experts' products larger, and recomputation makes room for them. "
-    "Routing is even here; the memory that the fullest expert needs with larger microbatches is not counted."
+FEWER_DEVICES = (
+    f"{HEAD_ON_A_STAGE} Half as many devices in a pipeline idle less, and need nearly all of the usable memory."
 )
 NO_PIPELINE = (
-    "an honest gain by our model: without a pipeline no stage waits, and experts over 64 GPUs, which one NVLink domain "
-    "holds, leave memory for it. Not certain: routing is even here, and a fuller expert needs more memory and time."
+    "not certain: without a pipeline no stage waits, and experts over 64 GPUs, which one NVLink domain holds, leave "
+    "memory for it. Megatron-Bridge's recipe for 64 GB300 had this layout (v0.3.0). A later one (067f987) has a "
+    "pipeline of 4 and experts over 32, so that the model lacks what made it slower there."
 )
 WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is missing, or an honest gain
     "bloom-176b": NO_RECOMPUTE,
     "gpt-neox-20b": NO_RECOMPUTE,
     "gpt-145b": NO_RECOMPUTE,
     "gpt-1t-3072": "an honest gain by our model: two stages per device shorten the fill, in 67 instead of 57 GB.",
-    "llama3-8b-8xh100": FSDP_IN_FP8,
-    "llama3-70b-64xgb300": FSDP_IN_FP8,
-    "qwen3-30b-16xh100": LARGER_MICROBATCHES,
-    "gpt-oss-120b-64xh100": HEAD_ON_A_STAGE,
-    "llama3-70b-64xh100": HEAD_ON_A_STAGE,
-    "llama3-70b-64xgb200": HEAD_ON_A_STAGE,
+    "qwen3-30b-16xh100": "not certain: by our model microbatches of 2 halve what the host takes for experts in fp8. "
+    "Recomputation and sharded weights make room for them, which leaves little memory. HybridEP's buffers are not "
+    "counted: on H100 a layout that fits with another dispatcher runs out of memory with it (NVIDIA-NeMo/"
+    "Megatron-Bridge, issue 1731).",
+    "gpt-oss-120b-64xh100": "an honest gain by our model: 36 blocks make no eight equal stages, so that the recipe has "
+    "one stage per device, and the others wait for that with the head. Eight unequal stages, which a layout string "
+    "gives, idle less.",
+    "llama3-70b-64xh100": FEWER_DEVICES,
+    "llama3-70b-64xgb200": FEWER_DEVICES,
     "nemotron-340b-256xh100": HEAD_ON_A_STAGE,
     "gpt-oss-120b-64xb200": "an honest gain by our model: eight copies of each expert exchange gradients between nodes "
     "in a step of five microbatches, and little of it is hidden. A pipeline of 2 has half of them per GPU. The run "
@@ -86,8 +85,10 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "fill the operators better, in 75 instead of 29 GB. The run kept memory free.",
     "nemotron-4-340b-6144": "an honest gain by our model: half as many devices in a pipeline idle for 13 instead of "
     "19 %, in 76 instead of 54 GB. The run kept memory free.",
-    "qwen3-235b-64xb200": "not certain: the run took 20.0 s, and its predicted step is far shorter, so that the model "
-    "lacks something of this run. By the model three stages per device instead of two idle for 6 instead of 12 %.",
+    "qwen3-235b-64xb200": "a missing rule: more stages per device take more of the host. On this machine "
+    "Megatron-Bridge gave up four stages per device and overlapped exchanges in MXFP8 for CPU overhead (pull request "
+    "1760: 16.9 s instead of 20.1 s). The model prices the host's starts of each expert, not what stages and streams "
+    "add.",
     "gpt-3-175b": "an honest gain by our model: microbatches of 2 fill the operators better, and twelve stages per "
     "device make up for the longer fill, in 74 instead of 64 GB.",
 }
@@ -119,7 +120,7 @@ def main() -> None:
     found = read()
     for part, content in (
         ("case", case()), ("regret", regret_lines(found)), ("configs", config_lines(found)),
-        ("advice", advice_lines(found)),
+        ("advice", advice_lines(found)), ("implausible", implausible_lines(found)),
     ):  # fmt: skip
         _fill(part, content)
     draw(found)
@@ -173,11 +174,15 @@ def regret_lines(found: dict[str, Any]) -> Iterator[str]:
         f"Without the papers of 2021 to 2024 the median is {percent_text(statistics.median(latest))}.\n"
     )
     yield "![Regret of each published layout](images/regret.svg)\n"
-    yield "| model and GPUs | published | best found | predicted step | regret |"
-    yield "|---|---|---|---|---|"
+    yield "Columns with two numbers have the published layout first. idle: of all devices, of the step.\n"
+    yield "| model and GPUs | published | best found | predicted step | idle | memory | regret |"
+    yield "|---|---|---|---|---|---|---|"
     for title, one, regret in searched.values():
         steps = f"{seconds_text(one['step'])}, {seconds_text(one['best_step'])}"
-        yield f"| {title} | {one['layout']} | {one['best_layout']} | {steps} | {percent_text(regret)} |"
+        idle = ", ".join(percent_text(part, 0) for part in one["bubble"])
+        memory = f"{one['peak'] / 1e9:.0f}, {one['best_peak'] / 1e9:.0f} GB"
+        layouts = f"{one['layout']} | {one['best_layout']}"
+        yield f"| {title} | {layouts} | {steps} | {idle} | {memory} | {percent_text(regret)} |"
     yield ""
     for name, (title, _, regret) in searched.items():
         if regret > EXPLAINED:
@@ -199,6 +204,15 @@ def config_lines(found: dict[str, Any]) -> Iterator[str]:
     too_long = [name for name, one in found["configs"].items() if "choose" not in one]
     if missing := [*found["not_searched"]["configs"], *too_long]:
         yield f"\nNot searched yet: {', '.join(missing)}."
+
+
+def implausible_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield what choose answers where an earlier search had an answer that no engineer would have used."""
+    yield "| model and GPUs | an earlier answer | `choose` |"
+    yield "|---|---|---|"
+    for name, earlier in IMPLAUSIBLE.items():
+        if one := found.get("implausible", {}).get(name):
+            yield f"| {one['title']} | {earlier} | {' '.join(one['choose'])} |"
 
 
 def advice_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ import make_choosing_docs
 FOUND = choices.read()
 PARTS = {
     "regret": make_choosing_docs.regret_lines, "configs": make_choosing_docs.config_lines,
-    "advice": make_choosing_docs.advice_lines,
+    "advice": make_choosing_docs.advice_lines, "implausible": make_choosing_docs.implausible_lines,
 }  # fmt: skip
 
 

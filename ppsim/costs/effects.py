@@ -210,8 +210,8 @@ EFFECTS = (
     Effect(
         "layout.framework, layout.cuda_graphs", "seconds",
         "each pass of a layer lasts as long as its GPU or its host, whichever takes longer; the host takes `start` "
-        "per kernel, whose number the framework gives, and 34 µs per product and kernel of a cast of one expert in "
-        "fp8; none under CUDA graphs or a compiler that fuses kernels. Without a pipeline the host runs ahead of the "
+        "per kernel, whose number the framework gives, none under CUDA graphs or a compiler that fuses kernels; and 34 "
+        "µs per product and kernel of a cast of one expert in fp8. Without a pipeline the host runs ahead of the "
         "GPU. nanotron's messages between stages are 0.25 s late from 64 nodes on, and with a tensor-parallel group "
         "over 4 nodes: a pass waits for its neighbours' messages",
         "PyTorch, CUDA semantics: asynchronous execution; the numbers of starts: ppsim/frameworks; fp8: "

@@ -29,7 +29,8 @@ class LayerTimes(NamedTuple):
 def start_seconds(setup: Setup) -> float:
     """Return the seconds of one start of a kernel; 0 where nothing waits for the host.
 
-    That is under CUDA graphs and compilers that fuse, and with an achieved fraction, which contains the waiting.
+    That is under CUDA graphs and compilers that fuse, and with an achieved fraction, which contains the waiting. Graphs
+    do not start the products of single experts, whose sizes change with the tokens that they get.
     """
     layout, device = setup.layout, setup.cluster.device
     spared = layout.chosen("cuda_graphs") or (layout.run_by.host.compiled and layout.chosen("fused"))
@@ -44,7 +45,7 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     host, start = setup.layout.run_by.host, start_seconds(setup)
     head = host.head * layer.losses
     ways = (host.forward, host.backward) if layer.recomputable else (head, head)
-    each = FP8_EXPERT_START * bool(start)
+    each = 0.0 if setup.cluster.device.achieved is not None else FP8_EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + recomputed * forward
 
