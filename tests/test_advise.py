@@ -9,7 +9,6 @@ from command_line import CONFIGS, LLAMA, UNIT_COSTS
 from command_line import ppsim as run_ppsim
 
 import ppsim
-from ppsim.commands.cells import runs_in
 from ppsim.config import as_config, value_at
 from ppsim.costs import order_error
 
@@ -178,60 +177,20 @@ def test_the_page_fits_a_terminal_and_verbose_shows_every_change_with_its_keys()
 
 
 @pytest.mark.parametrize(("partition", "letters"), [("Ett|ttmL", "M T P"), ("Ett|ttmLL", "T")])
-def test_frameworks_are_offered_for_the_losses_and_modules_that_their_parsers_take(partition, letters):
-    config = as_config({
+def test_frameworks_are_offered_for_the_losses_and_modules_that_their_parsers_take(partition, letters, tmp_path):
+    config = {
         "model": {"num_layers": 4, "hidden": 256, "heads": 4, "vocabulary": 1024, "sequence": 256,
                   "prediction_layers": 1},
         "hardware": {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"},
-        "layout": {"framework": "megatron-core"}, "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
-    })  # fmt: skip
-    assert runs_in("1f1b", config, {"layout.partition": partition}).split() == letters.split()
-    try:
-        ppsim.to_launch(config.changed({"layout.partition": partition}), "Megatron-LM")
-    except ppsim.ConfigError:
-        assert "M" not in letters
+        "layout": {"framework": "megatron-core", "partition": partition},
+        "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
+    }  # fmt: skip
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    row = next(line for line in run_ppsim("compare", path, "--schedules", "1f1b").out.splitlines() if " ms " in line)
+    assert [word for word in row.split() if word in ("M", "T", "P")] == letters.split()
+    if "M" in letters:
+        assert "--pipeline-model-parallel-layout" in ppsim.to_launch(config, "Megatron-LM")
     else:
-        assert "M" in letters
-
-
-SCRIPT = (
-    "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --seq-length 4096 "
-    "--num-attention-heads 32 --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8 --swiglu "
-    "--vocab-size 32000 --use-distributed-optimizer --bf16"
-)
-
-
-def test_a_config_of_a_launch_script_gets_the_flags_to_change(tmp_path):
-    config = ppsim.from_launch("Megatron-LM", SCRIPT)
-    (tmp_path / "job.yaml").write_text(json.dumps(config.data))
-    short = run_ppsim("advise", tmp_path / "job.yaml").out.splitlines()
-    assert len(short) <= 24
-    assert max(map(len, short)) <= 100
-    assert any(line == "  Megatron-LM: without --tensor-model-parallel-size" for line in short[2:6])
-    page = run_ppsim("advise", tmp_path / "job.yaml", "-v").out
-    overlapped = page.split("tensor-parallel collectives overlapped:\n")[1].splitlines()
-    assert overlapped[:2] == [
-        "  --set layout.overlap_tensor=true --set layout.sequence_parallel=true",  # Megatron-LM takes none without it
-        "  Megatron-LM: --sequence-parallel --tp-comm-overlap",
-    ]
-    halved = next(line for line in page.splitlines() if "Megatron-LM: --tensor-model-parallel-size 4 " in line)
-    assert "--num-layers" not in halved  # only what changes
-
-
-def test_a_flag_that_a_change_drops_is_named(tmp_path):
-    config = ppsim.from_launch("Megatron-LM", SCRIPT + " --recompute-granularity full --recompute-method uniform")
-    (tmp_path / "job.yaml").write_text(json.dumps(config.data))
-    page = run_ppsim("advise", tmp_path / "job.yaml", "-v").out
-    assert "without --recompute-granularity --recompute-method --recompute-num-layers" in page
-
-
-def test_a_change_that_the_framework_cannot_run_says_so(tmp_path):
-    script = SCRIPT.replace("--tensor-model-parallel-size 8", "--pipeline-model-parallel-size 4")
-    (tmp_path / "job.yaml").write_text(json.dumps(ppsim.from_launch("Megatron-LM", script).data))
-    page = run_ppsim("advise", tmp_path / "job.yaml", "-v").out
-    lines = page.split("\nzb-v:\n")[1].splitlines()
-    assert "Megatron-LM: cannot run it" in next(line for line in lines if "--set" not in line)
-
-
-def test_a_config_without_a_framework_of_its_own_gets_no_flags():
-    assert "Megatron-LM: --" not in run_ppsim("advise", LLAMA).out
+        with pytest.raises(ppsim.ConfigError, match="its parser takes one L"):
+            ppsim.to_launch(config, "Megatron-LM")
