@@ -15,7 +15,7 @@ from ppsim.costs.setup import Setup
 
 PAIRS = 2  # rounds of F and B until the queue is as full as it stays
 # Seconds to start one product or cast of one expert in fp8: 8 products of 128 tokens, which take the GPU 1 µs each,
-# last 0.272 ms (NVIDIA/TransformerEngine, pull request 3134). Of bf16 products the law of operators has `start`.
+# last 0.272 ms (NVIDIA/TransformerEngine, pull request 3134). The law of operators has `start` for bf16.
 FP8_EXPERT_START = 34e-6
 
 
