@@ -211,8 +211,9 @@ def implausible_lines(found: dict[str, Any]) -> Iterator[str]:
     yield "| model and GPUs | an earlier answer | `choose` |"
     yield "|---|---|---|"
     for name, earlier in IMPLAUSIBLE.items():
-        if one := found.get("implausible", {}).get(name):
-            yield f"| {one['title']} | {earlier} | {' '.join(one['choose'])} |"
+        one = found.get("implausible", {}).get(name, {})
+        title, said = one.get("title", f"`{name}`"), " ".join(one.get("choose", ["not searched yet"]))
+        yield f"| {title} | {earlier} | {said} |"
 
 
 def advice_lines(found: dict[str, Any]) -> Iterator[str]:
