@@ -135,8 +135,8 @@ IMPORTED_BY_TESTS = {
         "ppsim.base.arrays", "ppsim.base.errors", "ppsim.base.files", "ppsim.base.immutable", "ppsim.base.units",
     ],
     "formulas and laws that are compared with their sources": [
-        "ppsim.costs.combined_slot", "ppsim.costs.networks", "ppsim.costs.operators", "ppsim.costs.spread",
-        "ppsim.families.closed_forms", "ppsim.families.interleaved", "ppsim.studies.calibration",
+        "ppsim.costs.combined_slot", "ppsim.costs.host_time", "ppsim.costs.networks", "ppsim.costs.operators",
+        "ppsim.costs.spread", "ppsim.families.closed_forms", "ppsim.families.interleaved", "ppsim.studies.calibration",
         "ppsim.studies.evaluation",
     ],
     "two algorithms that must agree, or one and a search of all cases": [

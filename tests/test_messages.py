@@ -7,7 +7,6 @@ import pytest
 from random_runs import Given, random_case
 
 import ppsim
-from ppsim.analysis.critical_path import critical_nodes, node_slack
 from ppsim.costs import SharedPorts
 
 ORDERS = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
@@ -48,9 +47,9 @@ def test_idle_time_of_messages_is_overhead_and_a_critical_path_has_no_slack():
         ledger = run.ledger()
         assert ledger["overhead"].sum() > 1.0
         assert sum(ledger.values()) == pytest.approx(run.makespan - run.device_busy)
-        graph, chain = critical_nodes(run)
-        assert node_slack(graph)[chain] == pytest.approx(np.zeros(len(chain)), abs=1e-9)
-        assert graph.start[chain[0]] == 0.0
+        path = run.critical_path()
+        assert run.slack()[path] == pytest.approx(np.zeros(len(path)), abs=1e-9)
+        assert run.start[path[0]] == 0.0
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -63,8 +62,7 @@ def test_no_action_can_grow_by_more_than_its_slack_without_a_longer_step(seed):
         run = case.run("event")
     except ppsim.PpsimError:
         return
-    slack = node_slack(critical_nodes(run)[0])
-    assert np.nanmin(slack) >= -1e-9
+    assert np.nanmin(run.slack()) >= -1e-9
 
 
 def test_shared_ports_are_refused_with_messages():

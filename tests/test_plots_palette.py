@@ -9,7 +9,7 @@ from charts import GREY, LIGHT, THEMES, TITLES, contrast
 from colour_distances import VISION, apart, ciede2000, closest, lab, lighter
 
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis import CAUSES
 
 EVERY = pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
 COLOURED = pytest.mark.parametrize("theme", [theme for theme in THEMES.values() if theme is not GREY], ids=str)

@@ -124,7 +124,7 @@ def test_a_worker_that_died_is_replaced_and_its_points_are_done_again(monkeypatc
 
 LONG = """
 import sys
-from ppsim.studies.points import run_points
+from ppsim.studies import run_points
 points = [{"schedule.microbatches": m, "costs.latency": n / 100} for n in range(12) for m in range(8, 48)]
 found = list(run_points(sys.argv[1], points, store=sys.argv[2], workers=2))
 print(sum(point.measures["makespan"] for point in found))
