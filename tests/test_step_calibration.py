@@ -66,7 +66,7 @@ def test_more_peaks_bring_a_constant_of_memory_back_though_its_prior_is_narrow(c
         measured((*size[:3], microbatch)) for size in sorted({size[:3] for size in SIZES}) for microbatch in (1, 2, 4)
     ]
     more = library.calibrate_steps(runs)
-    assert calibration.factors["activations"] > 1.2
+    assert calibration.factors["activations"] > 1.15
     assert more.factors["activations"] == pytest.approx(1.3, rel=0.02)
 
 

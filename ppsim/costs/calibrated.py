@@ -71,8 +71,8 @@ CONSTANTS: Mapping[str, Constant] = {
     "latency": Constant("latency between nodes", "seconds", 0.3, ("network.latency",)),
     "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.5, ("node_wait",)),
     "exposed": Constant("part of hidden communication that costs time", "", 0.4, ("contention",)),
-    "activations": Constant("bytes of activations over those predicted", "", 0.08, of_memory=True),
-    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.05, of_memory=True),
+    "activations": Constant("bytes of activations over those predicted", "", 0.05, of_memory=True),
+    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.03, of_memory=True),
 }
 
 
