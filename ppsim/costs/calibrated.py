@@ -30,7 +30,7 @@ from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
 SCHEMA = "ppsim.calibration/1"
 WHAT = "a calibration"
 PRIOR_RUNS = 2  # weight of the prior error, in runs
-PRIOR_ERROR = 0.1  # standard deviation of log(measured / predicted) that no constant explains, before any run
+PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
 DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
 Value = TypeVar("Value")
 
@@ -71,8 +71,8 @@ CONSTANTS: Mapping[str, Constant] = {
     "latency": Constant("latency between nodes", "seconds", 0.3, ("network.latency",)),
     "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.5, ("node_wait",)),
     "exposed": Constant("part of hidden communication that costs time", "", 0.4, ("contention",)),
-    "activations": Constant("bytes of activations over those predicted", "", 0.05, of_memory=True),
-    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.03, of_memory=True),
+    "activations": Constant("bytes of activations over those predicted", "", 0.08, of_memory=True),
+    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.05, of_memory=True),
 }
 
 

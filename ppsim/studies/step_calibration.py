@@ -36,7 +36,7 @@ from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
 
 KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
-SCALES = {0.05: 4.0, 0.25: 1.0, 0.5: 1.0, 1.0: 1.0, 2.0: 1.0}  # of the deviations of priors: odds before any run
+SCALES = {0.05: 1.0, 0.5: 1.0, 1.0: 2.0}  # of the deviations of priors: odds before any run
 FREEDOM = 4.0  # degrees of freedom of Student's t
 ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
