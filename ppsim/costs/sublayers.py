@@ -47,9 +47,9 @@ SCORE_BYTES = 5  # softmax output and dropout output of two bytes each, dropout 
 SCORE_BYTES_WITHOUT_DROPOUT = 2
 LOSS_BYTES = 10  # moved per logit in a forward: bf16 read, fp32 written, read once by a fused loss
 CLAMP_BYTES = 16  # moved per value after a clamped activation: both halves of its input clamped and concatenated
-# Moved per value of a state, which a scan keeps for each chunk of this many tokens: fp32 written, read, written after the
-# states before it, and read (state-spaces/mamba, ops/triton/ssd_chunk_state.py, ssd_state_passing.py); of delta nets bf16
-# written and read (fla-org/flash-linear-attention, ops/common/chunk_delta_h.py). Chunks: Megatron-LM, mamba_mixer.py; 64
+# Moved per value of a state, which a scan keeps for each chunk of so many tokens: in fp32 written, read, written again
+# and read (state-spaces/mamba, ops/triton/ssd_state_passing.py; Megatron-LM, mamba_mixer.py); by delta nets in bf16
+# written and read (fla-org/flash-linear-attention, ops/common/chunk_delta_h.py).
 STATE_BYTES, CHUNK = {"M": 16, "G": 4, "K": 4}, {"M": 128, "G": 64, "K": 64}
 EXPERT_BIAS_BYTES = 28  # moved per value of an expert's output: bias x router weight in fp32, added, joined, cast
 
