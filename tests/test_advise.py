@@ -93,9 +93,9 @@ def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
 
 def test_the_page_says_that_the_config_does_not_fit():
     tight, nothing = (run_ppsim("advise", LLAMA, "--headroom", part).out.splitlines() for part in ("30%", "99%"))
-    assert tight[0] == "does not fit: 61.7 GB tight of 59.5 GB usable"
+    assert tight[0] == "does not fit: 61.7 GB of 59.5 GB usable (tight)"
     assert "fits: 4.97 s -> " in tight[1]
-    assert nothing[0] == "does not fit: 4.97 s, 61.7 GB tight of 0.849 GB usable; no single change makes it fit"
+    assert nothing[0] == "does not fit: 4.97 s, 61.7 GB of 0.849 GB usable (tight); no single change makes it fit"
     assert "does not fit" not in run_ppsim("advise", LLAMA).out.splitlines()[0]
 
 

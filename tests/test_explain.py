@@ -222,7 +222,7 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
         "faster within this memory",
         "which Primus can run",
         "exposed",
-        "(the median one) of 3 steps",
+        "(the median one) of 3 is shown",
     ):
         assert words in " ".join(outcome.out.split())
     assert "begin and end of single transfers are not recorded" in outcome.err
@@ -252,7 +252,7 @@ def test_the_answer_is_the_step_its_idle_time_and_what_would_shorten_it(tmp_path
         "trust",
     ]
     text = " ".join(outcome.out.split())
-    for words in ("(the median one) of 3 steps", "equal stages: 3F", "no larger activation peak", "replayed from"):
+    for words in ("(the median one) of 3 is shown", "equal stages: 3F", "no larger activation peak", "replayed from"):
         assert words in text
 
 

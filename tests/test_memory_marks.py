@@ -33,8 +33,8 @@ def config(tmp_path, request):
 
 def check_mark(out):
     """The page has one peak, marked by how it compares with the usable memory and with the device's own."""
-    ((peak, mark),) = re.findall(rf"([\d.]+) GB( tight| over|) of {USABLE} GB usable", " ".join(out.split()))
-    assert mark == ("" if float(peak) <= USABLE else " tight" if float(peak) <= CAPACITY else " over")
+    ((peak, mark),) = re.findall(rf"([\d.]+) GB of {USABLE} GB usable( \(tight\)| \(over\)|)", " ".join(out.split()))
+    assert mark == ("" if float(peak) <= USABLE else " (tight)" if float(peak) <= CAPACITY else " (over)")
     return mark
 
 
@@ -65,4 +65,4 @@ def test_check(config):
     found = ppsim("check", config, "--baseline", baseline, "--set", "schedule.microbatches=4").out
     step = next(line for line in found.splitlines() if "makespan" in line)
     mark = check_mark(ppsim("fill", config, "--work", "1ms,1GB").out)
-    assert step.endswith(f"regression{f', memory{mark}' if mark else ''}")
+    assert step.endswith(f"regression{f', memory {mark[2:-1]}' if mark else ''}")

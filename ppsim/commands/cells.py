@@ -13,12 +13,12 @@ from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks import LETTERS, frameworks_running
+from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, frameworks_running
 from ppsim.launch import FRAMEWORKS
 from ppsim.launch.megatron_script import prediction_faults
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
-from ppsim.studies.towers import ONE_PIPELINE, PLACEMENT
+from ppsim.studies.towers import PLACEMENT
 
 LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
 DIGITS = 3
@@ -37,7 +37,7 @@ def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = N
         if isinstance(changed.costs, DerivedCosts) and any(prediction_faults(changed.costs, changed.build())):
             running = [name for name in running if name == "PyTorch"]
     if config.has_encoder and (changes or {}).get(PLACEMENT, value_at(config.data, PLACEMENT)) != "first":
-        running = [name for name in running if name == "Megatron-LM" and schedule == ONE_PIPELINE]
+        running = [name for name in running if schedule in ENCODER_SCHEDULES.get(name, ())]
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"
 
 
@@ -54,12 +54,12 @@ def capacity_of(config: Config) -> float | None:
 def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = False) -> str:
     """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs name no device.
 
-    `with_usable` adds what it is a part of: `75.1 GB tight of 72 GB usable`.
+    `with_usable` adds what it is a part of: `75.1 GB of 72 GB usable (tight)`.
     """
     capacity = capacity_of(config)
     if capacity is None:
         return f"{peak:.{DIGITS}g} activations"
-    return _marked(peak, capacity, headroom) + f" of {usable_text(config, headroom)}" * with_usable
+    return _of_usable(peak, capacity, headroom) if with_usable else _marked(peak, capacity, headroom)
 
 
 def usable_text(config: Config, headroom: float) -> str:
@@ -69,18 +69,23 @@ def usable_text(config: Config, headroom: float) -> str:
 
 
 def memory_text(run: Timeline, peak: float | None = None, headroom: float = HEADROOM) -> str:
-    """Return the peak of a run, or this one, as `75.1 GB tight of 72 GB usable`; "" if bytes or device are unknown."""
+    """Return the peak of a run, or this one: `75.1 GB of 72 GB usable (tight)`; "" if bytes or device are unknown."""
     workload = run.table.workload
     if run.peak_memory is None or workload is None or workload.memory is None:
         return ""
     fullest = float(run.peak_memory.max()) if peak is None else peak
-    usable = gigabytes(usable_bytes(workload.memory, headroom))
-    return f"{_marked(fullest, workload.memory, headroom)} of {usable} usable"
+    return _of_usable(fullest, workload.memory, headroom)
 
 
 def _marked(peak: float, capacity: float, headroom: float) -> str:
     state = fit_in_words(peak, capacity, headroom)
     return gigabytes(peak) + (f" {state}" if state != "fits" else "")
+
+
+def _of_usable(peak: float, capacity: float, headroom: float) -> str:
+    state = fit_in_words(peak, capacity, headroom)
+    whole = f"{gigabytes(peak)} of {gigabytes(usable_bytes(capacity, headroom))} usable"
+    return whole + (f" ({state})" if state != "fits" else "")
 
 
 def step_text(seconds: float) -> str:

@@ -127,7 +127,7 @@ def choose(
     if output and found.ranked:
         write_atomically(output, config_yaml(found.best.config))
         say(f"wrote {output}")
-    answer(_document(found), json, lambda: "\n".join(choice_lines(found, verbose, costs)))
+    answer(_document(found), json, lambda: "\n".join(choice_lines(found, verbose, costs, output)))
     if options.report_left_out(found.left_out) or not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -153,7 +153,9 @@ def _value(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
-def choice_lines(found: Choice, verbose: bool = False, costs: bool = False) -> Iterator[str]:
+def choice_lines(
+    found: Choice, verbose: bool = False, costs: bool = False, output: Path | None = None
+) -> Iterator[str]:
     """Yield the lines of the page: the answer, the ideas, why, and how to run the first."""
     if not found.ranked:
         answer, nearest = f"nothing fits with {percent_text(found.headroom)} of the memory kept free", found.nearest
@@ -177,7 +179,7 @@ def choice_lines(found: Choice, verbose: bool = False, costs: bool = False) -> I
     yield ""
     yield from paragraph("; ".join(_reasons(found)), "why  ")
     yield ""
-    yield from _how_to_run(found, verbose)
+    yield from _how_to_run(found, verbose, output)
     if costs:
         yield ""
         yield from _straggler_lines(found)
@@ -304,7 +306,7 @@ def _reasons(found: Choice) -> Iterator[str]:
             yield f"against {other.place}: {lost}"
 
 
-def _how_to_run(found: Choice, verbose: bool) -> Iterator[str]:
+def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[str]:
     """Yield the flags of a framework that runs the winner; with `verbose` those of all, and the config."""
     best = found.best
     if verbose:
@@ -318,7 +320,8 @@ def _how_to_run(found: Choice, verbose: bool) -> Iterator[str]:
         return
     if best.config.model is not None:
         yield from _first_flags(best.config)
-    yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
+    if output is None:
+        yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
 
 
 def _flags_by_framework(config: Config) -> dict[str, list[str] | ConfigError]:

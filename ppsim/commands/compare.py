@@ -17,7 +17,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
 from ppsim.base.units import first_names, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import LEGEND, SAME, capacity_of, gigabytes, runs_in, step_text, versus
+from ppsim.commands.cells import LEGEND, SAME, capacity_of, gigabytes, runs_in, step_text, usable_text, versus
 from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
 from ppsim.config import Config
@@ -115,8 +115,10 @@ def _answer(comparison: Comparison, case: Config, named: bool) -> str:
         places = 0 if max(1 - found.low, found.high - 1) >= _WHOLE_PER_CENT else 1
         low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
         notes.append(f"a real step lies within {low} to {high} at 90 %, for all rows alike")
-    legend = LEGEND if any(cell[-1] not in ("-", "runs in") for cell in cells) else ""
-    lines += ["", *(line for note in [*notes, legend] if note for line in paragraph(note))]
+    legend = [LEGEND] if any(cell[-1] not in ("-", "runs in") for cell in cells) else []
+    if any(cell[-2] == "tight" for cell in cells):
+        legend.append(f"tight: more than the {usable_text(case, comparison.headroom)}, but within the device")
+    lines += ["", *(line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note))]
     lines += ["", *_refusals(comparison.refused)] if named else []
     return "\n".join(lines).rstrip("\n")
 
@@ -165,7 +167,7 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
         return text
     if not running or running[0]["schedule"] == own:
         return f"{text}; no framework runs it, and no faster schedule of a framework fits"
-    return f"{text}; no framework runs it; fastest in a framework: {running[0]['schedule']}{change(running[0])}"
+    return f"{text}; no framework runs it; {running[0]['schedule']}{change(running[0])} fits and runs in one"
 
 
 def _longer_than(own: str, now: float, rows: list[dict]) -> str:

@@ -91,18 +91,21 @@ def explain(
 
 
 def _steps(recorded: Trace, step: int | None) -> list[str]:
-    """Return a line with the number of the shown step and the range of all steps; nothing for a single step."""
+    """Return a line that names the shown step, and the longest with its worst straggler; nothing for a single step."""
     steps, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
     if len(steps) == 1:
         return []
     which = "the median one" if len(steps) % 2 else "the nearest to the median"
     if step is not None or len(steps) == 2:
         which = "the shorter one" if step is None else "chosen"
-    longest = f"step {steps[int(seconds.argmax())]} is the longest"
-    return [
-        f"step {recorded.median_step if step is None else step} ({which}) of {len(steps)} steps of "
-        f"{seconds_text(seconds.min())} to {seconds_text(seconds.max())} is shown; {longest} (--step)"
-    ]
+    shown, longest = recorded.median_step if step is None else step, steps[int(seconds.argmax())]
+    note = f"step {shown} ({which}) of {len(steps)} is shown"
+    if shown == longest:
+        return [f"{note}; it is the longest"]
+    timeline = Timeline.of(recorded.timeline(longest))
+    slow = slow_parts(timeline, replayed_plan(timeline), None)
+    straggler = [f", {one.where} takes {_against(one)}" for one in slow if one.what == "action"][:1]
+    return ["".join([f"{note}; step {longest} is the longest: {seconds_text(seconds.max(), DIGITS)}", *straggler])]
 
 
 def _costs_of_all_steps(recorded: Trace) -> Profile | None:
@@ -217,8 +220,8 @@ def _shares(run: Timeline) -> str:
 def _suspects(explanation: Explanation, variant: str) -> str:
     """Return what a hypothetical step lacks; the costliest slow parts of this kind if there are some."""
     found = [one for one in explanation.slow if one.what in SUSPECTS.get(variant, ())]
-    names = [f"{one.where} {one.ratio:.2f} x" for one in found[:MAX_SUSPECTS]]
-    return f"{', '.join(names)} the expected time" if names else VARIANTS[variant]
+    names = [f"{one.where} takes {_against(one)}" for one in found[:MAX_SUSPECTS]]
+    return "; ".join(names) or VARIANTS[variant]
 
 
 def _schedule_gain(explanation: Explanation) -> tuple[float, str]:
@@ -227,6 +230,8 @@ def _schedule_gain(explanation: Explanation) -> tuple[float, str]:
     if better is None:
         return 0.0, "no schedule that can be run is faster within this activation peak"
     change = percent_text(better.step / better.step_now - 1, signed=True)
+    if abs(better.step_now / explanation.measured.makespan - 1) > SAME:
+        change += f" of a step of {seconds_text(better.step_now, DIGITS)}"
     sure = "" if better.certain or better.interval is None else "; uncertain, as the intervals overlap"
     return better.step, (
         f"{change}  {better.schedule} with {counted(better.stages_per_device, 'stage')} per device, no larger "

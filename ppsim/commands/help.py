@@ -48,7 +48,7 @@ EXAMPLES = {
     "sweep": (
         "my.yaml --over schedule.microbatches=8:128:x2",
         "my.yaml --over schedule.name=1f1b,zb-h1 --over layout.tensor=4,8 --table all.csv",
-        "my.yaml --over schedule.microbatches=8:128:x2 --chart steps.svg",
+        "my.yaml --over schedule.microbatches=8:128:x2 --measure bubble_fraction --chart bubble.pdf",
     ),
     "what-if": (
         "my.yaml --set hardware.link.bandwidth=900GB/s",
@@ -57,7 +57,7 @@ EXAMPLES = {
     ),
     "choose": ("my.yaml", "my.yaml --framework Megatron-LM -o best.yaml", "my.yaml --free layout.tensor,schedule.name"),
     "advise": ("my.yaml", "my.yaml --framework PyTorch", "my.yaml --headroom 5% -v"),
-    "fits": ("my.yaml", "my.yaml --set layout.recompute=full", "my.yaml --headroom 20% -v"),
+    "fits": ("my.yaml", "my.yaml --set layout.tensor=8 --set layout.context=1", "my.yaml --headroom 20% -v"),
     "check": (
         "configs/*.yaml --baseline baseline.json",
         "configs/*.yaml --baseline baseline.json --update",

@@ -327,8 +327,10 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     }
     for name, (words, matters) in flags.items():
         if matters and not layout.chosen(name):
-            needed = {"layout.sequence_parallel": True} if name == "overlap_tensor" else {}  # frameworks demand it
-            yield Change(words, {f"layout.{name}": True, **needed}, name)
+            keys = {f"layout.{name}": True}
+            if name == "overlap_tensor" and not layout.sequence_parallel:  # frameworks demand both
+                words, keys = "sequence parallelism, overlapped", {**keys, "layout.sequence_parallel": True}
+            yield Change(words, keys, name)
     exchanges = {"expert_exchange": (("all-to-all", "hierarchical"), experts),
                  "context_exchange": (("gather", "ring", "all-to-all"), layout.context > 1)}  # fmt: skip
     for name, (values, matters) in exchanges.items():

@@ -11,6 +11,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import ConfigSource, value_at
+from ppsim.frameworks import ENCODER_SCHEDULES
 from ppsim.studies.free_keys import DEVICES, Changes
 from ppsim.studies.points import Candidate, rank
 
@@ -29,7 +30,8 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 }
 KEPT = 6  # encoders that are tried beside every ranked layout of the backbone; all are tried beside the fastest
 NAME = "schedule.name"
-ONE_PIPELINE = "1f1b"  # the schedule of Megatron-LM's pipelines of several towers; beside `first` any schedule runs
+# Beside an encoder in the first stage any schedule runs, beside another one these.
+SCHEDULES_BESIDE = tuple(dict.fromkeys(itertools.chain(*ENCODER_SCHEDULES.values())))
 
 Keys = Iterable[str] | Mapping[str, Iterable[Any]] | None
 Measured = Callable[[list[Changes]], Iterable[Candidate]]
@@ -75,7 +77,7 @@ class TowerSearch:
     free, only : as in `choose`
         Free keys of the backbone.
     any_schedule : bool
-        If the backbone beside a separate encoder, or one in phases, may have another schedule than `ONE_PIPELINE`.
+        If the backbone beside a separate encoder, or one in phases, may have another schedule than `SCHEDULES_BESIDE`.
     first_only : bool
         If the framework runs no other placement than `first`.
     fitting, too_large : list of Candidate
@@ -114,7 +116,9 @@ class TowerSearch:
             gpus = workload.gpus if workload else 0
         values = {key: given or list(VALUES[key]) for key, given in wanted.items()}
         named = value_at(source.data, NAME) is not None or NAME in (rest or ()) or NAME in (others or ())
-        return cls(source, gpus, values, rest, others or {}, named or research, framework not in (None, "Megatron-LM"))
+        return cls(
+            source, gpus, values, rest, others or {}, named or research, framework not in (None, *ENCODER_SCHEDULES)
+        )
 
     def run(
         self, alone: Callable[..., Any], measured: Measured, top: int, limit_of: Callable[[Any], float]
@@ -131,7 +135,7 @@ class TowerSearch:
         found: dict[tuple[int, bool], Any] = {}
         for gpus, is_first in groups:
             changes = {"encoder": None, "hardware.gpus": gpus} if self.gpus else {"encoder": None}
-            only = self.only if is_first or self.any_schedule else {**self.only, NAME: [ONE_PIPELINE]}
+            only = self.only if is_first or self.any_schedule else {**self.only, NAME: [*SCHEDULES_BESIDE]}
             found[gpus, is_first] = alone(self.source.changed(changes), self.free, only=only)
             self.counts.update(found[gpus, is_first].counts)
         ranked = {key: sorted(one.ranked, key=lambda one: one.expected) for key, one in found.items() if one.ranked}
