@@ -12,11 +12,10 @@ from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bou
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.immutable import cached_on
 from ppsim.base.short_repr import short_repr
-from ppsim.lowering.rows import row_tables
+from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.holding import Holding
 from ppsim.plan.host_copies import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
-from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
 
@@ -62,7 +61,7 @@ class LowerBound:
 def lower_bound(run: TimelineColumns) -> LowerBound:
     """Return the lower bounds of a run for its placement and costs, and for the memory bounds its devices' peaks."""
     offsets, peaks = run.schedule.offsets[:-1], peak_activations(run)
-    lengths, weight = _lengths(run), _weight_rows(run.schedule)
+    lengths, weight = _lengths(run), row_table(run.schedule, run.schedule.kind == Kind.W)
     before, after = _shortest_times_around(run, lengths, weight)
     head = np.minimum.reduceat(before, offsets)
     tail = np.minimum.reduceat(after, offsets)
@@ -106,19 +105,6 @@ def _lengths(run: TimelineColumns) -> np.ndarray:
     return lengths
 
 
-def _table_of(schedule: ScheduleColumns, kind: Kind) -> np.ndarray:
-    """Return the row of one kind by [stage, microbatch], or -1."""
-    table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
-    rows = np.flatnonzero(schedule.kind == kind)
-    table[schedule.stage[rows], schedule.microbatch[rows]] = rows
-    return table
-
-
-def _weight_rows(schedule: ScheduleColumns) -> np.ndarray:
-    """Return the W of the I of each stage and microbatch by [stage, microbatch], or -1."""
-    return np.where(_table_of(schedule, Kind.I) >= 0, _table_of(schedule, Kind.W), -1)
-
-
 # Dataflow of one microbatch
 
 
@@ -128,7 +114,7 @@ def _shortest_times_around(
     """Return the shortest seconds before each row's start and after its end, by the dataflow of its microbatch."""
     transfer, stages = run.plan.transfer_seconds, run.schedule.num_stages
     forward, backward = row_tables(run.schedule)
-    recompute = _table_of(run.schedule, Kind.R)
+    recompute = row_table(run.schedule, run.schedule.kind == Kind.R)
     copy_seconds = _copy_seconds(run)
     between = copy_seconds + np.where(recompute >= 0, lengths[recompute], 0.0)  # from the end of F to its backward
     before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
@@ -219,7 +205,7 @@ def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, 
         return bounds
     at = copies.stage, copies.microbatch
     own, user = (table[at] for table in row_tables(run.schedule))
-    recompute = _table_of(run.schedule, Kind.R)[at]
+    recompute = row_table(run.schedule, run.schedule.kind == Kind.R)[at]
     user = np.where(recompute >= 0, recompute, user)
     others = _copy_seconds(run)[at] - copies.seconds
     is_out = copies.way == OFFLOADS
@@ -271,7 +257,7 @@ def _shortest_holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndar
     if run.plan.copies is not None:
         away = run.plan.copies.stage, run.plan.copies.microbatch
         held[away] = lengths[forward[away]] + lengths[backward[away]]
-    recompute = _table_of(schedule, Kind.R)
+    recompute = row_table(schedule, schedule.kind == Kind.R)
     recomputed = lengths[recompute] + lengths[backward]  # the shortest life of a recomputed activation
     until_weight = lengths[weight]
     for seconds in (held, recomputed, until_weight):

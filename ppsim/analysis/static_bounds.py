@@ -18,11 +18,9 @@ from ppsim.costs.table import CostTable
 from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
 from ppsim.plan.lengths import (
     optimizer_step_seconds,
-    reduction_seconds,
     row_seconds,
     shortest_seconds,
     shortest_transfers,
-    unshard_seconds,
 )
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.schedule.columns import ScheduleColumns
@@ -236,9 +234,8 @@ def step_bound(
     fill = _smallest_by_device(schedule, before_first)
     steps = np.zeros(schedule.devices) if optimizer is None else optimizer_step_seconds(schedule, table)
     own = fill + busy
-    reducing = reduction_seconds(table)
-    if reducing is not None:
-        own = own + _smallest_by_device(schedule, reducing)
+    if table.reduce_seconds is not None:
+        own = own + _smallest_by_device(schedule, table.reduce_seconds)
     others = fill + busy
     if not ((schedule.kind == Kind.W) | is_vocabulary(schedule.kind)).any():
         others = others + _smallest_by_device(schedule, after_last)
@@ -252,9 +249,8 @@ def _fill_and_drain(schedule: ScheduleColumns, table: CostTable, sharded: bool) 
     forward, backward = shortest_seconds(schedule, table)
     transfer = shortest_transfers(schedule, table)
     fill, drain = (np.cumsum(np.append(0.0, seconds[:-1] + transfer)) for seconds in (forward, backward))
-    gathering = unshard_seconds(table)
-    if sharded and gathering is not None:
-        fill = fill + gathering.min()
+    if sharded and table.unshard_seconds is not None:
+        fill = fill + table.unshard_seconds.min()
     return fill, drain
 
 

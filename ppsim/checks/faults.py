@@ -12,7 +12,7 @@ from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import ConfigError, DeadlockError, ScheduleError, listing, shown
 from ppsim.checks.deadlock import find_waiting_cycle, require_no_deadlock
 from ppsim.checks.program_faults import crossed_transfers, eviction_faults, program_faults
-from ppsim.checks.sentences import MAX_FAULTS_PER_RULE, first_faults, located, position
+from ppsim.checks.sentences import MAX_FAULTS_PER_RULE, first_faults, late_rows, located, pairs_of, position
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.program import lower_schedule
 from ppsim.lowering.rows import has_transfers
@@ -93,14 +93,9 @@ def _device_faults(schedule: ScheduleColumns) -> Iterator[str]:
     )
 
 
-def _pairs(schedule: ScheduleColumns) -> np.ndarray:
-    """Return one number for stage and microbatch of each row."""
-    return schedule.stage.astype(np.int64) * schedule.microbatches + schedule.microbatch
-
-
 def _set_faults(schedule: ScheduleColumns, *, dense: bool) -> Iterator[str]:
     """Yield doubled and missing actions, and each B with an I or W; without `dense` no F counts as missing."""
-    pairs = _pairs(schedule)
+    pairs = pairs_of(schedule)
     rows_of = {kind: np.flatnonzero(schedule.kind == kind) for kind in Kind if kind < FIRST_TRANSFER}
     for rows in rows_of.values():
         yield from _doubled(schedule, rows, pairs[rows])
@@ -126,8 +121,8 @@ def _doubled(schedule: ScheduleColumns, rows: np.ndarray, pairs: np.ndarray) -> 
 def _missing_forwards(schedule: ScheduleColumns, present: np.ndarray) -> Iterator[str]:
     stages, microbatches = schedule.num_stages, schedule.microbatches
     gaps = stages * microbatches - len(present)
-    shown = _first_absent(present, min(gaps, MAX_FAULTS_PER_RULE))
-    for pair in shown:
+    shown = np.setdiff1d(np.arange(len(present) + MAX_FAULTS_PER_RULE), present)[: min(gaps, MAX_FAULTS_PER_RULE)]
+    for pair in shown.tolist():
         name = _name(schedule, Kind.F, pair)
         yield f"{name} is missing: {stages} stages x {microbatches} microbatches each need one F"
     if gaps > len(shown):
@@ -184,7 +179,7 @@ def _vocabulary_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray
 
 def _split_faults(schedule: ScheduleColumns) -> Iterator[str]:
     """Yield actions of one stage and microbatch on two devices."""
-    pairs, device = _pairs(schedule), schedule.device
+    pairs, device = pairs_of(schedule), schedule.device
     order = np.argsort(pairs, kind="stable")
     first, second = order[:-1], order[1:]
     split = (pairs[first] == pairs[second]) & (device[first] != device[second])
@@ -200,7 +195,6 @@ def _split_faults(schedule: ScheduleColumns) -> Iterator[str]:
 
 def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
     """Yield wrong orders on one device: backward or R before forward, W before I, backward before R."""
-    pairs = _pairs(schedule)
     for early, late, rule in (
         (Kind.F, Kind.B, "a backward follows its forward"),
         (Kind.F, Kind.I, "a backward follows its forward"),
@@ -211,17 +205,7 @@ def _order_faults(schedule: ScheduleColumns) -> Iterator[str]:
         (Kind.R, Kind.I, "a backward follows the R of its microbatch"),
         (Kind.S, Kind.T, "T is the gradient of what S made"),
     ):
-        early_rows, late_rows = np.flatnonzero(schedule.kind == early), np.flatnonzero(schedule.kind == late)
-        _, at_early, at_late = np.intersect1d(pairs[early_rows], pairs[late_rows], return_indices=True)
-        earlier, later = early_rows[at_early], late_rows[at_late]
-        wrong = (schedule.device[earlier] == schedule.device[later]) & (earlier > later)
-        yield from first_faults(
-            lambda late, early, rule=rule: (
-                f"{located(schedule, late)} stands before {located(schedule, early)}: {rule}"
-            ),
-            later[wrong],
-            earlier[wrong],
-        )
+        yield from late_rows(schedule, early, late, rule)
 
 
 def _output_faults(schedule: ScheduleColumns) -> Iterator[str]:
@@ -269,20 +253,6 @@ def _slice_faults(schedule: ScheduleColumns) -> Iterator[str]:
         same = (schedule.stage[before] == schedule.stage[after]) & (whole[before] == whole[after])
         late = same & ((schedule.microbatch[after] - schedule.microbatch[before]) * step < 0)
         yield from first_faults(lambda row, rule=rule: f"{located(schedule, row)} comes too late: {rule}", after[late])
-
-
-def _first_absent(present: np.ndarray, count: int) -> list[int]:
-    """Return the `count` smallest numbers >= 0 that the sorted array does not hold."""
-    absent: list[int] = []
-    expected = 0
-    for value in present.tolist():
-        while expected < value and len(absent) < count:
-            absent.append(expected)
-            expected += 1
-        if len(absent) == count:
-            return absent
-        expected = value + 1
-    return absent + list(range(expected, expected + count - len(absent)))
 
 
 def _name(schedule: ScheduleColumns, kind: Kind, pair: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_copy, is_send
-from ppsim.checks.sentences import first_faults, located
+from ppsim.checks.sentences import first_faults, late_rows, located, pairs_of
 from ppsim.lowering.rows import row_tables, transfer_ends
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.columns import ScheduleColumns
@@ -268,7 +268,7 @@ def copy_faults(program: ScheduleColumns) -> Iterator[str]:
     yield from _unpaired(program, rows_of[Kind.OFFLOAD], rows_of[Kind.RELOAD])
     yield from _foreign(program)
     for (late, early), rule in _RULES.items():
-        yield from _late(program, early, late, rule)
+        yield from late_rows(program, early, late, rule)
 
 
 def eviction_faults(schedule: ScheduleColumns) -> Iterator[str]:
@@ -289,7 +289,7 @@ def eviction_faults(schedule: ScheduleColumns) -> Iterator[str]:
     pair = stage * schedule.microbatches + microbatch
     rules = (
         (schedule.device[forward] == host, "which runs it; an eviction names another device"),
-        (np.isin(pair, _pairs(schedule, np.flatnonzero(is_copy(schedule.kind)))), "but the lists also OFFLOAD it"),
+        (np.isin(pair, pairs_of(schedule, np.flatnonzero(is_copy(schedule.kind)))), "but the lists also OFFLOAD it"),
         ((backward == forward + 1) & schedule.joined[backward], "but its backward is in one slot with its forward"),
         (np.bincount(pair)[pair] > 1, "but it is evicted twice"),
     )
@@ -301,15 +301,10 @@ def eviction_faults(schedule: ScheduleColumns) -> Iterator[str]:
         )
 
 
-def _pairs(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
-    """Return one number for stage and microbatch of each row."""
-    return program.stage[rows].astype(np.int64) * program.microbatches + program.microbatch[rows]
-
-
 def _rows_by_pair(program: ScheduleColumns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return stage and microbatch of the chosen rows as one number, sorted, and the row of each."""
     rows = np.flatnonzero(chosen)
-    pairs = _pairs(program, rows)
+    pairs = pairs_of(program, rows)
     order = np.argsort(pairs, kind="stable")
     return pairs[order], rows[order]
 
@@ -332,7 +327,7 @@ def _foreign(program: ScheduleColumns) -> Iterator[str]:
     """Yield copies on a device that does not run the forward."""
     pairs, rows = _rows_by_pair(program, program.kind == Kind.F)
     copies = np.flatnonzero((program.kind == Kind.OFFLOAD) | (program.kind == Kind.RELOAD))
-    wanted = _pairs(program, copies)
+    wanted = pairs_of(program, copies)
     found = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
     here = (pairs[found] == wanted) & (program.device[rows[found]] == program.device[copies])
     yield from first_faults(
@@ -341,19 +336,4 @@ def _foreign(program: ScheduleColumns) -> Iterator[str]:
             f"the device"
         ),
         copies[~here],
-    )
-
-
-def _late(program: ScheduleColumns, early: Kind, late: Kind, rule: str) -> Iterator[str]:
-    """Yield pairs of rows of one activation on one device in the wrong order."""
-    (early_pairs, early_rows), (late_pairs, late_rows) = (
-        _rows_by_pair(program, program.kind == kind) for kind in (early, late)
-    )
-    _, at_early, at_late = np.intersect1d(early_pairs, late_pairs, return_indices=True)
-    before, after = early_rows[at_early], late_rows[at_late]
-    wrong = (program.device[before] == program.device[after]) & (before > after)
-    yield from first_faults(
-        lambda after, before: f"{located(program, after)} stands before {located(program, before)}: {rule}",
-        after[wrong],
-        before[wrong],
     )

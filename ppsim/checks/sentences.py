@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import cell_text
 
@@ -32,3 +33,21 @@ def position(schedule: ScheduleColumns, row: int) -> str:
 def located(schedule: ScheduleColumns, row: int) -> str:
     """Return a row's text and its position."""
     return f"{schedule.label(row)} ({position(schedule, row)})"
+
+
+def pairs_of(schedule: ScheduleColumns, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """Return one number for stage and microbatch of each of these rows."""
+    return schedule.stage[rows].astype(np.int64) * schedule.microbatches + schedule.microbatch[rows]
+
+
+def late_rows(schedule: ScheduleColumns, early: Kind, late: Kind, rule: str) -> Iterator[str]:
+    """Yield actions of the kind `early` after one of the kind `late`, of one activation on one device."""
+    earlier, later = np.flatnonzero(schedule.kind == early), np.flatnonzero(schedule.kind == late)
+    both = np.intersect1d(pairs_of(schedule, earlier), pairs_of(schedule, later), return_indices=True)
+    earlier, later = earlier[both[1]], later[both[2]]
+    wrong = (schedule.device[earlier] == schedule.device[later]) & (earlier > later)
+    yield from first_faults(
+        lambda late, early: f"{located(schedule, late)} stands before {located(schedule, early)}: {rule}",
+        later[wrong],
+        earlier[wrong],
+    )

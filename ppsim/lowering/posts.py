@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.actions import Kind
 from ppsim.base.arrays import DeviceLists
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError
-from ppsim.lowering.rows import consumers, crosses_devices, has_transfers, transfer_ends
+from ppsim.lowering.rows import compute_before, consumers, crosses_devices, has_transfers, transfer_ends
 from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
@@ -79,10 +79,10 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
     """
     if not program.is_program:
         return transfer_posts(program, transport)
-    compute_before = np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
+    before = compute_before(program)
     if not has_transfers(program):
         posts = transfer_posts(program, transport)
-        return replace(posts, transfer=compute_before[posts.transfer], before=compute_before[posts.before])
+        return replace(posts, transfer=before[posts.transfer], before=before[posts.before])
     ends = transfer_ends(program)
     by_peer, by_end = _queue_steps(transport)
     queue = program.device[ends.row] * program.devices * 2 + ends.peer * by_peer + ends.is_send * by_end
@@ -90,12 +90,12 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
         queue += program.kind[ends.consumer] != Kind.F
     posts = Posts(
         np.searchsorted(ends.row, program.offsets),
-        compute_before[ends.consumer],
+        before[ends.consumer],
         ends.is_send,
-        compute_before[ends.row],
+        before[ends.row],
         queue.astype(np.int32),
     )
-    return _with_batches(posts, program.joined[ends.row], int(compute_before[-1]))
+    return _with_batches(posts, program.joined[ends.row], int(before[-1]))
 
 
 def _with_batches(posts: Posts, joined: np.ndarray, rows: int) -> Posts:

@@ -11,7 +11,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.short_repr import short_repr
-from ppsim.lowering.rows import row_tables, transfer_ends
+from ppsim.lowering.rows import row_table, row_tables, transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
 
 POOLS = ("stage", "direction", "device")
@@ -66,21 +66,14 @@ def find_receive_buffers(program: ScheduleColumns, pool: str = "stage") -> Recei
     first = ends.row[~ends.is_send]
     device, stage, microbatch = program.device[first], program.stage[first], program.microbatch[first]
     activation = program.kind[first] == Kind.RECV_F
-    last = _freeing_rows(program)[stage, microbatch]
+    weight = row_table(program, program.kind == Kind.W)[stage, microbatch]
+    last = np.where(weight >= 0, weight, row_tables(program)[1][stage, microbatch])
     direction = 2 * device.astype(np.int64) + activation
     pools = {"stage": direction * program.num_stages + stage, "direction": direction, "device": device}
     slot, slots = _assigned(first, last, pools[pool], device, program.devices)
     _, peak = _assigned(first, last, device, device, program.devices)
     received = np.bincount(device, minlength=program.devices)
     return ReceiveBuffers(device, stage, microbatch, activation, first, last, slot, slots, peak, received)
-
-
-def _freeing_rows(program: ScheduleColumns) -> np.ndarray:
-    """Return the row of W, or else B, by [stage, microbatch]."""
-    freed = row_tables(program)[1].copy()
-    rows = np.flatnonzero(program.kind == Kind.W)
-    freed[program.stage[rows], program.microbatch[rows]] = rows
-    return freed
 
 
 def _assigned(

@@ -91,13 +91,20 @@ def transfer_ends(program: ScheduleColumns) -> TransferEnds:
 
 
 def row_tables(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row of F, and of B or I, by [stage, microbatch]."""
-    tables = []
-    for chosen in (np.flatnonzero(schedule.kind == Kind.F), np.flatnonzero(is_backward(schedule.kind))):
-        table = np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
-        table[schedule.stage[chosen], schedule.microbatch[chosen]] = chosen
-        tables.append(table)
-    return tables[0], tables[1]
+    """Return the row of F, and of B or I, by [stage, microbatch], or -1."""
+    return row_table(schedule, schedule.kind == Kind.F), row_table(schedule, is_backward(schedule.kind))
+
+
+def row_table(schedule: ScheduleColumns, chosen: np.ndarray) -> np.ndarray:
+    """Return the chosen row (bool column) of each stage and microbatch, or -1; int64 (stages, microbatches)."""
+    rows, table = np.flatnonzero(chosen), np.full((schedule.num_stages, schedule.microbatches), -1, np.int64)
+    table[schedule.stage[rows], schedule.microbatch[rows]] = rows
+    return table
+
+
+def compute_before(program: ScheduleColumns) -> np.ndarray:
+    """Return the number of compute rows before each row, and in the whole program; int32 (rows + 1,)."""
+    return np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
 
 
 def has_transfers(schedule: ScheduleColumns) -> bool:

@@ -18,7 +18,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
-from ppsim.lowering.rows import row_tables
+from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.holding import Holding
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import find_reductions
@@ -147,11 +147,8 @@ def _edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the dependencies between rows: source rows, target rows, and the seconds between."""
     schedule = plan.schedule
     forward, backward = row_tables(schedule)
-    tables = {kind: np.full_like(forward, -1) for kind in (Kind.R, Kind.W)}
-    for kind, table in tables.items():
-        rows = np.flatnonzero(schedule.kind == kind)
-        table[schedule.stage[rows], schedule.microbatch[rows]] = rows
-    pairs = [(forward, tables[Kind.R]), (forward, backward), (tables[Kind.R], backward), (backward, tables[Kind.W])]
+    recompute, weight = (row_table(schedule, schedule.kind == kind) for kind in (Kind.R, Kind.W))
+    pairs = [(forward, recompute), (forward, backward), (recompute, backward), (backward, weight)]
     if schedule.slices > 1:
         inside = np.arange(1, schedule.microbatches) % schedule.slices > 0
         pairs.append((forward[:, :-1][:, inside], forward[:, 1:][:, inside]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.costs.table import CostTable
+from ppsim.lowering.rows import row_table
 from ppsim.plan.lengths import by_kind_and_stage
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -67,7 +68,10 @@ class Holding:
         return self.by_stage[:, stage] * self._scale(stage, microbatch)
 
     def peaks(self, fused: np.ndarray | None = None) -> np.ndarray:
-        """Return the `list_peaks` of the schedule."""
+        """Return the largest amount that each device holds if its rows run in list order, float64 (devices,).
+
+        `fused`, bool, is True for the second row of a timed OVERLAP_F_B slot, whose parts both add before either frees.
+        """
         peaks = np.empty(self.schedule.devices)
         for first, last in device_ranges(self.schedule):
             offsets = self.schedule.offsets[first : last + 1]
@@ -78,17 +82,6 @@ class Holding:
 
     def _scale(self, stage: np.ndarray, microbatch: np.ndarray) -> Any:
         return self.table.scale_of(self.schedule, stage, microbatch)
-
-
-def list_peaks(
-    schedule: ScheduleColumns, adds: np.ndarray, frees: np.ndarray, fused: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the largest amount that each device holds if its rows run in list order, float64 (devices,).
-
-    `adds` and `frees`, float64, have per row the amounts that it adds at its start and frees at its end; `fused`, bool,
-    is True for the second row of a timed OVERLAP_F_B slot, whose parts both add before either frees.
-    """
-    return _list_peaks(schedule.offsets, adds, frees, fused)
 
 
 def _list_peaks(offsets: np.ndarray, adds: np.ndarray, frees: np.ndarray, fused: np.ndarray | None) -> np.ndarray:
@@ -132,9 +125,7 @@ def stored_fraction(
     schedule: ScheduleColumns, table: CostTable, stage: np.ndarray, microbatch: np.ndarray
 ) -> np.ndarray:
     """Return the fraction of its activation that each (stage, microbatch) holds after F: 1, or the input for an R."""
-    recomputed = np.zeros((schedule.num_stages, schedule.microbatches), bool)
-    rows = np.flatnonzero(schedule.kind == Kind.R)
-    recomputed[schedule.stage[rows], schedule.microbatch[rows]] = True
+    recomputed = row_table(schedule, schedule.kind == Kind.R) >= 0
     stored = np.zeros(schedule.num_stages) if table.input_fraction is None else table.input_fraction
     return np.where(recomputed[stage, microbatch], stored[stage], 1.0)
 

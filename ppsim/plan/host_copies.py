@@ -10,7 +10,7 @@ from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_copy
 from ppsim.base.arrays import DeviceLists
 from ppsim.base.immutable import EqualColumns
 from ppsim.costs.table import CostTable
-from ppsim.lowering.rows import row_tables
+from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.holding import moved_bytes
 from ppsim.plan.lengths import HOST_MEMORY, copy_seconds
 from ppsim.schedule.columns import ScheduleColumns
@@ -162,15 +162,8 @@ def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
     """Return device, next row, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32."""
     row = np.flatnonzero(is_copy(program.kind))
     before = np.cumsum(program.kind < FIRST_TRANSFER)[row]
-    way = program.kind[row] == Kind.RELOAD
-    columns = (
-        program.device[row],
-        before,
-        way,
-        program.stage[row],
-        program.microbatch[row],
-        np.full(len(row), HOST_MEMORY),
-    )
+    way, host = program.kind[row] == Kind.RELOAD, np.full(len(row), HOST_MEMORY)
+    columns = program.device[row], before, way, program.stage[row], program.microbatch[row], host
     return tuple(column.astype(np.int32) for column in columns)
 
 
@@ -180,23 +173,14 @@ def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
     forward, user = row_tables(compute)[0][stage, microbatch], _first_users(compute)[stage, microbatch]
     before = np.concatenate([forward + 1, np.maximum(user - 1, forward + 1)])
     way = np.repeat([OFFLOADS, RELOADS], len(stage))
-    columns = (
-        np.tile(compute.device[forward], 2),
-        before,
-        way,
-        np.tile(stage, 2),
-        np.tile(microbatch, 2),
-        np.tile(host, 2),
-    )
-    return tuple(column.astype(np.int32) for column in columns)
+    device, stage, microbatch, host = (np.tile(one, 2) for one in (compute.device[forward], stage, microbatch, host))
+    return tuple(column.astype(np.int32) for column in (device, before, way, stage, microbatch, host))
 
 
 def _first_users(compute: ScheduleColumns) -> np.ndarray:
     """Return the row of the R or, without one, of the backward, by [stage, microbatch]."""
-    users = row_tables(compute)[1].astype(np.int32)
-    rows = np.flatnonzero(compute.kind == Kind.R)
-    users[compute.stage[rows], compute.microbatch[rows]] = rows
-    return users
+    recompute = row_table(compute, compute.kind == Kind.R)
+    return np.where(recompute >= 0, recompute, row_tables(compute)[1]).astype(np.int32)
 
 
 def with_costs(copies: Copies, compute: ScheduleColumns, table: CostTable) -> Copies:

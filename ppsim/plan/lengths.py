@@ -264,23 +264,13 @@ def barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barri
     return seconds
 
 
-def unshard_seconds(table: CostTable) -> np.ndarray | None:
-    """Return the seconds of an UNSHARD by stage; None if it takes no time."""
-    return table.unshard_seconds
-
-
-def reduction_seconds(table: CostTable) -> np.ndarray | None:
-    """Return the seconds of a gradient reduction by stage; None if nothing is reduced."""
-    return table.reduce_seconds
-
-
 def structure(table: CostTable) -> tuple[bool, ...]:
     """Return whether messages, fused slots, UNSHARDs and reductions take time, and whether there are ports.
 
     Dependencies follow from these: plans under tables of equal structure differ only in lengths.
     """
     ports = None if table.port_capacity is None else table.link_ports
-    timed = table.overlap, unshard_seconds(table), reduction_seconds(table), ports
+    timed = table.overlap, table.unshard_seconds, table.reduce_seconds, ports
     return (table.message_overhead > 0, *(column is not None for column in timed))
 
 

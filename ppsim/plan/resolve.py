@@ -21,11 +21,9 @@ from ppsim.plan.lengths import (
     barrier_seconds,
     by_kind_and_stage,
     optimizer_step_seconds,
-    reduction_seconds,
     row_lengths,
     timed_slots,
     transfer_lengths,
-    unshard_seconds,
 )
 from ppsim.plan.streams import Gathers, Ports, Reductions, find_gathers, find_reductions, make_ports
 from ppsim.schedule.barriers import Barriers, find_barriers
@@ -236,7 +234,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     """
     check_table(table, plan.schedule)
     gathers, reductions = plan.gathers, plan.reductions
-    gathering, reducing = unshard_seconds(table), reduction_seconds(table)
+    gathering, reducing = table.unshard_seconds, table.reduce_seconds
     if gathers is not None and gathering is not None:
         gathers = replace(gathers, seconds=gathering[gathers.stage])
     if reductions is not None and reducing is not None:

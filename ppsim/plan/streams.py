@@ -10,9 +10,8 @@ from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.arrays import DeviceLists
 from ppsim.base.immutable import EqualColumns
 from ppsim.costs.table import CostTable
-from ppsim.lowering.rows import crosses_devices
+from ppsim.lowering.rows import compute_before, crosses_devices
 from ppsim.lowering.sharding import last_backwards
-from ppsim.plan.lengths import reduction_seconds, unshard_seconds
 from ppsim.schedule.columns import ScheduleColumns
 
 POST_VALIDATED = "post-validated"
@@ -64,14 +63,13 @@ class Reductions(EqualColumns):
 
 def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
     """Return the UNSHARDs of a program; None if there are none or they take no time."""
-    seconds = unshard_seconds(table)
+    seconds = table.unshard_seconds
     if seconds is None or not program.is_program:
         return None
     row = np.flatnonzero(program.kind == Kind.UNSHARD)
     if not len(row):
         return None
-    compute_before = _compute_before(program)
-    device, stage, before = program.device[row], program.stage[row], compute_before[row]
+    device, stage, before = program.device[row], program.stage[row], compute_before(program)[row]
     return Gathers(
         np.searchsorted(row, program.offsets),
         stage,
@@ -86,20 +84,15 @@ def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | 
 
     Lists of several iterations have one per iteration, after its last backward. None if reductions take no time.
     """
-    seconds = reduction_seconds(table)
+    seconds = table.reduce_seconds
     if seconds is None:
         return None
     row = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
     if program.iterations > 1 or not len(row):
         row = np.sort(last_backwards(program, of_each_iteration=True))
     stage = program.stage[row]
-    after = _compute_before(program)[row + 1] - 1
+    after = compute_before(program)[row + 1] - 1
     return Reductions(program.device[row], stage, after, seconds[stage])
-
-
-def _compute_before(program: ScheduleColumns) -> np.ndarray:
-    """Return the number of compute rows before each row, and in the whole program."""
-    return np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
 
 
 def _first_use(program: ScheduleColumns, device: np.ndarray, stage: np.ndarray, before: np.ndarray) -> np.ndarray:
