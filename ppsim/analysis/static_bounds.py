@@ -116,9 +116,7 @@ def _distinct_actions(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.nd
     parts = 1 + joined[chosen + 1]
     rows = np.repeat(chosen, parts) + (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts))
     offsets = np.searchsorted(schedule.device[rows], np.arange(schedule.devices + 1))
-    kind, stage, microbatch = (column[rows] for column in (schedule.kind, schedule.stage, schedule.microbatch))
-    actions = ScheduleColumns(kind, stage, microbatch, offsets, joined=schedule.joined[rows], **schedule.traits)
-    return actions, np.repeat(times, parts)
+    return schedule.taking(rows, offsets), np.repeat(times, parts)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

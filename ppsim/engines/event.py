@@ -79,23 +79,11 @@ class EventModel:
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), arrived)
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
         self.times.flags.writeable = False  # so that the timeline need not copy the four views
-        row_start, row_end, transfer_start, transfer_end = self.times[:, : len(self.plan.seconds)]
-        return Times(
-            row_start,
-            row_end,
-            transfer_start,
-            transfer_end,
-            np.array(self.gathers.start),
-            np.array(self.gathers.end),
-            np.array(self.step_end.reduce_start),
-            np.array(self.step_end.reduce_end),
-            np.array(self.step_end.step_start),
-            np.array(self.step_end.step_end),
-            np.array(self.copies.start),
-            np.array(self.copies.end),
-            np.array(self.barriers.start),
-            np.array(self.barriers.end),
-        )
+        step, streams = self.step_end, (self.gathers, self.copies, self.barriers)
+        gathered, copied, passed = ((stream.start, stream.end) for stream in streams)
+        ending = step.reduce_start, step.reduce_end, step.step_start, step.step_end
+        rows = self.times[:, : len(self.plan.seconds)]
+        return Times(*rows, *map(np.array, (*gathered, *ending, *copied, *passed)))
 
     def run_async(self, device: int) -> Generator[simpy.Event]:
         """Run the list of a device under `async`, which needs no queues: a process."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from typing import Any
 
 import simpy
 from simpy.events import NORMAL, EventPriority
 
+from ppsim.plan.host_copies import Copies
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Ports
+from ppsim.plan.streams import Gathers, Ports
 
 LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
@@ -24,12 +26,31 @@ class Arrival(simpy.Event):
         self.env.schedule(self, EventPriority(priority), seconds)
 
 
-class GatherStreams:
+class _Streams:
+    """Work of devices beside their rows; `of_row` has the event that a row waits for."""
+
+    of_row: dict[int, Any]
+
+    def needed(self, row: int, end: int) -> list[Any]:
+        """Return the events that the slot of rows `row` to `end` waits for."""
+        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
+
+
+def _unposted(plan: Plan, stream: Gathers | Copies | None) -> list[deque[tuple[int, int]]]:
+    """Return the posts of each device: the first row after each post, and its number."""
+    unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
+    if stream is not None:
+        for number, (device, before) in enumerate(zip(stream.device, stream.before.tolist(), strict=True)):
+            unposted[device].append((before, number))
+    return unposted
+
+
+class GatherStreams(_Streams):
     """The UNSHARDs of each device, which run one after the other once they are posted."""
 
     def __init__(self, env: simpy.Environment, plan: Plan):
         self.env = env
-        self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
+        self.unposted = _unposted(plan, plan.gathers)
         self.streams: list[deque[int]] = [deque() for _ in range(plan.schedule.devices)]
         self.seconds: list[float] = []
         self.gathered: list[Arrival] = []
@@ -39,13 +60,7 @@ class GatherStreams:
             self.seconds = gathers.seconds.tolist()
             self.gathered = [Arrival(env) for _ in self.seconds]
             self.of_row = dict(zip(gathers.user.tolist(), self.gathered, strict=True))
-            for number, (device, before) in enumerate(zip(gathers.device, gathers.before.tolist(), strict=True)):
-                self.unposted[device].append((before, number))
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
-
-    def needed(self, row: int, end: int) -> list[Arrival]:
-        """Return the events that the slot of rows `row` to `end` waits for."""
-        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
 
     def post(self, device: int, row: int) -> None:
         """Put the gathers before a row on the stream of its device."""
@@ -68,7 +83,7 @@ class GatherStreams:
             self._run_first(stream)
 
 
-class CopyStreams:
+class CopyStreams(_Streams):
     """The copies of each device: one process per copy, one copy engine per device and way.
 
     A copy waits for the one before it on its engine, a RELOAD also for an OFFLOAD, then for its switch. It joins the
@@ -77,7 +92,7 @@ class CopyStreams:
 
     def __init__(self, env: simpy.Environment, plan: Plan, arbitrate: Callable[[], None]):
         self.env, self.arbitrate = env, arbitrate
-        self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
+        self.unposted = _unposted(plan, plan.copies)
         self.seconds: list[float] = []
         self.copied: list[simpy.Event] = []
         self.needed_first: list[list[int]] = []
@@ -95,15 +110,9 @@ class CopyStreams:
             self.of_row = {user: copied for user, copied in of_row if user >= 0}
             self.line_of = copies.line.tolist()
             self.lines = [deque() for _ in range(copies.lines)]
-            for number, (device, before) in enumerate(zip(copies.device, copies.before.tolist(), strict=True)):
-                self.unposted[device].append((before, number))
         self.free = [True] * len(self.lines)
         self.changed: list[int] = []
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
-
-    def needed(self, row: int, end: int) -> list[simpy.Event]:
-        """Return the events that the slot of rows `row` to `end` waits for."""
-        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
 
     def post(self, device: int, row: int) -> None:
         """Begin the copies before a row of a device."""
@@ -144,7 +153,7 @@ class CopyStreams:
                 self.lines[line].popleft().succeed()
 
 
-class BarrierStreams:
+class BarrierStreams(_Streams):
     """The barriers of a plan: each begins when its rows and the one before it have ended, and rows wait for its end."""
 
     def __init__(self, env: simpy.Environment, plan: Plan):
@@ -164,10 +173,6 @@ class BarrierStreams:
             self.feeds = dict(zip(barriers.producer.tolist(), barriers.of_producer.tolist(), strict=True))
             self.of_row = {row: self.passed[one] for row, one in enumerate(barriers.needs.tolist()) if one >= 0}
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
-
-    def needed(self, row: int, end: int) -> list[simpy.Event]:
-        """Return the events that the slot of rows `row` to `end` waits for."""
-        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
 
     def post(self, device: int, row: int) -> None:
         """Count the rows of a device below `row`, which have ended; the last row of a barrier begins it."""
@@ -228,17 +233,14 @@ class PortLines:
         started = []
         while self.changed:
             line = self.lines[self.changed.pop()]
-            if line and self._may_start(line[0]):
-                transfer = line[0]
-                started.append(transfer)
-                for port in self.ports_of[transfer]:
+            ports = self.ports_of[line[0]] if line else []
+            if line and all(self.free[port] and self.lines[port][0] == line[0] for port in ports):
+                started.append(line[0])
+                for port in ports:
                     self.lines[port].popleft()
                     self.free[port] -= 1
                     self.changed.append(port)
         return started
-
-    def _may_start(self, transfer: int) -> bool:
-        return all(self.free[port] and self.lines[port][0] == transfer for port in self.ports_of[transfer])
 
 
 class StepEnd:

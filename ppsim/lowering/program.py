@@ -108,15 +108,7 @@ def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
     anchor, rank = np.arange(count), np.full(count, len(row))
     anchor[row], rank[row] = earliest[taken_along], taken_along
     order = np.lexsort((rank, anchor))
-    return ScheduleColumns(
-        program.kind[order],
-        program.stage[order],
-        program.microbatch[order],
-        program.offsets,
-        joined=program.joined[order],
-        is_valid=True,
-        **program.traits,
-    )
+    return program.taking(order, program.offsets, is_valid=True)
 
 
 def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.ndarray) -> np.ndarray:

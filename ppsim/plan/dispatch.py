@@ -183,16 +183,8 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
     old = first + np.arange(len(first)) - np.repeat(begin, choices.rows[order])
     new = np.empty(len(old), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
-    schedule_before = plan.schedule
     # Devices choose the two parts of a slot without a length of its own separately.
-    schedule = ScheduleColumns(
-        schedule_before.kind[old],
-        schedule_before.stage[old],
-        schedule_before.microbatch[old],
-        schedule_before.offsets,
-        joined=plan.fused[old],
-        **schedule_before.traits,
-    )
+    schedule = plan.schedule.taking(old, plan.schedule.offsets, joined=plan.fused[old])
     source = np.where(plan.source[old] >= 0, new[plan.source[old]], -1).astype(np.int32)
     schedule.mark_valid(source)
     again = posts_in_order if plan.message_overhead else unqueued_posts

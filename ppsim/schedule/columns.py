@@ -199,15 +199,12 @@ class ScheduleColumns:
         if chosen.all():
             return self
         counts = np.concatenate([[0], np.cumsum(chosen)])
-        return ScheduleColumns(
-            self.kind[chosen],
-            self.stage[chosen],
-            self.microbatch[chosen],
-            counts[self.offsets],
-            joined=self.joined[chosen],
-            is_valid=self.is_valid,
-            **self.traits,
-        )
+        return self.taking(chosen, counts[self.offsets], is_valid=self.is_valid)
+
+    def taking(self, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:
+        """Return the lists of these rows, cut at `offsets`; `changed` are arguments of the constructor."""
+        columns = self.kind[rows], self.stage[rows], self.microbatch[rows], offsets
+        return ScheduleColumns(*columns, **{"joined": self.joined[rows], **self.traits, **changed})
 
     def __len__(self) -> int:
         """Number of actions; an OVERLAP_F_B slot counts once."""
