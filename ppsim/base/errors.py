@@ -9,15 +9,15 @@ LONGEST_SHOWN = 60  # characters of a value in a message
 
 
 class PpsimError(Exception):
-    """Base of every error that ppsim raises because of its input."""
-
-
-class ScheduleError(PpsimError):
-    """Error of a schedule or program that breaks a rule; `faults` holds one sentence per place."""
+    """Base of every error that ppsim raises because of its input; `faults` holds one sentence per fault."""
 
     def __init__(self, message: str, faults: list[str] | None = None):
         super().__init__(message)
         self.faults = faults if faults is not None else [message]
+
+
+class ScheduleError(PpsimError):
+    """Error of a schedule or program that breaks a rule; `faults` holds one sentence per place."""
 
 
 class DeadlockError(ScheduleError):
@@ -29,14 +29,7 @@ class DeadlockError(ScheduleError):
 
 
 class ConfigError(PpsimError):
-    """Error of a call: a name, size, option or configuration file that ppsim cannot act on.
-
-    `faults` holds one sentence per fault.
-    """
-
-    def __init__(self, message: str, faults: list[str] | None = None):
-        super().__init__(message)
-        self.faults = faults if faults is not None else [message]
+    """Error of a call: a name, size, option or configuration file that ppsim cannot act on."""
 
 
 class BuildError(ScheduleError, ConfigError):

@@ -8,8 +8,8 @@ import secrets
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from os import PathLike
@@ -64,17 +64,9 @@ def open_input(path: str | PathLike[str], *, noted: bool = True) -> BinaryIO:
     return cast(BinaryIO, gzip.open(place)) if place.suffix == ".gz" else place.open("rb")
 
 
-def note_read(path: Path) -> None:
-    """Note a file for `noting_reads`: one that is about to be read, or that a worker process has read."""
-    _reads.note(path)
-
-
 _reads = Notes("reads")
-
-
-def noting_reads(note: Callable[[Path], None]) -> AbstractContextManager[None]:
-    """Call `note` with the path of every file that this thread is about to read inside the `with` block."""
-    return _reads.noting(note)
+# Notes the path of a file that this thread is about to read, or that a worker process has read.
+note_read, noting_reads = _reads.note, _reads.noting
 
 
 def file_digest(path: str | PathLike[str]) -> str | None:
@@ -105,10 +97,7 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
     Large content may come in pieces. A link stays, and its target is replaced. A device or a pipe such as /dev/stdout
     is written to directly.
     """
-    target, call = _as_path(path), _call.get()
-    if call:
-        call.check_write(target)
-    try:
+    with _writing(path) as target:
         text = content.encode() if isinstance(content, str) else content
         pieces = [text] if isinstance(text, bytes) else text
         if target.exists() and not target.is_file() and not target.is_dir():
@@ -116,20 +105,22 @@ def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[
                 file.writelines(pieces)
         else:
             _replace(Path(os.path.realpath(target)), pieces)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
-    if call:
-        call.add_written(target)
 
 
 def append_text(path: str | PathLike[str], text: str) -> None:
     """Append to a file that several programs share; ConfigError if that fails. A name that is no UTF-8 is escaped."""
+    with _writing(path) as target, open(target, "a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+
+
+@contextmanager
+def _writing(path: str | PathLike[str]) -> Iterator[Path]:
+    """Yield the path that the `with` block writes; ConfigError if it cannot, or if the command reads the file."""
     target, call = _as_path(path), _call.get()
     if call:
         call.check_write(target)
     try:
-        with open(target, "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        yield target
     except (OSError, ValueError) as error:
         raise ConfigError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
     if call:

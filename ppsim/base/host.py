@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
@@ -39,30 +39,11 @@ class Notes:
             self._callbacks.reset(before)
 
 
-_failures = Notes("failures")
-
-
-def note_failure() -> None:
-    """Note for `noting_failures` that this machine, not the input, decides what follows: never store it as a result."""
-    _failures.note()
-
-
-def noting_failures(note: Callable[[], None]) -> AbstractContextManager[None]:
-    """Call `note` at every `note_failure` of this thread inside the `with` block, also if its error is caught."""
-    return _failures.noting(note)
-
-
-_calibrations = Notes("calibrations")
-
-
-def note_calibration(name: str) -> None:
-    """Note for `noting_calibrations` the calibration of a config that was read."""
-    _calibrations.note(name)
-
-
-def noting_calibrations(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Call `note` with the name of each calibration that this thread reads inside the `with` block."""
-    return _calibrations.noting(note)
+_failures, _calibrations = Notes("failures"), Notes("calibrations")
+# Notes that this machine, not the input, decides what follows: never store it as a result, even if its error is caught.
+note_failure, noting_failures = _failures.note, _failures.noting
+# Notes the name of the calibration of a config that was read.
+note_calibration, noting_calibrations = _calibrations.note, _calibrations.noting
 
 
 @contextmanager

@@ -56,8 +56,10 @@ def cached_on(view: Callable[[Any], Value]) -> Callable[[Any], Value]:
 
 def equal(one: Any, other: Any) -> bool:
     """Return whether two values are equal: arrays by entry (nan equals nan), dataclasses by field."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f" and other.dtype.kind == "f")
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return _equal_arrays(one, other)
+        return False
     if is_dataclass(one) and not isinstance(one, type):
         return type(one) is type(other) and all(
             equal(getattr(one, column.name), getattr(other, column.name)) for column in fields(one) if column.compare
@@ -67,12 +69,6 @@ def equal(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple) and type(one) is type(other):
         return len(one) == len(other) and all(map(equal, one, other))
     return bool(one == other)
-
-
-def _equal_arrays(one: Any, other: Any) -> bool:
-    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
-        return False
-    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f" and other.dtype.kind == "f")
 
 
 class Columns:

@@ -36,7 +36,7 @@ def answer_to(request: bytes) -> bytes:
         )  # fmt: skip
         return b"200" + (done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode())
     except PpsimError as error:
-        faults = [fault.removeprefix("override ") for fault in getattr(error, "faults", [str(error)])]
+        faults = [fault.removeprefix("override ") for fault in error.faults]
         return b"422" + faults_body(faults, nearest_legal(case, configs) if work == "simulate" else None)
     except MemoryError:
         return b"422" + faults_body(["not enough memory for this many actions; use fewer microbatches"])

@@ -192,12 +192,12 @@ def simulate_many(
     samples = _samples(samples, jitter)
     if engine == "auto" and can_compile():
         engine = "compiled"
-    plans = _Plans(schedule, transport, optimizer)
+    batch = Batch(Schedule.of(schedule.compute), transport, engine, len(models), samples, int(seed))
     runs = (
         (dispatched(plan, table, dispatch, memory_limit, engine), table, model)
-        for plan, table, model in _runs(plans, models, jitter, samples, int(seed))
+        for plan, table, model in _runs(schedule, models, transport, optimizer, jitter, batch)
     )
-    return _measure(schedule, transport, engine, runs, len(models), samples, int(seed), progress)
+    return _measured(batch, track(runs, len(batch), "simulating") if progress else runs)
 
 
 def _models(costs: CostModel | Sequence[CostModel] | None) -> list[CostModel]:
@@ -223,55 +223,38 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
     return int(samples)
 
 
-class _Plans:
-    """Plans of one schedule under many costs; the parts that do not depend on costs are shared."""
-
-    def __init__(self, schedule: Schedule, transport: str, optimizer: str | None):
-        self.schedule, self.transport, self.optimizer = schedule, transport, optimizer
-        self.compute = schedule.compute
-        self.known: dict[tuple[bool, ...], Plan] = {}
-
-    def under(self, table: CostTable) -> Plan:
-        """Return the plan under these costs."""
-        key = structure(table)
-        if key in self.known:
-            return repriced(self.known[key], table)
-        self.known[key] = make_plan(self.schedule, table, self.transport, self.optimizer)
-        return self.known[key]
-
-
 def _runs(
-    plans: _Plans, models: list[CostModel], jitter: Jitter | None, samples: int, seed: int
+    schedule: Schedule,
+    models: list[CostModel],
+    transport: str,
+    optimizer: str | None,
+    jitter: Jitter | None,
+    batch: Batch,
 ) -> Iterator[tuple[Plan, CostTable, CostModel]]:
-    """Yield plan, table and costs of each run, in the order of the batch's columns."""
+    """Yield plan, table and costs of each run, in the order of the batch's columns; plans share what has no costs."""
+    known: dict[tuple[bool, ...], Plan] = {}
     for given in models:
-        model = with_stages_of_run(given, plans.schedule, plans.transport, plans.optimizer)
-        table = model.table(plans.compute)
-        plan = plans.under(table)
+        model = with_stages_of_run(given, schedule, transport, optimizer)
+        table = model.table(schedule.compute)
+        first = known.get(structure(table))
+        plan = make_plan(schedule, table, transport, optimizer) if first is None else repriced(first, table)
+        known.setdefault(structure(table), plan)
         if jitter is None:
             yield plan, table, model
             continue
-        jittered = JitteredPlan(plan, jitter, seed)
-        for number in range(samples):
+        jittered = JitteredPlan(plan, jitter, batch.seed)
+        for number in range(batch.samples):
             yield jittered.sample(number), table, model
 
 
-def _measure(
-    schedule: Schedule,
-    transport: str,
-    engine: str,
-    runs: Iterator[tuple[Plan, CostTable, CostModel]],
-    cases: int,
-    samples: int,
-    seed: int,
-    progress: bool,
-) -> Batch:
-    batch = Batch(Schedule.of(schedule.compute), transport, engine, cases, samples, seed)
-    for index, (plan, table, model) in enumerate(track(runs, len(batch), "simulating") if progress else runs):
+def _measured(batch: Batch, runs: Iterable[tuple[Plan, CostTable, CostModel]]) -> Batch:
+    """Return the batch with the measures of all its runs."""
+    engine = batch.engine
+    for index, (plan, table, model) in enumerate(runs):
         batch.engine, times = run_for_timeline(plan, engine)
         timeline = Timeline(plan, table, model, times, engine=batch.engine)
         for measure in map(MEASURES.__getitem__, batch.measures):
             column = getattr(batch, measure.name)
-            unchanged = measure.fixed_by_order and index % samples > 0
+            unchanged = measure.fixed_by_order and index % batch.samples > 0
             column[index] = column[index - 1] if unchanged else measure.number(timeline)
     return batch
