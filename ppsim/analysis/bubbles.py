@@ -82,8 +82,10 @@ def steady_bubble_fraction(run: TimelineColumns) -> float:
     If gathers or reductions set the pace of iterations, it is the fraction of `iteration_time` without computing.
     """
     schedule = run.schedule
+    if schedule.iterations == 1:
+        return bubble_fraction(run)
     length, busy, _ = steady_windows(run)
-    if schedule.iterations == 1 or not length.sum() > 0:
+    if not length.sum() > 0:
         return bubble_fraction(run)
     if (pace := iteration_time(run)) > _computing_pace(run):
         return max(1.0 - float(run.device_busy.sum()) / (schedule.devices * schedule.iterations * pace), 0.0)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
-from ppsim.analysis.memory import HEADROOM, memory_over_time, peak_memory, static_memory, usable_memory
+from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, peak_memory, static_memory, usable_memory
 from ppsim.base.arrays import SizedColumns
 from ppsim.base.documents import unknown_keys
 from ppsim.base.errors import ConfigError, shown
@@ -254,8 +254,7 @@ class _Placement:
         self.usable: float | None = None
         if any(one.memory for one in items):
             self.curves = [_memory_curve(run, device) for device in range(run.schedule.devices)]
-            workload = run.table.workload
-            self.usable = usable_memory(None if workload is None else workload.memory, headroom, capacity)
+            self.usable = usable_memory(device_memory(run), headroom, capacity)
         self.left = [0] * len(items)
         self.pools: dict[tuple[float, float, int | None], _Pool] = {}
         self.used: list[list[tuple[float, float]]] = [[] for _ in range(run.schedule.devices)]

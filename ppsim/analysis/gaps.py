@@ -70,19 +70,16 @@ class Gaps:
         self.idle = np.zeros((len(WAITING), schedule.devices))
         self.phase = _phases(run)[self.row]
         self.waited = np.zeros((len(PHASES), schedule.devices))
-        self._attribute_all()
+        for rounds in count():
+            if not len(self.row):
+                return
+            if rounds == _ROUNDS_BEFORE_LEAPS and report is None:
+                self._leap()
+            self._round()
 
     def seconds(self, cause: str) -> np.ndarray:
         """Return the idle seconds of each device under one of `WAITING`."""
         return self.idle[_CAUSE[cause]]
-
-    def _attribute_all(self) -> None:
-        for rounds in count():
-            if not len(self.row):
-                return
-            if rounds == _ROUNDS_BEFORE_LEAPS and self.report is None:
-                self._leap()
-            self._round()
 
     def _round(self) -> None:
         """Move every cursor back to a row before which that row's device was idle."""

@@ -257,12 +257,16 @@ class Blame(EqualColumns):
         return [(holder, KIND_NAMES[kind], seconds) for holder, kind, seconds in zip(*columns, strict=True)]
 
 
-def blame(run: TimelineColumns, factor: np.ndarray, group: np.ndarray | None = None) -> Blame:
-    """Return the summed waits of a run by waiting device, or by the `group` of each device, int64.
+def blame(
+    run: TimelineColumns, factor: np.ndarray, group: np.ndarray | None = None, devices: slice = slice(None)
+) -> Blame:
+    """Return the summed waits of some devices of a run by waiting device, or by the `group` of each device, int64.
 
     `factor` scales the waits of each device.
     """
-    return _summed_waits(run, factor, np.arange(run.schedule.devices) if group is None else group)
+    sums = _Sums(run.schedule.devices, factor, np.arange(run.schedule.devices) if group is None else group)
+    Gaps(run, sums.add, devices)
+    return sums.blame()
 
 
 def longest_waits(run: TimelineColumns, factor: np.ndarray) -> Iterator[tuple[int, int | None, str, float]]:
@@ -274,7 +278,7 @@ def longest_waits(run: TimelineColumns, factor: np.ndarray) -> Iterator[tuple[in
     devices = run.schedule.devices
     most, block = max(_MAX_LISTED // devices, _MIN_LISTED_PER_DEVICE), max(_WAITS_AT_ONCE // devices, 1)
     for first in range(0, devices, block):
-        found = _summed_waits(run, factor, np.arange(devices), slice(first, first + block))
+        found = blame(run, factor, devices=slice(first, first + block))
         for device in range(devices)[first : first + block]:
             waits = found.of(device)
             yield from ((device, *wait) for wait in waits[:most])
@@ -282,12 +286,6 @@ def longest_waits(run: TimelineColumns, factor: np.ndarray) -> Iterator[tuple[in
             for _, kind, seconds in waits[most:]:
                 others[kind] = others.get(kind, 0.0) + seconds
             yield from ((device, None, kind, seconds) for kind, seconds in others.items())
-
-
-def _summed_waits(run: TimelineColumns, factor: np.ndarray, group: np.ndarray, devices: slice = slice(None)) -> Blame:
-    sums = _Sums(run.schedule.devices, factor, group)
-    Gaps(run, sums.add, devices)
-    return sums.blame()
 
 
 class _Sums:

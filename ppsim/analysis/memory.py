@@ -81,6 +81,19 @@ def memory_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.
     return _step_curve(changes.time, static.sum() + np.cumsum(changes.amount))
 
 
+def memory_curves(run: TimelineColumns, in_bytes: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the step curve of each device's memory, in bytes or in activations; times are from the first start.
+
+    The first level comes before the first time.
+    """
+    devices, static = run.schedule.devices, static_memory(run)
+    curve_of = memory_over_time if in_bytes else activations_over_time
+    before = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
+    curves = (curve_of(run, device) for device in range(devices))
+    origin = float(run.device_start.min())
+    return [(times - origin, np.append(first, levels)) for first, (times, levels) in zip(before, curves, strict=True)]
+
+
 def memory_parts_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the times of this curve and its levels by part, float64 (parts, times), in the order of `PARTS`."""
     static, changes = _static_and_changes(run, device)
@@ -327,12 +340,10 @@ def fit_in_words(peak: float, capacity: float, headroom: float = HEADROOM) -> st
     return "tight" if peak <= capacity else "over"
 
 
-def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
+def fit_of(timeline: TimelineColumns) -> str:
     """Return `fit_in_words` of the fullest device; "" if bytes or device are not known."""
-    peak, workload = peak_memory(timeline), timeline.table.workload
-    if peak is None or workload is None or workload.memory is None:
-        return ""
-    return fit_in_words(float(peak.max()), workload.memory, headroom)
+    peak, capacity = peak_memory(timeline), device_memory(timeline)
+    return "" if peak is None or capacity is None else fit_in_words(float(peak.max()), capacity)
 
 
 def check_headroom(headroom: Any) -> None:
@@ -356,7 +367,5 @@ def memory(run: TimelineColumns) -> Memory:
         times, columns = memory_parts_over_time(run, device)
         highest = int(columns.sum(axis=0).argmax())
         parts[:, device], moment[device] = columns[:, highest], times[highest]
-    workload = run.table.workload
-    capacity = None if workload is None else workload.memory
-    weights, gradients, optimizer, activations, buffers = map(unwritable, parts)
-    return Memory(weights, gradients, optimizer, activations, buffers, unwritable(moment), capacity)
+    columns = dict(zip(PARTS, map(unwritable, parts), strict=True))
+    return Memory(**columns, moment=unwritable(moment), capacity=device_memory(run))

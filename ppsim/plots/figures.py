@@ -105,10 +105,10 @@ def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
         label.set(color=theme.text, fontsize=font_points(size))
 
 
-def legend_below(figure: Figure, ax: Axes, theme: Theme, columns: int = 6) -> None:
-    """Place the legend of axes below them, in as many columns as fit."""
+def legend_below(figure: Figure, ax: Axes, theme: Theme) -> None:
+    """Place the legend of axes below them, in as many columns as fit, at most 6."""
     handles, names = ax.get_legend_handles_labels()
-    while True:
+    for columns in range(6, 0, -1):
         legend = figure.legend(
             handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=font_points(7.0),
             handlelength=0.9, handleheight=0.9, columnspacing=1.4, labelcolor=theme.text,
@@ -116,4 +116,3 @@ def legend_below(figure: Figure, ax: Axes, theme: Theme, columns: int = 6) -> No
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width * 0.98:
             return
         legend.remove()
-        columns -= 1

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ppsim.analysis.bounds import lower_bound
-from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
+from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
 from ppsim.analysis.memory import peak_memory
 from ppsim.base.errors import ConfigError, shown
@@ -187,10 +187,8 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
         run, first = boxes.timeline, number - number % (group or len(every))
         against = timelines[min(first + base, len(timelines) - 1)]
         step = f"{iteration_time(run) * unit.factor:,.1f} {unit.symbol}"
-        several = run.schedule.iterations > 1
-        idle = steady_bubble_fraction(run) if several else bubble_fraction(run)
         differs = _bound_text(run) if len(every) == 1 else "base" if run is against else _difference(run, against)
-        blocks.append(_Block(boxes, name, (step, differs, percent_text(idle))))
+        blocks.append(_Block(boxes, name, (step, differs, percent_text(steady_bubble_fraction(run)))))
     return blocks
 
 
@@ -424,9 +422,8 @@ def _add_axis(
         ends, [4.0] * len(ends), "v", color=theme.text, markersize=7 * POINTS, clip_on=False, zorder=8,
         transform=ax.get_xaxis_transform(), markeredgewidth=0,
     )  # fmt: skip
-    style: Any = {"fontsize": font_points(11 * POINTS), "labelcolor": theme.quiet}
     words = f"time ({unit.symbol}); ▼ end of step"
     if layout.beside:
         writer.write(layout.right + 14, y + 18, words, color=theme.quiet)
     else:
-        ax.set_xlabel(words, color=theme.quiet, fontsize=style["fontsize"], labelpad=2)
+        ax.set_xlabel(words, color=theme.quiet, fontsize=font_points(11 * POINTS), labelpad=2)

@@ -20,6 +20,7 @@ from ppsim.plots.figures import PIXELS, font_points
 from ppsim.plots.marks import DASHES
 from ppsim.plots.memory_strip import MAX_CURVES, MemoryStrip
 from ppsim.plots.palette import Theme
+from ppsim.plots.pixels import median_box
 
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11  # pixels
 _SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
@@ -27,12 +28,12 @@ MIXED = "narrow actions mix their colours"
 _MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
 
 
-def text_width(text: str, size: float, bold: bool = False) -> float:
+def text_width(text: str, size: float) -> float:
     """Return the width of a text in pixels."""
     if not text:
         return 0.0
     path = TextPath((0, 0), text.replace("$", r"\$"), size=font_points(size), usetex=False)
-    return float(path.get_extents().x1) * (1.12 if bold else 1.02)
+    return float(path.get_extents().x1) * 1.02
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,5 @@ def _indent(entry: LegendEntry | _Line) -> float:
 
 def is_mixed(boxes: Boxes, pixels: float) -> bool:
     """Return whether boxes are so narrow, on rows of this width in pixels, that they mix their colours."""
-    long = boxes.length[boxes.length > 0]
     whole = float(boxes.end.max(initial=0.0)) or 1.0
-    return bool(len(long) and float(np.median(long)) / whole * pixels < _MIXED)
+    return 0.0 < median_box(boxes) / whole * pixels < _MIXED

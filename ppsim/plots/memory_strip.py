@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from ppsim.analysis.bubbles import makespan
-from ppsim.analysis.memory import activations_over_time, memory_over_time, peak_memory, static_memory, usable_limit
+from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
 from ppsim.base.units import axis_unit
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import font_points
@@ -42,7 +42,7 @@ class MemoryStrip:
         """Return the strip in bytes if `memory` is "bytes", or True and all costs know them, else in activations."""
         knows_bytes = all(peak_memory(timeline) is not None for timeline in timelines)
         in_bytes = memory == "bytes" or (memory is True and knows_bytes)
-        curves = [_curves(timeline, in_bytes) for timeline in timelines]
+        curves = [memory_curves(timeline, in_bytes) for timeline in timelines]
         highest = max(float(levels.max()) for every in curves for _, levels in every)
         known = [limit for limit in map(usable_limit, timelines) if limit is not None and in_bytes]
         unit = axis_unit(max([highest, *known[:1]]), "bytes" if in_bytes else "activations")
@@ -57,19 +57,6 @@ class MemoryStrip:
     def amount(self, value: float) -> str:
         """Return an amount with its unit."""
         return f"{value:.4g} {self.symbol}".strip()
-
-
-def _curves(timeline: TimelineColumns, in_bytes: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the times and levels of each device; the first level comes before the first time."""
-    devices, static = timeline.schedule.devices, static_memory(timeline)
-    curve_of = memory_over_time if in_bytes else activations_over_time
-    starts = static.sum(axis=0) if in_bytes and static is not None else np.zeros(devices)
-    origin = float(timeline.device_start.min())
-    found = []
-    for device in range(devices):
-        times, levels = curve_of(timeline, device)
-        found.append((times - origin, np.append(starts[device], levels)))
-    return found
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool, is_first: bool) -> None:

@@ -25,7 +25,7 @@ from ppsim.plots.boxes import (
 )
 from ppsim.plots.lanes import Spans, lane_edges, part_of_row
 from ppsim.plots.page_data import measures_line
-from ppsim.plots.palette import DARK, LIGHT, Theme
+from ppsim.plots.palette import DARK, LIGHT
 from ppsim.plots.pixels import PixelColumns, median_box, picture, png_address
 from ppsim.plots.reader_theme import ONLY_DARK, ONLY_LIGHT, Html, notebook_theme, reader_style
 from ppsim.plots.viewer import viewer_html
@@ -95,12 +95,10 @@ class _Still:
     def _images(self) -> str:
         """Return the rows as an image, in which every pixel is the mean of what it covers; one per paper to follow."""
         shown = ((LIGHT, ONLY_LIGHT), (DARK, ONLY_DARK)) if self.follows else ((self.theme, ""),)
-        return "".join(self._image(theme, style) for theme, style in shown)
-
-    def _image(self, theme: Theme, style: str) -> str:
         columns = PixelColumns(0.0, self.last or 1.0, _CHART)
-        address = png_address(picture(self.boxes, theme, columns, self.tall, gap=self.gap))
-        return f'<image x="{_LEFT}" y="0" width="{_CHART}" height="{self.tall}" style="{style}" href="{address}"/>'
+        images = ((picture(self.boxes, theme, columns, self.tall, gap=self.gap), style) for theme, style in shown)
+        place = f'x="{_LEFT}" y="0" width="{_CHART}" height="{self.tall}"'
+        return "".join(f'<image {place} style="{style}" href="{png_address(image)}"/>' for image, style in images)
 
     def _ground(self) -> str:
         """Return a band of idle time per device."""

@@ -18,12 +18,10 @@ from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import (
-    activations_over_time,
     device_memory,
-    memory_over_time,
+    memory_curves,
     peak_activations,
     peak_memory,
-    static_memory,
     usable_limit,
 )
 from ppsim.base.immutable import cached_on
@@ -78,7 +76,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     few = len(timeline.row_start) <= _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
-    several = timeline.schedule.iterations > 1
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
@@ -92,7 +89,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "bound": lower_bound(timeline).seconds if few else None,
         "interval": short_interval(timeline),
         "bubble": bubble_fraction(timeline),
-        "idle": steady_bubble_fraction(timeline) if several else bubble_fraction(timeline),
+        "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": median_box(boxes),
         "longest": float(boxes.length.max(initial=0.0)),
@@ -283,17 +280,13 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
 
 def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]]:
     """Return the step curves of all devices' memory, and their unit: bytes if the costs know them, else activations."""
-    devices, static, in_bytes = timeline.schedule.devices, static_memory(timeline), peak_memory(timeline)
+    in_bytes, most = peak_memory(timeline), max(_MAX_POINTS // timeline.schedule.devices, 64)
     peaks = peak_activations(timeline) if in_bytes is None else in_bytes
-    curve_of = activations_over_time if in_bytes is None else memory_over_time
-    origin = float(timeline.device_start.min())
     highest = float(peaks.max(initial=0.0)) or 1.0
-    curves = []
-    for device in range(devices):
-        times, levels = curve_of(timeline, device)
-        first = 0.0 if in_bytes is None or static is None else float(static[:, device].sum())
-        times, levels = np.append(0.0, times - origin), np.append(first, levels)
-        curves.append(_thinned(_ticks(times, timeline), levels, max(_MAX_POINTS // devices, 64)))
+    curves = [
+        _thinned(_ticks(np.append(0.0, times), timeline), levels, most)
+        for times, levels in memory_curves(timeline, in_bytes is not None)
+    ]
     columns = [
         PageColumn("memory offsets", np.append(0, np.cumsum([len(times) for times, _ in curves])), 4, summed=True),
         PageColumn("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),

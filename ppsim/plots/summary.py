@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import device_idle, iteration_time, makespan
 from ppsim.analysis.interval import interval_in_words, interval_text
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
-from ppsim.analysis.memory import HEADROOM, fit_of, peak_activations, peak_memory, usable_bytes
+from ppsim.analysis.memory import fit_of, peak_activations, peak_memory, usable_limit
 from ppsim.base.tables import WIDTH, aligned, layout_lines, with_remarks
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.derive import DerivedCosts
@@ -56,32 +56,25 @@ def _answer(timeline: TimelineColumns) -> list[str]:
             f"{measured['tokens_per_second']:,.0f} tokens/s",
             f"MFU {percent_text(measured['mfu'])}, attention in full",
         ]
+    idle = ["idle / total device time", busiest_device(timeline)]
     bubble = "steady_bubble_fraction" if "steady_bubble_fraction" in measured else "bubble_fraction"
     return with_remarks([
         ("step", seconds_text(iteration_time(timeline), 3), "; ".join(filter(None, remarks))),
         _memory_row(timeline),
-        ("bubble", percent_text(measured[bubble]), "idle / total device time" + _of_the_busiest(timeline)),
+        ("bubble", percent_text(measured[bubble]), "; ".join(filter(None, idle))),
     ])  # fmt: skip
 
 
 def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
     """Return the peak of the fullest device, with the usable memory; without bytes, its peak of activations."""
-    peak, workload = peak_memory(timeline), timeline.table.workload
+    peak, usable = peak_memory(timeline), usable_limit(timeline)
     if peak is None:
         held = peak_activations(timeline)
         device = int(held.argmax())
         return "activations", f"{held[device]:.3g}", f"microbatches of a device share on device {device}, the fullest"
     device = int(peak.argmax())
-    on_device, capacity = f"device {device}, the fullest", None if workload is None else workload.memory
-    if capacity is None:
-        return "memory", value_text(peak[device], "bytes"), on_device
-    usable = value_text(usable_bytes(capacity, HEADROOM), "bytes")
-    return "memory", value_text(peak[device], "bytes"), f"{fit_of(timeline)}: {usable} usable on {on_device}"
-
-
-def _of_the_busiest(timeline: TimelineColumns) -> str:
-    sentence = busiest_device(timeline)
-    return f"; {sentence}" if sentence else ""
+    fits = "" if usable is None else f"{fit_of(timeline)}: {value_text(usable, 'bytes')} usable on "
+    return "memory", value_text(peak[device], "bytes"), f"{fits}device {device}, the fullest"
 
 
 def _idle_lines(timeline: TimelineColumns) -> list[str]:
