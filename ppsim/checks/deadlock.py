@@ -42,8 +42,7 @@ def require_no_deadlock(program: ScheduleColumns, transport: str) -> None:
     position, arrived = lists.run()
     if (position < compute.offsets[1:]).any():
         posted = np.bincount(lists.owner[posts.before <= position[lists.owner]], minlength=compute.devices)
-        fused = np.zeros(len(compute.kind), bool)
-        raise deadlock_error(compute, transport, posts, fused, position, posted, arrived)
+        raise deadlock_error(compute, transport, posts, None, position, posted, arrived)
 
 
 class _QueuedLists:
@@ -110,7 +109,7 @@ def deadlock_error(
     schedule: ScheduleColumns,
     transport: str,
     posts: Posts | None,
-    fused: np.ndarray,
+    fused: np.ndarray | None,
     position: np.ndarray,
     posted: np.ndarray,
     arrived: np.ndarray,
@@ -125,7 +124,7 @@ def deadlock_error(
         The transport, for the message.
     posts : Posts or None
         The posts, if transfers queue.
-    fused : bool array, one per row
+    fused : bool array, one per row, or None
         True for a row that starts and ends together with the row before it.
     position : int array, one per device
         The row at which each device has stopped; `offsets[d + 1]` if it has finished.
@@ -185,13 +184,9 @@ class _BlockedQueues:
         self.heads: dict[int, int] = {}
         self.unsent: dict[int, int] = {}
         for device, posted in enumerate(count):
-            first = int(posts.offsets[device])
-            for index in range(first, first + posted):
-                transfer, is_send, queue = (
-                    int(posts.transfer[index]),
-                    bool(posts.is_send[index]),
-                    int(posts.queue[index]),
-                )
+            mine = slice(int(posts.offsets[device]), int(posts.offsets[device]) + posted)
+            columns = (column[mine].tolist() for column in (posts.transfer, posts.is_send, posts.queue))
+            for transfer, is_send, queue in zip(*columns, strict=True):
                 self.queue_of[is_send, transfer] = queue
                 if not self.arrived[transfer]:
                     self.heads.setdefault(queue, transfer)

@@ -26,7 +26,7 @@ class Arrival(simpy.Event):
         self.env.schedule(self, EventPriority(priority), seconds)
 
 
-class _Streams:
+class _Awaited:
     """Work of devices beside their rows; `of_row` has the event that a row waits for."""
 
     of_row: dict[int, Any]
@@ -45,7 +45,7 @@ def _unposted(plan: Plan, stream: Gathers | Copies | None) -> list[deque[tuple[i
     return unposted
 
 
-class GatherStreams(_Streams):
+class GatherStreams(_Awaited):
     """The UNSHARDs of each device, which run one after the other once they are posted."""
 
     def __init__(self, env: simpy.Environment, plan: Plan):
@@ -83,7 +83,7 @@ class GatherStreams(_Streams):
             self._run_first(stream)
 
 
-class CopyStreams(_Streams):
+class CopyStreams(_Awaited):
     """The copies of each device: one process per copy, one copy engine per device and way.
 
     A copy waits for the one before it on its engine, a RELOAD also for an OFFLOAD, then for its switch. It joins the
@@ -153,7 +153,7 @@ class CopyStreams(_Streams):
                 self.lines[line].popleft().succeed()
 
 
-class BarrierStreams(_Streams):
+class BarrierStreams(_Awaited):
     """The barriers of a plan: each begins when its rows and the one before it have ended, and rows wait for its end."""
 
     def __init__(self, env: simpy.Environment, plan: Plan):

@@ -113,15 +113,8 @@ class RegisteredFamily:
 
     def describe(self) -> dict[str, str]:
         """Return the texts that pages print about the family, by label."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "idea": self.idea,
-            "constraints": self.constraints,
-            "makespan": self.makespan,
-            "peak_activations": self.peak_activations,
-            "source": self.source,
-        }
+        labels = ("name", "title", "idea", "constraints", "makespan", "peak_activations", "source")
+        return {label: getattr(self, label) for label in labels}
 
 
 _FAMILIES: dict[str, RegisteredFamily] = {}
@@ -205,9 +198,8 @@ def split_stages(name: str) -> tuple[str, int | None]:
     return family_name, int(stages)
 
 
-def require_count(word: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """Return `value` as an int from `least` to `most` (default: `MAX_NUMBERED`), or raise BuildError."""
-    most = MAX_NUMBERED if most is None else most
+def require_count(word: str, value: Any, least: int = 1, most: int = MAX_NUMBERED) -> int:
+    """Return `value` as an int from `least` to `most`, or raise BuildError."""
     try:
         count = operator.index(value)
     except TypeError:

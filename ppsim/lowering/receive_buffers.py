@@ -54,11 +54,9 @@ class ReceiveBuffers(EqualColumns):
 
 
 def find_receive_buffers(program: ScheduleColumns, pool: str = "stage") -> ReceiveBuffers:
-    """Return the receive buffers of a valid program, with slots shared within each pool.
+    """Return the receive buffers of a valid program, as `ppsim.Program.receive_buffers`.
 
-    A pool holds the buffers of a stage and a direction of travel ("stage", as pytorch/pytorch pull request 196465),
-    of a direction on all stages of a device ("direction"), or all buffers of a device ("device"). ConfigError for
-    another pool.
+    The pool "stage" is that of pytorch/pytorch pull request 196465.
     """
     if not isinstance(pool, str) or pool not in POOLS:
         raise ConfigError(f"pool={shown(pool)} is not known; use one of: {', '.join(POOLS)}")

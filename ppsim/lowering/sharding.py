@@ -23,14 +23,7 @@ _LEGAL = "use full, auto, a number of stages, or a list of one number per device
 class Window:
     """Limits of gathering: how many stages of a device hold whole weights, and how early their gathers start.
 
-    Attributes
-    ----------
-    max_active_stages : int
-        A stage is resharded when it is not among this many next stages of its device.
-    look_ahead : {"full", "auto"}, int, or one int per device
-        A stage is unsharded when it is among this many next stages. "full": `max_active_stages`; "auto":
-        min(device + 2, `max_active_stages`). Source: pytorch/pytorch pull request 196706 (September 2026).
-
+    `ppsim.lower` defines both. Source of `look_ahead`: pytorch/pytorch pull request 196706 (September 2026).
     ConfigError for a distance that is no positive int, or is above `max_active_stages`.
     """
 

@@ -105,6 +105,15 @@ def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
         label.set(color=theme.text, fontsize=font_points(size))
 
 
+def bare_axes(ax: Axes, theme: Theme, size: float) -> None:
+    """Give axes a light grid of time, labels of `size` points at the left, and no other marks."""
+    ax.tick_params(axis="y", length=0, pad=2.0, labelcolor=theme.quiet, labelsize=font_points(size))
+    ax.tick_params(axis="x", length=0, labelbottom=False)
+    ax.grid(axis="x", color=theme.grid, linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.set_facecolor("none")
+
+
 def legend_below(figure: Figure, ax: Axes, theme: Theme) -> None:
     """Place the legend of axes below them, in as many columns as fit, at most 6."""
     handles, names = ax.get_legend_handles_labels()

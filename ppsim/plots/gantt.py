@@ -22,7 +22,7 @@ from ppsim.base.units import percent_text, time_unit
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, block_names, common_title, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import POINTS, ChartRows
-from ppsim.plots.figures import PIXELS, Chart, checked_width, figure_of, font_points, settings, time_axis
+from ppsim.plots.figures import PIXELS, Chart, bare_axes, checked_width, figure_of, font_points, settings, time_axis
 from ppsim.plots.legend import Legend, is_mixed, text_width
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.palette import Theme, theme_of
@@ -232,11 +232,7 @@ def _prepare(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: f
     ax.set_ylim(devices - 0.5, -0.5)
     every = scale.device_steps(row) if row else 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))
     ax.set_yticks(np.arange(0, devices, every) + sum(marks.row_edges(boxes)) / 2, labels[::every])
-    ax.tick_params(axis="y", length=0, pad=4 * POINTS, labelcolor=theme.quiet, labelsize=font_points(11 * POINTS))
-    ax.tick_params(axis="x", length=0, labelbottom=False)
-    ax.grid(axis="x", color=theme.grid, linewidth=POINTS)
-    ax.set_axisbelow(True)
-    ax.set_facecolor("none")
+    bare_axes(ax, theme, 11 * POINTS)
     for side in ax.spines.values():
         side.set_visible(False)
 

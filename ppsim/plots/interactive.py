@@ -50,22 +50,7 @@ def interactive_figure(
     exact boxes, choose a shorter time with `start` and `end`, or use the page of `ppsim.plots.viewer.save_html`.
     Dragging zooms the time axis; so does the wheel with `figure.show(config={"scrollZoom": True})`. Kinds that the
     legend hides do not look idle.
-
-    Parameters
-    ----------
-    timeline : TimelineColumns
-        What to draw.
-    start, end : float, optional
-        Show only the actions between these times, in seconds from the first start. Default: all.
-    title : str, optional
-        Default: the schedule's sizes, makespan and bubble fraction.
-    theme : str
-        "light", "dark" or "grey".
-
-    Raises
-    ------
-    ConfigError
-        The theme is another, or `start` is not before `end`.
+    The options are those of `ppsim.Timeline.to_plotly`.
     """
     plotly_objects = need("plotly.graph_objects", "an interactive figure")
     drawing = _Drawing(plotly_objects.Figure(), make_boxes(timeline), _window(timeline, start, end), theme_of(theme))

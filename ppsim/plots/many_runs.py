@@ -27,11 +27,6 @@ _KINDS = (Kind.F, Kind.I, Kind.W, Kind.B, Kind.T, Kind.S, Kind.R, Kind.OVERLAP_F
 _MARKERS = "osD^vP*X"
 
 
-def axis_name(key: str) -> str:
-    """Return the name of an axis for a key of the config, such as `microbatches`."""
-    return key.rpartition(".")[2].replace("_", " ")
-
-
 def draw_lines(
     lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str,
     width: float | None = None, theme: str = "light",
@@ -53,7 +48,7 @@ def draw_lines(
             axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
             ends.append((numbers[-1], scaled[-1], name))
         _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
-        axes.set_xlabel(axis_name(over))
+        axes.set_xlabel(over.rpartition(".")[2].replace("_", " "))
         axes.set_ylabel(f"{title} ({symbol})")
         if len(lines) <= MAX_DIRECT:
             _name_ends(axes, ends, colours.text)

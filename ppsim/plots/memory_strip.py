@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
 from ppsim.base.units import axis_unit
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import font_points
+from ppsim.plots.figures import bare_axes, font_points
 from ppsim.plots.palette import Theme
 from ppsim.timeline import TimelineColumns
 
@@ -91,11 +91,7 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
     tall = ax.get_window_extent().height / ax.figure.dpi * 72 / POINTS
     levels = [0.0, most / 2, most] if tall > 60 else [0.0, most]
     ax.set_yticks(levels, [f"{level:.4g}" for level in levels])
-    ax.tick_params(axis="y", length=0, pad=4 * POINTS, labelcolor=theme.quiet, labelsize=font_points(10 * POINTS))
-    ax.tick_params(axis="x", length=0, labelbottom=False)
-    ax.grid(axis="x", color=theme.grid, linewidth=POINTS)
-    ax.set_axisbelow(True)
-    ax.set_facecolor("none")
+    bare_axes(ax, theme, 10 * POINTS)
     for name, side in ax.spines.items():
         side.set_visible(name == "bottom")
         side.set(color=theme.grid, linewidth=POINTS)

@@ -25,9 +25,8 @@ from ppsim.plots.boxes import (
 )
 from ppsim.plots.lanes import Spans, lane_edges, part_of_row
 from ppsim.plots.page_data import measures_line
-from ppsim.plots.palette import DARK, LIGHT
+from ppsim.plots.palette import DARK, LIGHT, ONLY_DARK, ONLY_LIGHT, Html, notebook_theme, reader_style
 from ppsim.plots.pixels import PixelColumns, median_box, picture, png_address
-from ppsim.plots.reader_theme import ONLY_DARK, ONLY_LIGHT, Html, notebook_theme, reader_style
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 

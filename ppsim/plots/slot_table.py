@@ -12,8 +12,7 @@ from ppsim.actions import Kind
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted
 from ppsim.plots.boxes import local_stage, sizes_text
-from ppsim.plots.palette import LIGHT, Theme, theme_of
-from ppsim.plots.reader_theme import Html, notebook_theme, reader_style
+from ppsim.plots.palette import LIGHT, Html, Theme, notebook_theme, reader_style, theme_of
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably

@@ -48,22 +48,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     Each action is a box with an edge at its start, unless some boxes have one column. A box shows kind and microbatch
     if they fit, else the kind alone; idle time is dotted. If most actions are narrower than three columns, a column is
     an equal part of the time, and the letters of a row are in proportion to the time of its kinds and of idle time.
-
-    Parameters
-    ----------
-    timeline : TimelineColumns
-        What to draw.
-    width : int, optional
-        Columns of the whole chart, at least 40. Default: the terminal's width, or 100 without a terminal.
-    unicode : bool
-        False draws in ASCII.
-    color : bool
-        Colour the boxes with ANSI escapes (24 bit).
-
-    Raises
-    ------
-    ConfigError
-        The width is below 40 or above a million.
+    The options, and the error for another width, are those of `ppsim.Timeline.to_text`.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
     if isinstance(columns, bool) or not isinstance(columns, int | np.integer):

@@ -25,11 +25,7 @@ def cell_text(device: int, column: int) -> str:
 
 
 def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: int = 1) -> ScheduleColumns:
-    """Read one list of action strings per device; `None` or an empty string is an idle slot.
-
-    Any object whose `str()` is an action is allowed, such as PyTorch's own actions. Raises ScheduleError naming
-    row, column (both 1-based) and text of every cell that is not an action.
-    """
+    """Return the schedule of one list of action strings per device, as `ppsim.Schedule.from_orders`."""
     if isinstance(orders, str | bytes) or not isinstance(orders, Iterable):
         raise ScheduleError(
             f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {shown(orders)}"
@@ -41,12 +37,7 @@ def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: i
 
 
 def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1) -> ScheduleColumns:
-    """Read a CSV file with one row per device, no header; an empty cell is an idle slot, rows may be ragged.
-
-    Blank lines at the end, which editors add, are not devices; a blank line between rows is a device without
-    actions, which the validator rejects. Raises ScheduleError naming row, column and cell (all 1-based) of every fault,
-    ConfigError if the file cannot be read.
-    """
+    """Return the schedule in a CSV file, as `ppsim.Schedule.from_csv`."""
     return schedule_from_csv(read_text(path), str(path), name, slices)
 
 
