@@ -289,15 +289,8 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         edges += [_posting_rows(run, gathers, node, own), (own, node[gathers.user]), _in_turn(gathers.device, own)]
     reduced = np.empty(0, np.int64)
     if (reductions := plan.reductions) is not None:
-        reduced = add(
-            Kind.REDUCE_GRAD,
-            reductions.seconds,
-            run.reduce_start,
-            run.reduce_end,
-            reductions.device,
-            reductions.stage,
-            -1,
-        )
+        about = reductions.device, reductions.stage, -1
+        reduced = add(Kind.REDUCE_GRAD, reductions.seconds, run.reduce_start, run.reduce_end, *about)
         edges += [(node[reductions.after], reduced), _in_turn(reductions.device, reduced)]
     if run.optimizer_steps is not None and plan.optimizer_seconds is not None:
         exists = plan.optimizer == "sync"

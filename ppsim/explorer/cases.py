@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,9 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
             legal = f"{', '.join(f'{name}.*' for name in SECTIONS)}, {', '.join(SINGLE_KEYS)}"
             raise ConfigError(f"{shown(key)}: cannot be changed here; these can: {legal}")
     given = {KEYS[key]: value for key, value in _with_lists(case).items() if key in KEYS}
-    if (limit := limit_of(case)) is not None and "memory_limit" in _options_of(case) and "memory_limit" not in options:
+    limit, name = limit_of(case), case.get("schedule")
+    takes_limit = name in list(families()) and "memory_limit" in families()[name].options
+    if limit is not None and takes_limit and "memory_limit" not in options:
         given["memory_limit"] = limit
     given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
     for key, value in given.items():
@@ -76,11 +78,6 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
     replaced = {f"schedule.{key}": None for key in FAMILY_KEYS if key in schedule}  # by the dropped file
     others = {key: value for key, value in given.items() if not key.startswith("schedule.")}
     return others | replaced | {"schedule.csv": CSV_NAME}
-
-
-def _options_of(case: Case) -> Container[str]:
-    """Return the options of a case's family; none if it has no known family."""
-    return families()[case["schedule"]].options if case.get("schedule") in list(families()) else ()
 
 
 def limit_of(case: Case) -> float | None:

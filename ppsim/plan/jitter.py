@@ -145,7 +145,9 @@ class JitteredPlan:
 
         Raises CostError if lengths overflow.
         """
-        plan, device = self.plan, self._device_factors(number)
+        plan, device = self.plan, self.slow_device
+        if self.jitter.devices:
+            device = device * self._draw(_DEVICES, self.jitter.devices, number, device.shape)
         with np.errstate(over="ignore", invalid="ignore"):  # the plan rejects lengths that are not finite
             return replace(
                 plan,
@@ -177,11 +179,6 @@ class JitteredPlan:
     def _draw(self, what: int, sigma: float, number: int, shape: tuple[int, ...], *part: int) -> np.ndarray:
         normal = np.random.default_rng([self.seed, number, what, *part]).standard_normal(shape)
         return np.exp(sigma * normal - sigma**2 / 2)
-
-    def _device_factors(self, number: int) -> np.ndarray:
-        if not self.jitter.devices:
-            return self.slow_device
-        return self.slow_device * self._draw(_DEVICES, self.jitter.devices, number, self.slow_device.shape)
 
     def _action_factors(self, number: int, device: np.ndarray) -> np.ndarray:
         factors = device[self.plan.schedule.device]

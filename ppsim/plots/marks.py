@@ -85,11 +85,8 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     mine = _boxes_of_path(boxes) if actions is True else _boxes_of_actions(boxes, actions)
     if not len(mine):
         return
-    begin, end, lower = (
-        boxes.start[mine],
-        boxes.end[mine],
-        np.repeat(boxes.device[mine] + row_edges(boxes)[1] + 0.04, 2),
-    )
+    begin, end = boxes.start[mine], boxes.end[mine]
+    lower = np.repeat(boxes.device[mine] + row_edges(boxes)[1] + 0.04, 2)
     times = np.stack([begin, end], axis=1).ravel()
     first = np.flatnonzero(np.append(True, np.diff(boxes.device[mine]) != 0))  # boxes that begin a stay in a row
     stay = np.append(end[first[1:] - 1], end[-1]) - begin[first]

@@ -109,12 +109,8 @@ def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color:
     for box in np.flatnonzero(widths > 0).tolist():
         text = _box_text(boxes, box, int(widths[box]), style, edged)
         device = boxes.device[box]
-        _put(
-            rows[device],
-            int(first[box]),
-            int(last[box]),
-            _colored(text, LIGHT.kinds[Kind(int(boxes.kind[box]))], color),
-        )
+        shade = LIGHT.kinds[Kind(int(boxes.kind[box]))]
+        _put(rows[device], int(first[box]), int(last[box]), _colored(text, shade, color))
         reached[device] = last[box]
     for lane in boxes.lanes:
         for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort == STEPS else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -43,6 +44,7 @@ ONE_STAGE = (
     (Rules(FORWARD, NEVER, 1, 0), 1),
     (Rules(BACKWARD, NEVER, 0, 1), 0),
 )
+_measures = attrgetter("measures")
 EVEN_RULES = (
     Rules(OTHER, NEVER, 1, 1),
     Rules(FORWARD, NEVER, 1, 0),
@@ -155,12 +157,6 @@ class LocalSearch:
             self._dues[key] = (starts + PACES[pace] * problem.device_seconds.max() * np.arange(problem.m)).ravel()
         return self._dues[key]
 
-    def _minimum_ahead(self) -> np.ndarray:
-        """Return the microbatches in flight at each stage if every microbatch runs alone, float64 (stages,)."""
-        starts, stages = self.problem.starts_alone, self.problem.stages
-        ends = starts[stages : 2 * stages] + self.problem.seconds[stages : 2 * stages]
-        return (ends - starts[:stages]) / max(self.problem.device_seconds.max(), 1e-300)
-
     def _first_setting(self, number: int) -> Setting:
         """Return the first setting of this number: a fixed one, falling limits, or multiples of the minimum, in turn.
 
@@ -177,7 +173,9 @@ class LocalSearch:
             return Setting(
                 self._limits(per_device * behind + 1 if per_device else np.full(problem.stages, np.inf)), rules
             )
-        need = self._minimum_ahead()
+        starts, seconds = problem.starts_alone.reshape(3, -1), problem.seconds.reshape(3, -1)
+        # The microbatches in flight at each stage if every microbatch runs alone.
+        need = (starts[1] + seconds[1] - starts[0]) / max(problem.device_seconds.max(), 1e-300)
         if turn == 1:
             return self._falling_evenly(need, index)
         is_first = index < len(MULTIPLES)
@@ -250,7 +248,3 @@ def tighten(lists: TimedLists) -> TimedLists:
 def usual_rounds(problem: Problem) -> int:
     """Return the rounds that take some seconds; 0 if one round takes longer."""
     return min(USUAL_WORK // problem.rows, USUAL_ROUNDS)
-
-
-def _measures(lists: TimedLists) -> tuple[float, float]:
-    return lists.measures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -85,12 +84,9 @@ def zb_auto(
 def _best(p: int, m: int, limits: np.ndarray, costs: CostModel | None, objective: str) -> ScheduleColumns:
     require_choice("objective", objective, OBJECTIVES)
     problem = replace(Problem.of(p, m, np.arange(p), costs, True, limits), objective=objective)
-    bases = [problem.lists_of(schedule) for schedule in _hand_written(problem) if problem.fits(schedule)]
-    return search_briefly(problem, bases).columns()
-
-
-def _hand_written(problem: Problem) -> Iterator[ScheduleColumns]:
-    """Yield the hand-written schedules of one stage per device."""
+    bases = []
     for name in HAND_WRITTEN:
         with suppress(BuildError):  # too few microbatches
-            yield find_family(name).columns(problem.devices, problem.m)
+            if problem.fits(schedule := find_family(name).columns(p, m)):
+                bases.append(problem.lists_of(schedule))
+    return search_briefly(problem, bases).columns()
