@@ -143,7 +143,7 @@ def deadlock_error(
     if transport == "async" or posts is None:
         cycle = waiting_cycle(schedule, missing, awaited)
     else:
-        cycle = _BlockedQueues(schedule, missing, posts, position, posted, arrived).cycle()
+        cycle = _BlockedQueues(schedule, missing, awaited, posts, position, posted, arrived).cycle()
     subject = f"schedule {schedule.name!r} deadlocks under transport {transport!r}"
     return DeadlockError(waiting_message(subject, cycle), cycle)
 
@@ -155,16 +155,14 @@ class _BlockedQueues:
         self,
         schedule: ScheduleColumns,
         missing: dict[int, int],
+        awaited: np.ndarray,
         posts: Posts,
         position: np.ndarray,
         posted: np.ndarray,
         arrived: np.ndarray,
     ):
-        self.schedule = schedule
-        self.missing = missing
-        self.awaited = awaited_rows(schedule, schedule.source, position)
-        self.position = np.asarray(position).tolist()
-        self.arrived = arrived
+        self.schedule, self.missing, self.awaited = schedule, missing, awaited
+        self.position, self.arrived = position.tolist(), arrived
         self._find_queues(posts, np.asarray(posted).tolist())
 
     def cycle(self) -> list[str]:

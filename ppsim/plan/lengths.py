@@ -171,9 +171,8 @@ def transfer_lengths(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     return np.where(crosses_devices(schedule), seconds, 0.0)
 
 
-def row_transfer_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Return the seconds of the transfer that each row needs, 0 if it needs none."""
-    lengths = transfer_lengths(schedule, table)
+def transfers_by_row(schedule: ScheduleColumns, lengths: np.ndarray) -> np.ndarray:
+    """Return `transfer_lengths` as the seconds of the transfer that each row needs, 0 if it needs none."""
     if lengths.ndim == 1:
         return lengths
     return np.where(crosses_devices(schedule), by_kind_and_stage(schedule, lengths), 0.0)

@@ -24,6 +24,7 @@ from ppsim.plan.lengths import (
     row_lengths,
     timed_slots,
     transfer_lengths,
+    transfers_by_row,
 )
 from ppsim.plan.streams import Gathers, Ports, Reductions, find_gathers, find_reductions, make_ports
 from ppsim.schedule.barriers import Barriers, find_barriers
@@ -117,9 +118,7 @@ class Plan(EqualColumns):
     @cached_column
     def transfer_seconds(self) -> np.ndarray:
         """Seconds of the transfer that each row needs, 0 if it needs none; float64."""
-        if self.transfer_lengths.ndim == 1:
-            return self.transfer_lengths
-        return np.where(self.remote, by_kind_and_stage(self.schedule, self.transfer_lengths), 0.0)
+        return transfers_by_row(self.schedule, self.transfer_lengths)
 
     @property
     def source(self) -> np.ndarray:

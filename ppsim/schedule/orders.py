@@ -246,18 +246,15 @@ def blocks(text: str, size: int = BLOCK_CHARACTERS) -> Iterator[CellBlock]:
     """Yield the cells of a text that ends with a newline, in blocks of about `size` characters."""
     first, row, column = 0, 0, 0
     while first < len(text):
-        last = _next_delimiter(text, min(first + size, len(text)) - 1) + 1
+        start = min(first + size, len(text)) - 1
+        comma, newline = text.find(",", start), text.find("\n", start)
+        last = (newline if comma < 0 else min(comma, newline)) + 1
         block = CellBlock(text[first:last], row, column)
         yield block
         lines = block.text.count("\n")
         row += lines
         column = block.text.count(",", block.text.rfind("\n") + 1) + (0 if lines else column)
         first = last
-
-
-def _next_delimiter(text: str, start: int) -> int:
-    comma, newline = text.find(",", start), text.find("\n", start)
-    return newline if comma < 0 else min(comma, newline)
 
 
 def plain_cells(block: CellBlock) -> tuple[Cells, CellPositions] | None:

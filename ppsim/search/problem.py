@@ -21,7 +21,7 @@ from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostTable, check_table, is_cost_model
 from ppsim.plan.holding import Holding
-from ppsim.plan.lengths import neighbour_seconds, row_seconds, row_transfer_seconds, timed_slots
+from ppsim.plan.lengths import neighbour_seconds, row_seconds, timed_slots, transfer_lengths, transfers_by_row
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
@@ -166,7 +166,8 @@ class Problem:
     @cached_property
     def wait(self) -> np.ndarray:
         """Seconds of the transfer that each code needs, float64 (3 x stages,)."""
-        return self._by_code(row_transfer_seconds(self.one_microbatch, self.table))
+        lengths = transfer_lengths(self.one_microbatch, self.table)
+        return self._by_code(transfers_by_row(self.one_microbatch, lengths))
 
     @cached_property
     def held(self) -> np.ndarray:
@@ -402,5 +403,5 @@ def ends_of(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
 
     The second row of a timed OVERLAP_F_B slot ends with the first.
     """
-    seconds, waits = row_seconds(schedule, table), row_transfer_seconds(schedule, table)
+    seconds, waits = row_seconds(schedule, table), transfers_by_row(schedule, transfer_lengths(schedule, table))
     return run_lists(schedule.offsets, schedule.source, seconds, waits, timed_slots(schedule, table))[1]
