@@ -60,7 +60,11 @@ def _compute_faults(compute: ScheduleColumns) -> tuple[list[str], list[str]]:
         compute.mark_valid(source)
         return [], []
     gaps = [*_number_faults(compute)]
-    faults = [*gaps, *_device_faults(compute), *_set_faults(compute, dense=not gaps)]
+    without = first_faults(
+        lambda device: f"device {device} has no actions; every device of a pipeline runs at least one stage",
+        np.flatnonzero(np.diff(compute.offsets) == 0),
+    )
+    faults = [*gaps, *without, *_set_faults(compute, dense=not gaps)]
     faults += [*_split_faults(compute), *_order_faults(compute)]
     if gaps and compute.cuts_vocabulary:  # the search for collectives needs tables by microbatch
         return [*faults, *_slice_faults(compute)], []
@@ -84,13 +88,6 @@ def _number_faults(schedule: ScheduleColumns) -> Iterator[str]:
                 f"{located(schedule, int(np.argmax(column)))} names {word} {size - 1}, but no action names "
                 f"{word} {absent}; {word} numbers run 0, 1, 2 ... without gaps"
             )
-
-
-def _device_faults(schedule: ScheduleColumns) -> Iterator[str]:
-    return first_faults(
-        lambda device: f"device {device} has no actions; every device of a pipeline runs at least one stage",
-        np.flatnonzero(np.diff(schedule.offsets) == 0),
-    )
 
 
 def _set_faults(schedule: ScheduleColumns, *, dense: bool) -> Iterator[str]:

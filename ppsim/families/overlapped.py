@@ -33,6 +33,20 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
     return (fused_when_warm(*runs, min(2 * (p - r - 1) + 1, m)) for r, runs in enumerate(straight_runs(p, m)))
 
 
+# The lower of the two names is registered first.
+@family(
+    "combined-1f1b",
+    group="overlapped F, B",
+    title="Combined 1F1B (Megatron-Core)",
+    idea="Interleaved 1F1B with one more warm-up forward, so that the F and the B of each steady slot do not wait for "
+    "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "
+    "computation of the other. One device and one stage are legal. `ppsim.costs.combined_costs` prices the slot from "
+    "the pieces of its layers. Order and groupings as in interleaved-overlap.",
+    constraints=GROUPING_RULES,
+    makespan=_MAKESPAN,
+    peak_activations=_PEAK,
+    source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py (--overlap-moe-expert-parallel-comm)",
+)
 @family(
     "interleaved-overlap",
     group="overlapped F, B",
@@ -47,28 +61,8 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
 def overlapped_interleaved(
     p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
-    """Yield 2(p-r-1) + (v-1)g + 1 forwards, at most mv; then OVERLAP(F, B); then B."""
+    """Yield 2(p-r-1) + (v-1)g + 1 forwards, at most mv; then OVERLAP(F, B); then B: the lists of both families."""
     require_choice("order", order, ORDERS)
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
         yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]) + 1, m * v), order)
-
-
-@family(
-    "combined-1f1b",
-    group="overlapped F, B",
-    title="Combined 1F1B (Megatron-Core)",
-    idea="Interleaved 1F1B with one more warm-up forward, so that the F and the B of each steady slot do not wait for "
-    "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "
-    "computation of the other. One device and one stage are legal. `ppsim.costs.combined_costs` prices the slot from "
-    "the pieces of its layers. Order and groupings as in interleaved-overlap.",
-    constraints=GROUPING_RULES,
-    makespan=_MAKESPAN,
-    peak_activations=_PEAK,
-    source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py (--overlap-moe-expert-parallel-comm)",
-)
-def combined_one_forward_one_backward(
-    p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
-) -> Iterator[Block]:
-    """Return the lists of interleaved-overlap."""
-    return overlapped_interleaved(p, m, v, order=order, grouping=grouping, group_size=group_size)
