@@ -13,7 +13,7 @@ from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, frameworks_running
+from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
 from ppsim.launch import FRAMEWORKS
 from ppsim.launch.megatron_script import prediction_faults
 from ppsim.run.timelines import Timeline
@@ -35,7 +35,7 @@ def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = N
     if model is not None and model.prediction_layers:
         changed = config.changed(changes or {}).backbone
         if isinstance(changed.costs, DerivedCosts) and any(prediction_faults(changed.costs, changed.build())):
-            running = [name for name in running if name == "PyTorch"]
+            running = [name for name in running if name not in READ_LAYOUT_STRINGS]
     if config.has_encoder and (changes or {}).get(PLACEMENT, value_at(config.data, PLACEMENT)) != "first":
         running = [name for name in running if schedule in ENCODER_SCHEDULES.get(name, ())]
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"

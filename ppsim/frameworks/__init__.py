@@ -33,6 +33,8 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
 LETTERS = {"Megatron-LM": "M", "PyTorch": "T", "Primus": "P"}
 # Further schedules that a framework runs if the model has routed experts.
 EXPERT_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.EXPERT_SCHEDULES}
+# Those that read Megatron-LM's layout strings.
+READ_LAYOUT_STRINGS = ("Megatron-LM", "Primus")
 # Schedules that a framework runs beside an encoder that is not in the first stage; the others run none.
 ENCODER_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.ENCODER_SCHEDULES}
 
