@@ -39,9 +39,13 @@ SHOWN: dict[str, tuple[str | float, ...]] = {  # pictures that the page replays:
     "viewer": ("1f1b", "zb-h1", 0.1),
     "notebook": ("interleaved-1f1b", 0.1),
     "plotly": ("zb-h1", 0.1),
+    "still": ("dualpipe", 0.1),
 }
 # Pictures of 64 devices, which another chart shows, too.
-LARGE = {"explorer": "comparison", "viewer": "comparison", "plotly": "comparison", "notebook": "transfers"}
+LARGE = {
+    "explorer": "comparison", "viewer": "comparison", "plotly": "comparison", "still": "comparison",
+    "notebook": "transfers",
+}  # fmt: skip
 UNIT = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
 
 
