@@ -50,9 +50,9 @@ def test_the_makespan_is_fill_and_drain_and_the_slots_between():
     assert run.makespan == (p - 1) * (f + b) + (p * (v - 1) + 1) * (f + b) + (m * v - p * (v - 1) - 1) * o
 
 
-@pytest.mark.parametrize("policy", [{}, {"delayed_weights": True}, {"delayed_weights": True, "early_release": True}])
-def test_equal_pieces_hide_every_exchange(policy):
-    assert combined_slot([UNIT] * 3, [UNIT] * 3, **policy) == computed([UNIT] * 3, [UNIT] * 3)
+@pytest.mark.parametrize("delayed", [False, True])
+def test_equal_pieces_hide_every_exchange(delayed):
+    assert combined_slot([UNIT] * 3, [UNIT] * 3, delayed_weights=delayed) == computed([UNIT] * 3, [UNIT] * 3)
 
 
 def test_a_long_combine_is_exposed_behind_the_first_attention():
@@ -61,15 +61,11 @@ def test_a_long_combine_is_exposed_behind_the_first_attention():
     assert combined_slot([layer], [layer]) == 9
 
 
-def test_early_release_delays_the_experts_forward_and_so_the_last_combine():
+def test_the_experts_forward_comes_before_the_backward_of_attention_and_so_does_its_combine():
     # combine_b, attention_f 0-1; mlp_b 1-2 and its weights 2-3; dispatch_f 1-2, dispatch_b 2-3.
-    late = combined_slot([UNIT], [UNIT], delayed_weights=True)
-    long = LayerPieces(1, 1, 1, 3)
-    short = LayerPieces(1, 1, 1, 1)
-    assert late == 6
-    # Late: mlp_f 3-4, combine_f 4-7. Early: attention_b 3-4, mlp_f 4-5, combine_f 5-8.
-    assert combined_slot([long], [short], delayed_weights=True) == 7
-    assert combined_slot([long], [short], delayed_weights=True, early_release=True) == 8
+    assert combined_slot([UNIT], [UNIT], delayed_weights=True) == 6
+    # mlp_f 3-4, combine_f 4-7
+    assert combined_slot([LayerPieces(1, 1, 1, 3)], [LayerPieces(1, 1, 1, 1)], delayed_weights=True) == 7
 
 
 def test_delayed_weights_let_the_gradient_dispatch_start_earlier():
@@ -81,14 +77,12 @@ def test_delayed_weights_let_the_gradient_dispatch_start_earlier():
     assert combined_slot([dense], [layer]) == 9
 
 
-@given(layers, layers, st.booleans(), st.booleans())
-def test_a_slot_lies_between_its_longer_stream_and_all_of_its_pieces(forward, backward, delayed, early):
-    policy = {"delayed_weights": delayed, "early_release": early}
+@given(layers, layers, st.booleans())
+def test_a_slot_lies_between_its_longer_stream_and_all_of_its_pieces(forward, backward, delayed):
     streams = computed(forward, backward), exchanged(forward, backward)
-    slot = combined_slot(forward, backward, **policy)
+    slot = combined_slot(forward, backward, delayed_weights=delayed)
     assert max(streams) <= slot * (1 + 1e-9)
     assert slot <= sum(streams) * (1 + 1e-9)
-    assert combined_slot(forward, backward, **policy, one_queue=True) == pytest.approx(sum(streams))
 
 
 @given(layers, layers)

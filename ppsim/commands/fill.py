@@ -46,7 +46,10 @@ def fill(
     """Place other work into the idle time of a step, without a longer step."""
     check_endings(("--gantt", gantt, SUFFIXES), ("--table", table, (".csv",)))
     fraction = read_headroom(headroom)
-    wanted = [*(_from_file(items) if items else ()), *map(_from_text, work or ())]
+    wanted: list[FillItem] = []
+    if items:
+        wanted += fill_items(read_yaml(read_text(items, most=MAX_CONFIG_BYTES), str(items)).value or [], str(items))
+    wanted += map(_from_text, work or ())
     if not wanted:
         raise ConfigError("nothing to place: give --with ITEMS.yaml, or --work such as 40ms,6GB")
     filling = read().simulate().fill(wanted, headroom=fraction)
@@ -57,11 +60,6 @@ def fill(
         write_atomically(table, fill_csv(filling))
         say(f"wrote {table}")
     answer(_document(filling, fraction), json, lambda: "\n".join(_page(filling, fraction, verbose)))
-
-
-def _from_file(path: Path) -> tuple[FillItem, ...]:
-    place = str(path)
-    return fill_items(read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value or [], place)
 
 
 def _from_text(text: str) -> FillItem:

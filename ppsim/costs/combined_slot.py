@@ -80,8 +80,6 @@ def combined_slot(
     backward: Sequence[LayerPieces],
     *,
     delayed_weights: bool = False,
-    early_release: bool = False,
-    one_queue: bool = False,
 ) -> float:
     """Return the seconds of a slot in which one stage's F and one stage's B overlap layer by layer.
 
@@ -94,27 +92,20 @@ def combined_slot(
         The layers of both stages, each in the order of the model.
     delayed_weights : bool
         Weight gradients are separate components, which nothing waits for; else part of their input gradients.
-    early_release : bool
-        The backward of attention runs before the forward of the experts.
-    one_queue : bool
-        The device has one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1): nothing overlaps.
     """
     free, ended = [0.0, 0.0], [0.0, 0.0, 0.0]
     for layers in zip_longest(forward, reversed(backward), fillvalue=LayerPieces(0.0, 0.0)):
-        for stream, in_pass, seconds in _issued(*layers, delayed_weights, early_release):
+        for stream, in_pass, seconds in _issued(*layers, delayed_weights):
             if seconds:
-                queue = COMPUTE if one_queue else stream
                 waits_for = BACKWARD if in_pass == WEIGHTS else in_pass
-                free[queue] = ended[in_pass] = max(free[queue], ended[waits_for]) + seconds
+                free[stream] = ended[in_pass] = max(free[stream], ended[waits_for]) + seconds
     return max(free)
 
 
-def _issued(forward: LayerPieces, backward: LayerPieces, delayed_weights: bool, early_release: bool) -> list[Component]:
+def _issued(forward: LayerPieces, backward: LayerPieces, delayed_weights: bool) -> list[Component]:
     """Return the components of a layer's forward and of a layer's backward, in the order of issue."""
     mlp_backward, mlp_weights = _split(backward.mlp_input_grad, backward.mlp_weight_grad, delayed_weights)
     attention, weights = _split(backward.attention_input_grad, backward.attention_weight_grad, delayed_weights)
-    attention_backward = (COMPUTE, BACKWARD, attention)
-    experts = [(COMPUTE, FORWARD, forward.mlp), (EXCHANGE, FORWARD, forward.combine)]
     return [
         (EXCHANGE, BACKWARD, backward.combine),
         (COMPUTE, FORWARD, forward.attention),
@@ -122,7 +113,9 @@ def _issued(forward: LayerPieces, backward: LayerPieces, delayed_weights: bool, 
         (EXCHANGE, FORWARD, forward.dispatch),
         (COMPUTE, WEIGHTS, mlp_weights),
         (EXCHANGE, BACKWARD, backward.dispatch),
-        *([attention_backward, *experts] if early_release else [*experts, attention_backward]),
+        (COMPUTE, FORWARD, forward.mlp),
+        (EXCHANGE, FORWARD, forward.combine),
+        (COMPUTE, BACKWARD, attention),
         (COMPUTE, WEIGHTS, weights),
     ]
 
@@ -132,25 +125,18 @@ def _split(input_grad: float, weight_grad: float, delayed_weights: bool) -> tupl
     return (input_grad, weight_grad) if delayed_weights else (input_grad + weight_grad, 0.0)
 
 
-def combined_costs(
-    stages: Sequence[Sequence[LayerPieces]],
-    *,
-    delayed_weights: bool = False,
-    early_release: bool = False,
-    one_queue: bool = False,
-) -> Costs:
+def combined_costs(stages: Sequence[Sequence[LayerPieces]], *, delayed_weights: bool = False) -> Costs:
     """Return costs of a schedule with fused slots from the components of every stage's layers, by `combined_slot`.
 
     An F or a backward alone runs all its components one after the other. Raises CostError if there is no stage.
     """
     if not stages:
         raise CostError("stages=[] must list the layers of at least one stage")
-    policy = {"delayed_weights": delayed_weights, "early_release": early_release, "one_queue": one_queue}
     return Costs(
         forward=[sum(layer.forward for layer in stage) for stage in stages],
         input_grad=[sum(layer.input_grad for layer in stage) for stage in stages],
         weight_grad=[sum(layer.weight_grad for layer in stage) for stage in stages],
-        overlap=[[combined_slot(forward, backward, **policy) for backward in stages] for forward in stages],
+        overlap=[[combined_slot(one, other, delayed_weights=delayed_weights) for other in stages] for one in stages],
         per="stage",
     )
 

@@ -20,11 +20,11 @@ MAX_TIMES_PACKED = 100  # limit of unpacked / packed size; the profiler traces i
 EVENTS = "traceEvents"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
-
 Event = dict[str, Any]
+Keep = Callable[[Event], Event | None]
 
 
-def read_events(path: Path, keep: Callable[[Event], Event | None]) -> tuple[dict[str, Any], list[Event]]:
+def read_events(path: Path, keep: Keep) -> tuple[dict[str, Any], list[Event]]:
     """Return the entries of a Chrome trace except its events, and the results of `keep` for its events, without None.
 
     Raises ConfigError with the name of a file that is no JSON object, is cut short, contains an entry of more than

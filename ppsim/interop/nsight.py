@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ppsim.base.errors import ConfigError
+from ppsim.interop.events import Event, Keep
 from ppsim.interop.ranges import NO_PIPELINE
 
 SUFFIX = ".sqlite"
 RANGES = (59, 60)  # eventType of ranges that are pushed and popped, and that are started and ended
 THREAD_BITS = 24  # of globalTid and globalPid: below them is the thread, above them the process
 APPENDED = re.compile(r", (?:seq|op_id|sizes) = .*", re.DOTALL)  # by torch.autograd.profiler.emit_nvtx
-Keep = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
 def processes(path: Path) -> list[int]:
@@ -35,7 +35,7 @@ def processes(path: Path) -> list[int]:
     return found
 
 
-def read_process(path: Path, process: int, rank: int, keep: Keep) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_process(path: Path, process: int, rank: int, keep: Keep) -> tuple[dict[str, Any], list[Event]]:
     """Return the head of a profiler's document for one process of an export, and the events that `keep` returns."""
     head: dict[str, Any] = {"distributedInfo": {"rank": rank}, "traceEvents": None, "baseTimeNanoseconds": 0}
     for key, query in (
@@ -49,11 +49,12 @@ def read_process(path: Path, process: int, rank: int, keep: Keep) -> tuple[dict[
     return head, [kept for event in _events(path, process) if (kept := keep(event))]
 
 
-def _events(path: Path, process: int) -> Iterator[dict[str, Any]]:
+def _events(path: Path, process: int) -> Iterator[Event]:
     """Yield the ranges, launches and kernels of a process as the profiler would write them, times in microseconds."""
-    name = "COALESCE(n.text, s.value)" if "textId" in _columns(path, "NVTX_EVENTS") else "n.text"
-    joined = "LEFT JOIN StringIds s ON s.id = n.textId" if "textId" in _columns(path, "NVTX_EVENTS") else ""
-    chosen = f"AND n.eventType IN {RANGES}" if "eventType" in _columns(path, "NVTX_EVENTS") else ""
+    columns = {name for _, name, *_ in _rows(path, "PRAGMA table_info(NVTX_EVENTS)")}
+    name = "COALESCE(n.text, s.value)" if "textId" in columns else "n.text"
+    joined = "LEFT JOIN StringIds s ON s.id = n.textId" if "textId" in columns else ""
+    chosen = f"AND n.eventType IN {RANGES}" if "eventType" in columns else ""
     queries = (
         ("user_annotation", f"SELECT n.start, n.end, {name}, n.globalTid, NULL FROM NVTX_EVENTS n {joined} "  # noqa: S608
          f"WHERE n.end IS NOT NULL AND n.globalTid >> ? = ? {chosen}", False),
@@ -68,10 +69,6 @@ def _events(path: Path, process: int) -> Iterator[dict[str, Any]]:
                 "ph": "X", "cat": category, "name": APPENDED.sub("", text or ""), "ts": start / 1e3,
                 "dur": (end - start) / 1e3, "pid": process, "tid": thread, "args": {"correlation": correlation},
             }  # fmt: skip
-
-
-def _columns(path: Path, table: str) -> set[str]:
-    return {name for _, name, *_ in _rows(path, f"PRAGMA table_info({table})")}
 
 
 def _rows(path: Path, query: str, *values: int, optional: bool = False) -> Iterator[tuple[Any, ...]]:

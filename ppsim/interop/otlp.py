@@ -7,12 +7,13 @@ them. Source of the names: Megatron-LM, pull request 6438 and its observability 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import read_text
+from ppsim.interop.events import Event, Keep
 from ppsim.interop.ranges import NO_PIPELINE
 
 SUFFIXES = (".otlp.json", ".jsonl")
@@ -23,7 +24,6 @@ NAMES = {  # of a span -> of the range of Megatron-LM's timers, which `ppsim.int
 }
 RANK, RANKS, STAGES = "dl.rank", "dl.world_size", "dl.pipeline_parallel.size"
 MAX_STAGES = 10**6  # of a pipeline; more are taken for damage
-Keep = Callable[[dict[str, Any]], dict[str, Any] | None]
 Spans = tuple[dict[str, Any], list[dict[str, Any]]]  # of a rank: the profiler's `distributedInfo`, and its ranges
 
 
@@ -95,7 +95,7 @@ def _event(span: dict[str, Any], rank: int) -> dict[str, Any]:
     return {**name, "start": start, "end": end}
 
 
-def read_spans(of_rank: Spans, keep: Keep) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_spans(of_rank: Spans, keep: Keep) -> tuple[dict[str, Any], list[Event]]:
     """Return the head of a profiler's document for one rank, and the events that `keep` returns."""
     info, spans = of_rank
     base = min(span["start"] for span in spans)

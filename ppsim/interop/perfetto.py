@@ -116,13 +116,13 @@ class Encoder:
         """Yield the packets that describe the tracks: first one per device, then the tracks below devices."""
         for device in range(self.trace.schedule.devices):
             name = _field(2, f"device {device}".encode())
-            yield _packet(_field(60, _field(1, device + 1) + name + _field(11, 3)))
+            yield _field(1, _field(60, _field(1, device + 1) + name + _field(11, 3)))
         for track in self.trace.tracks:
             identity = (
                 _field(1, _uuid(self.trace, track.number)) + _field(5, track.device + 1) + _field(12, track.number)
             )
             counter = _field(8, _field(6, b"microbatches through one device share")) if track.counts else b""
-            yield _packet(_field(60, identity + _field(2, track.name.encode()) + counter))
+            yield _field(1, _field(60, identity + _field(2, track.name.encode()) + counter))
 
     def _slices(self, slices: Slices) -> bytes:
         """Return a begin and an end packet per slice; those of an inner slice are between those of the outer slice."""
@@ -246,10 +246,6 @@ def _field(field: int, value: int | bytes) -> bytes:
     if isinstance(value, int):
         return _key(field, 0) + _varint(value)
     return _key(field, 2) + _varint(len(value)) + value
-
-
-def _packet(content: bytes) -> bytes:
-    return _field(1, content)
 
 
 def _padded(numbers: np.ndarray, width: int) -> np.ndarray:

@@ -65,9 +65,11 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
     numbers = sorted(set(ranks[0]).intersection(*ranks), key=int)
     if not numbers:
         raise ConfigError(f"{folder}: no iteration is in the files of all ranks; copy those of one run")
-    orders = [_order(rank, ranks[rank][numbers[-1]], sizes) for rank in range(sizes.pp_size)]
+    times = [[_times(rank[number]) for rank in ranks] for number in numbers]
+    kinds = [["F" if is_forward else "B" for is_forward in forward] for _, _, forward in times[-1]]
+    orders = [megatron_actions(one, rank, sizes.pp_size, sizes.chunks) for rank, one in enumerate(kinds)]
     program = program_of(orders, folder.resolve().name, f"{folder}: its times give no valid schedule")
-    start, end = (np.stack([_column(edge, ranks, number) for number in numbers]) for edge in ("start", "end"))
+    start, end = (np.stack([np.concatenate([rank[edge] for rank in step]) for step in times]) for edge in (0, 1))
     shift, _ = clock_shifts(program, start, end)
     return Trace.of_clock(
         str(folder),
@@ -109,19 +111,8 @@ def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
 
 
 def _times(iteration: _Iteration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end of a rank's actions in milliseconds, in time order, and whether each is a forward."""
+    """Return start and end of a rank's actions in seconds, in time order, and whether each is a forward."""
     start = np.array([*iteration.fwd_start, *iteration.bwd_start])
     end = np.array([*iteration.fwd_end, *iteration.bwd_end])
     order = np.argsort(start, kind="stable")
-    return start[order], end[order], order < len(iteration.fwd_start)
-
-
-def _order(rank: int, iteration: _Iteration, sizes: _Sizes) -> list[str]:
-    forward = _times(iteration)[2]
-    return megatron_actions(["F" if is_forward else "B" for is_forward in forward], rank, sizes.pp_size, sizes.chunks)
-
-
-def _column(edge: str, ranks: list[dict[str, _Iteration]], number: str) -> np.ndarray:
-    """Return the starts or ends (`edge`) of all actions of an iteration in seconds, rank by rank."""
-    which = 0 if edge == "start" else 1
-    return np.concatenate([_times(rank[number])[which] for rank in ranks]) * MILLISECOND
+    return start[order] * MILLISECOND, end[order] * MILLISECOND, order < len(iteration.fwd_start)

@@ -196,26 +196,16 @@ class Trace(EqualColumns):
         If no transfers were recorded, each begins at the end of its producer. If its consumer's device was idle, it
         arrives at the start of the consumer. The others take the median time of these, but arrive before their use.
         """
-        if self.times_only:
-            return self._inferred_times(step)
-        _, send, receive = self.transfers
-        begin = np.maximum(self.start[step, send], self.start[step, receive])
-        return begin, self.end[step, receive]
-
-    def _inferred_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        consumer = self.transfers[0]
+        consumer, send, receive = self.transfers
+        if not self.times_only:
+            begin = np.maximum(self.start[step, send], self.start[step, receive])
+            return begin, self.end[step, receive]
         begin, start = self.end[step, self.program.source[consumer]], self.start[step, consumer]
-        waited = self.waited(step)
-        usual = max(0.0, _median((start - begin)[waited], 0.0))
-        return np.minimum(begin, start), np.where(waited, start, np.minimum(begin + usual, start))
-
-    def waited(self, step: int) -> np.ndarray:
-        """Return for each of `transfers` whether the consumer's device was idle when the producer ended."""
-        consumer, source = self.transfers[0], self.program.compute.source
-        first, end = self.program.compute.offsets[:-1], self.end[step, self.compute]
-        before = np.roll(end, 1)
-        before[first] = -np.inf
-        return before[consumer] < end[source[consumer]]
+        before = np.roll(self.end[step], 1)  # the program has compute actions only
+        before[self.program.offsets[:-1]] = -np.inf
+        was_idle = before[consumer] < begin
+        usual = max(0.0, _median((start - begin)[was_idle], 0.0))
+        return np.minimum(begin, start), np.where(was_idle, start, np.minimum(begin + usual, start))
 
     def timeline(self, step: int | None = None) -> TimelineColumns:
         """Return a measured step (default: `median_step`) as a timeline, like a simulated one.
