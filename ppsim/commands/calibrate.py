@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,6 @@ from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.costs import operator_fit
 from ppsim.costs.calibrated import CONSTANTS, Calibration, calibration_document
 from ppsim.costs.profile import LinkFit, Profile, profile_document, write_profile
-from ppsim.costs.spread import StepSpread
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.result import plain
 from ppsim.studies import calibration as trace_calibration
@@ -30,17 +29,6 @@ from ppsim.studies import step_calibration
 SCHEMA = "ppsim.calibrate/1"
 _TRACES = typer.Argument(metavar="TRACE...", help="Files that validation/replay.py wrote, or a Kineto folder.")
 Traces = Annotated[list[Path], _TRACES]
-Operators = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.json", help="A file of validation/operators.py: fit a device's operators instead."),
-]
-
-Steps = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUNS.yaml", help="Runs, each with `config`, measured `seconds` of a step and optional `peak_memory`."
-    ),
-]
 MAX_RUNS = 4  # runs, or parts of the model, in the text
 LABEL = 10  # width of a line's label
 LONGER = 1.05  # times the median: parts of the model that take longer are named
@@ -51,8 +39,17 @@ UNTOLD = 0.9  # of a prior's deviation: above it, the runs say nothing of the co
 def calibrate(
     output: Annotated[Path, OutputOption("File to write.", "--output", "-o", metavar="FILE.yaml")],
     traces: Annotated[list[Path] | None, _TRACES] = None,
-    steps: Steps = None,
-    operators: Operators = None,
+    steps: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUNS.yaml",
+            help="Runs, each with `config`, measured `seconds` of a step and optional `peak_memory`.",
+        ),
+    ] = None,
+    operators: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="A file of validation/operators.py: fit a device's operators instead."),
+    ] = None,
     layers: Annotated[
         str | None,
         typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: as many in each]"),
@@ -94,12 +91,14 @@ def _calibrate_steps(steps: Path, output: Path, json: str | None) -> None:
 def calibration_text(calibration: Calibration) -> str:
     """Return the constants before and after, the runs with the largest errors, and the run to do next."""
     runs = calibration.measured
-    before, after = (median(abs(one / run.seconds - 1) for one, run in found) for found in (
-        [(run.before, run) for run in runs], [(run.after, run) for run in runs],
-    ))  # fmt: skip
-    lines = [
-        f"{calibration.name}: median error {percent_text(after)} of their steps, {percent_text(before)} without",
-        *([_memory_line(calibration)] if any(run.peak_memory for run in runs) else []),
+    held = [run for run in runs if run.peak_memory and run.memory_before and run.memory_after]
+    before, after = (_median_error((getattr(run, name), run.seconds) for run in runs) for name in ("before", "after"))
+    lines = [f"{calibration.name}: median error {after} of their steps, {before} without"]
+    if held:
+        names = ("memory_before", "memory_after")
+        before, after = (_median_error((getattr(run, name), run.peak_memory) for run in held) for name in names)
+        lines.append(f"peak memory: median error {after}, {before} without")
+    lines += [
         "",
         *aligned(
             [("constant", "without", "now", "known to", ""), *map(partial(_constant_row, calibration), CONSTANTS)]
@@ -115,13 +114,9 @@ def calibration_text(calibration: Calibration) -> str:
     return "\n".join(lines)
 
 
-def _memory_line(calibration: Calibration) -> str:
-    found = [run for run in calibration.measured if run.peak_memory and run.memory_before and run.memory_after]
-    before, after = (
-        median(abs((one or 0.0) / (run.peak_memory or 1.0) - 1) for one, run in pairs)
-        for pairs in ([(run.memory_before, run) for run in found], [(run.memory_after, run) for run in found])
-    )
-    return f"peak memory: median error {percent_text(after)}, {percent_text(before)} without"
+def _median_error(pairs: Iterable[tuple[Any, Any]]) -> str:
+    """Return the median error of (predicted, measured) as text."""
+    return percent_text(median(abs(predicted / measured - 1) for predicted, measured in pairs))
 
 
 def _constant_row(calibration: Calibration, name: str) -> tuple[str, ...]:
@@ -215,19 +210,6 @@ def bandwidth_interval(fit: LinkFit) -> str:
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
-def spread_lines(steps: StepSpread) -> list[str]:
-    """Return lines with the noise of measured steps and the interval of a predicted step."""
-    ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
-    return [
-        f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",
-        f"noise between ranks       {percent_text(steps.ranks)} (standard deviation of the mean over devices)",
-        f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)",
-        f"disturbed steps            {steps.disturbed} left out",
-        f"a real step at 90 %        {ends} of the predicted one",
-        *textwrap.wrap(steps.sentence, WIDTH, initial_indent=" " * 27, subsequent_indent=" " * 27),
-    ]
-
-
 def profile_text(profile: Profile) -> str:
     """Return the profile as text, with units, intervals and residuals."""
     lines = [
@@ -258,8 +240,17 @@ def profile_text(profile: Profile) -> str:
     lines += [
         f"residual of actions        {percent_text(profile.residual)} (median)",
         f"jitter of actions          {percent_text(profile.jitter)} (robust standard deviation)",
-        *([] if profile.steps is None else spread_lines(profile.steps)),
     ]
+    if (steps := profile.steps) is not None:
+        ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
+        lines += [
+            f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",
+            f"noise between ranks       {percent_text(steps.ranks)} (standard deviation of the mean over devices)",
+            f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)",
+            f"disturbed steps            {steps.disturbed} left out",
+            f"a real step at 90 %        {ends} of the predicted one",
+            *textwrap.wrap(steps.sentence, WIDTH, initial_indent=" " * 27, subsequent_indent=" " * 27),
+        ]
     for sentence in profile.assumptions():
         lines += ["", *textwrap.wrap(sentence, WIDTH)]
     return "\n".join(lines)

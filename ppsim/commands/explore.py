@@ -15,19 +15,19 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
 from ppsim.commands.reporting import command, say
 
-Configs = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="[CONFIG.yaml ...]", help="Configs that the page offers; it opens on the first."),
-]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
-Host = Annotated[
-    str, typer.Option(help="Address to serve on. Off loopback the page's address carries a token that it needs.")
-]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Only print the address.")]
-
 
 @command
-def explore(configs: Configs = None, port: Port = 0, host: Host = "127.0.0.1", no_browser: NoBrowser = False) -> None:
+def explore(
+    configs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[CONFIG.yaml ...]", help="Configs that the page offers; it opens on the first."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option(help="Address to serve on. Off loopback the page's address carries a token that it needs.")
+    ] = "127.0.0.1",
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+) -> None:
     """Serve a page that shows schedules as their sizes and costs change, until Ctrl-C."""
     need("uvicorn", "ppsim explore")
     need("starlette", "ppsim explore")

@@ -86,11 +86,7 @@ def _changes(config, settings: list[str] | None, flags: dict, verbose: bool) -> 
     before, after = (case.simulate() for case in cases)
     rows = study.changes(before, after)
     what = [*(settings or ()), *(f"{name}={value}" for name, value in flags.items() if value)]
-    document = {
-        "schema": "ppsim.what-if/1",
-        "changed": what,
-        "changes": rows,
-    }
+    document = {"schema": "ppsim.what-if/1", "changed": what, "changes": rows}
     if verbose or not any(row["difference"] for row in rows):
         return document, changes_text(rows, what)
     return document, _answer(rows, cases)
@@ -190,7 +186,8 @@ def _break_even(
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
     cases = {name: _case(config, settings, {**flags, "schedule": name}) for name in (first, second)}
     low, high = _range(between, key, cases[first])
-    whole = type(_given(cases[first], key)) is int
+    section, _, name = key.partition(".")
+    whole = type((cases[first].data.get(section) or {}).get(name)) is int
 
     def step_time(name: str, value: float) -> float:
         return cases[name].changed({key: round(value) if whole else value}).simulate().iteration_time
@@ -199,11 +196,6 @@ def _break_even(
     unit = _unit(key)
     document = {"schema": "ppsim.what-if/1", "over": key, "unit": unit, "break_even": asdict(found)}
     return document, break_even_text(found, first, second, key, unit, whole)
-
-
-def _given(case: Config, key: str) -> Any:
-    section, _, name = key.partition(".")
-    return (case.data.get(section) or {}).get(name)
 
 
 def _losses(

@@ -72,7 +72,6 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     faults += _missing_partners(checked)
     faults += _window_faults(schedule, layout, given)
     faults += _memory_action_faults(schedule, "memory_limit" in checked)
-    faults += _limit_faults(schedule, checked)
     faults += _unpriced_optimizer(checked, cluster)
     costs: Any = None
     if "profile" in given:
@@ -306,7 +305,7 @@ def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
 
 
 def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Fault]:
-    """Return the faults between recompute, its placing and offload."""
+    """Return the faults between recompute, its placing, offload and the limit of live activations."""
     faults: list[Fault] = []
     if "recompute" in section and "offload" in section:
         faults.append((("schedule", "offload"), "does not go with recompute; leave one of them out"))
@@ -314,6 +313,9 @@ def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Faul
         faults.append((("schedule", "recompute_placing"), "says where R goes; give recompute too, such as all"))
     if section.get("recompute") == NEEDED and not has_limit:
         faults.append((("schedule", "recompute"), f"{NEEDED} goes with memory_limit, such as memory_limit: 4"))
+    known = find_family(section["name"]).options if "name" in section else ()
+    if has_limit and "memory_limit" in section.get("options", {}) and "memory_limit" in known:
+        faults.append((("schedule", "options", "memory_limit"), "does not go with memory_limit; give one of them"))
     return faults
 
 
@@ -328,15 +330,6 @@ def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[s
     except ConfigError as error:
         return [(("schedule", keys[-1]), str(error))]
     return []
-
-
-def _limit_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
-    """Return a fault if the schedule's options give `memory_limit` too."""
-    if "memory_limit" not in checked:
-        return []
-    searches = "name" in section and "memory_limit" in find_family(section["name"]).options
-    twice = searches and "memory_limit" in section.get("options", {})
-    return [(("schedule", "options", "memory_limit"), "does not go with memory_limit; give one of them")] * twice
 
 
 def _given_twice(section: str, file: str, keys: Iterable[str]) -> list[Fault]:

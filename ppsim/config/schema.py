@@ -143,11 +143,6 @@ def _operators(value: Any) -> FileName | dict[str, Any]:
     return checked
 
 
-def _look_ahead(value: Any) -> Any:
-    """Return a checked look-ahead of gathers: a word, a number of stages, or one number per device."""
-    return choice(FULL, AUTO)(value) if isinstance(value, str) else nested(whole_number())(value)
-
-
 MEASURED = "measured"  # as a sigma of jitter: the one of the profile
 _HARDWARE = {
     **_declared(Cluster),
@@ -164,7 +159,7 @@ _SCHEDULE = {
     "recompute_placing": choice(*PLACINGS),
     "offload": _stages(),
     "max_active_stages": whole_number(),
-    "look_ahead": _look_ahead,
+    "look_ahead": lambda value: (choice(FULL, AUTO) if isinstance(value, str) else nested(whole_number()))(value),
 }
 _JITTER = {
     **dict.fromkeys(("transfers", "devices", "links"), sigma),

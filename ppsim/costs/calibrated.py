@@ -16,6 +16,7 @@ from ppsim.base.documents import (
     checked_by,
     document_error,
     nine_digits,
+    read_yaml,
     record,
     unknown_keys,
     yaml_text,
@@ -225,7 +226,7 @@ class Calibration:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the calibration atomically as YAML, for the key `calibration` of a config."""
-        write_calibration(self, path)
+        write_atomically(path, yaml_text(calibration_document(self)))
 
 
 class CalibratedSpread(NamedTuple):
@@ -281,15 +282,8 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
     return nine_digits(document | {name: value for name, value in optional.items() if value is not None})
 
 
-def write_calibration(calibration: Calibration, path: str | PathLike[str]) -> None:
-    """Write a calibration atomically as YAML; the file gives the units."""
-    write_atomically(path, yaml_text(calibration_document(calibration)))
-
-
 def read_calibration(path: str | PathLike[str]) -> Calibration:
     """Return the calibration in a file; raise ConfigError with the file, and the place of every fault."""
-    from ppsim.base.documents import read_yaml
-
     place = str(path)
     document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
     check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate --steps` writes")

@@ -118,7 +118,8 @@ class TowerCosts:
         self._check_prefetch(first, second, other)
         columns = {name: _joined(name, first, second) for name in _BY_STAGE}
         border = np.concatenate([first.transfer_bytes, second.transfer_bytes], axis=1)
-        features = self._border_bytes(first)
+        sent = float(first.transfer_bytes[0, -1]) / self.encoder.batch
+        features = sent if self.border_bytes is None else self.border_bytes
         border[0, stages - 1], border[1, stages] = features * self.encoder.batch, features
         overlap = second.overlap
         if overlap is not None:
@@ -177,10 +178,6 @@ class TowerCosts:
                 f"busiest device {busiest:g} s, so that features may not be ready when a step begins; use prefetch=0 "
                 f"or more copies"
             )
-
-    def _border_bytes(self, first: CostTable) -> float:
-        sent = float(first.transfer_bytes[0, -1]) / self.encoder.batch
-        return sent if self.border_bytes is None else self.border_bytes
 
     def _links(self, first: CostTable, second: CostTable, devices: int) -> dict[str, Any]:
         """Return latency and seconds per byte by pair of devices: of each tower inside it, `border` between them."""

@@ -106,18 +106,6 @@ def _messages(setup: Setup, stage: StageOfStep) -> int:
     return max(math.ceil(sum(stage.parameters) / max(messages.bucket, messages.per_member * members)), 1)
 
 
-def _step_gather(setup: Setup, stage: StageOfStep) -> float | None:
-    return gather_seconds(setup, stage.parameters) if setup.layout.shards_stages else None
-
-
-def _step_update(setup: Setup, stage: StageOfStep) -> float | None:
-    return update_seconds(setup, stage.parameters)
-
-
-def _step_host(setup: Setup, stage: StageOfStep) -> float | None:
-    return setup.layout.run_by.host.step if start_seconds(setup) else None
-
-
 def _step_weights_to_fp8(setup: Setup, stage: StageOfStep) -> float | None:
     casts, device = setup.layout.casts, setup.cluster.device
     if casts is None or casts.weights or device.memory_bandwidth is None:
@@ -329,18 +317,20 @@ EFFECTS = (
     ),
     Effect(
         "unshard", "seconds", "ring all-gather of 2 P bytes of sharded weights, each UNSHARD", f"{ZERO}, section 7",
-        step=_step_gather,
+        step=lambda setup, stage: gather_seconds(setup, stage.parameters) if setup.layout.shards_stages else None,
     ),
     Effect(
         "optimizer_step", "seconds",
         "30 bytes per parameter whose state the GPU holds, over the memory bandwidth: it reads gradient, fp32 weight "
         "and both moments, writes these three and the bf16 weight",
-        "follows from Adam in mixed precision", assumed.optimizer, step=_step_update,
+        "follows from Adam in mixed precision", assumed.optimizer,
+        step=lambda setup, stage: update_seconds(setup, stage.parameters),
     ),
     Effect(
         "optimizer_step", "seconds",
         "a host's work between two steps, which no GPU overlaps: norms of gradients, logs, data; 0.06 s in nanotron",
-        "The Ultra-Scale Playbook, its steps of 1B on 8 to 32 nodes", step=_step_host,
+        "The Ultra-Scale Playbook, its steps of 1B on 8 to 32 nodes",
+        step=lambda setup, stage: setup.layout.run_by.host.step if start_seconds(setup) else None,
     ),
     Effect(
         "optimizer_step", "seconds", "casts of weights to fp8, once per step: 4 bytes each, over the memory bandwidth",

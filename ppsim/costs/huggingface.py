@@ -169,12 +169,8 @@ def _llama(document: _Document) -> dict[str, Any]:
     return _grouped_gated(document) | biases
 
 
-def _local_experts(document: _Document) -> dict[str, Any]:
-    return _experts_of(document, "num_local_experts")
-
-
 def _mixtral(document: _Document) -> dict[str, Any]:
-    return _mistral(document) | _local_experts(document)
+    return _mistral(document) | _experts_of(document, "num_local_experts")
 
 
 def _gpt_oss(document: _Document) -> dict[str, Any]:
@@ -182,7 +178,7 @@ def _gpt_oss(document: _Document) -> dict[str, Any]:
     bias = document.flag("attention_bias", True)
     biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
     windows = _windows(document, lambda block: (block + 1) % 2 != 0)
-    return _grouped_gated(document) | _local_experts(document) | windows | biases | {"clamped": True}
+    return _grouped_gated(document) | _experts_of(document, "num_local_experts") | windows | biases | {"clamped": True}
 
 
 def _qwen(document: _Document) -> dict[str, Any]:
@@ -232,9 +228,7 @@ def _deepseek_experts(document: _Document) -> dict[str, Any]:
         raise ConfigError(
             f"{document.place}: moe_layer_freq={document.fields['moe_layer_freq']} is not known; only 1 is"
         )
-    return {
-        "experts": document.count("n_routed_experts"),
-        "experts_per_token": document.count("num_experts_per_tok"),
+    return _experts_of(document, "n_routed_experts") | {
         "shared_experts": document.count("n_shared_experts", 0),
         "expert_ffn": document.count("moe_intermediate_size"),
         "dense_layers": document.count("first_k_dense_replace", 0),
@@ -387,7 +381,7 @@ def _llama4(document: _Document) -> dict[str, Any]:
     width = document.count("intermediate_size")
     return (
         _grouped_gated(document)
-        | _local_experts(document)
+        | _experts_of(document, "num_local_experts")
         | _pattern("*" * len(_blocks(document)), ["E" if at in routed else "-" for at in _blocks(document)])
         | {"ffn": document.count("intermediate_size_mlp"), "expert_ffn": width, "shared_experts": 1}
     )
@@ -402,7 +396,9 @@ def _glm4_moe(document: _Document) -> dict[str, Any]:
 
 def _minimax_m2(document: _Document) -> dict[str, Any]:
     width = document.count("intermediate_size")
-    return _grouped_gated(document) | _local_experts(document) | {"head_norm": True, "expert_ffn": width}
+    return (
+        _grouped_gated(document) | _experts_of(document, "num_local_experts") | {"head_norm": True, "expert_ffn": width}
+    )
 
 
 def _olmo3(document: _Document) -> dict[str, Any]:

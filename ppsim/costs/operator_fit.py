@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.documents import check_document, read_json
+from ppsim.base.documents import check_document, read_json, read_yaml
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.short_repr import short_repr
@@ -30,6 +30,11 @@ class Product:
     columns: int
     depth: int
     seconds: float
+
+    @property
+    def values(self) -> int:
+        """Number of values that it reads and writes."""
+        return (self.rows + self.columns) * self.depth + self.rows * self.columns
 
 
 @dataclass
@@ -131,11 +136,11 @@ def fit_operators(measured: Measurements) -> FittedLaw:
             f"streams were measured; at least {MIN_PRODUCTS}, 1 and 1 are needed"
         )
     longest = max(measured.streams, key=lambda one: one.bytes)
-    of_byte = longest.seconds / longest.bytes
+    of_byte, products = longest.seconds / longest.bytes, measured.products
     tail, (of_flop, launch), errors = _nearest(
-        [_product_terms(one) for one in measured.products],
-        [one.seconds for one in measured.products],
-        [of_byte * measured.value_bytes * _values(one) for one in measured.products],
+        [(2.0 * one.rows * one.columns * one.depth, np.array([one.rows, one.columns, one.depth])) for one in products],
+        [one.seconds for one in products],
+        [of_byte * measured.value_bytes * one.values for one in products],
     )
     attention_tail, (of_attention, _), others = _nearest(
         [(one.flops, np.array([one.tokens])) for one in measured.attention],
@@ -148,15 +153,6 @@ def fit_operators(measured: Measurements) -> FittedLaw:
         measured.device, measured.data_type, 1 / of_flop, 1 / of_byte, 1 / of_attention, tail, attention_tail, launch,
         residual,
     )  # fmt: skip
-
-
-def _product_terms(one: Product) -> tuple[float, np.ndarray]:
-    return 2.0 * one.rows * one.columns * one.depth, np.array([one.rows, one.columns, one.depth])
-
-
-def _values(one: Product) -> int:
-    """Return the number of values that a product reads and writes."""
-    return (one.rows + one.columns) * one.depth + one.rows * one.columns
 
 
 def _nearest(
@@ -205,8 +201,6 @@ def write_operators(law: FittedLaw, path: str | PathLike[str]) -> None:
 
 def read_operators(path: str | PathLike[str]) -> FittedLaw:
     """Return the law in a file that `ppsim calibrate --operators` wrote; raise ConfigError for any other file."""
-    from ppsim.base.documents import read_yaml
-
     document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), str(path)).value
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ConfigError(f"{path}: not a device's operators: schema must be {SCHEMA}, as `ppsim calibrate` writes it")

@@ -7,7 +7,6 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from math import ceil, log2
-from typing import Any
 
 import numpy as np
 
@@ -34,8 +33,7 @@ _Sized = list[tuple[int, int]]  # sequences: their tokens, and the GPUs that hol
 BALANCED = 0.05  # relative difference of loads that Megatron-LM's scheduler accepts
 
 
-def _spread(value: Any) -> float:
-    return rule(lambda one: is_number(one) and 0 <= one <= 3, "must be a spread from 0 to 3, such as 1.0", float)(value)
+_spread = rule(lambda one: is_number(one) and 0 <= one <= 3, "must be a spread from 0 to 3, such as 1.0", float)
 
 
 @described
@@ -208,11 +206,12 @@ def _balanced(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
     This is Graham's rule for makespans (1969), with the capacity as a side condition; if it finds no room, the bins of
     best fit stay.
     """
-    packed_first, capacity = _best_fit(np.sort(lengths)[::-1], slots), slots.tokens * slots.microbatch_size
+    ordered, capacity = np.sort(lengths)[::-1], slots.tokens * slots.microbatch_size
+    packed_first = _best_fit(ordered, slots)
     count = -(-len(packed_first) // slots.copies) * slots.copies
     loads = [(0.0, number) for number in range(count)]
     room, held = [capacity] * count, [list[int]() for _ in range(count)]
-    for length, work in zip(*_longest_first(lengths, slots), strict=True):
+    for length, work in zip(ordered.tolist(), slots.work(ordered).tolist(), strict=True):
         full = []
         while loads and room[loads[0][1]] < length:
             full.append(heapq.heappop(loads))
@@ -225,11 +224,6 @@ def _balanced(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
         room[place] -= length
         held[place].append(length)
     return [np.array(one, np.int64) for one in held]
-
-
-def _longest_first(lengths: np.ndarray, slots: MicrobatchSlots) -> tuple[list[int], list[float]]:
-    ordered = np.sort(lengths)[::-1]
-    return ordered.tolist(), slots.work(ordered).tolist()
 
 
 # Dynamic context parallelism

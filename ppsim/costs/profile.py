@@ -17,6 +17,7 @@ from ppsim.base.documents import (
     checked_by,
     document_error,
     nine_digits,
+    read_yaml,
     record,
     unknown_keys,
     yaml_text,
@@ -231,10 +232,6 @@ class Profile:
             links[sender, receiver] = max(seconds - self.transfer_bytes / self.bandwidth, 0.0)
         return values_by_node(np.arange(devices), self.latency, self.latency, links)
 
-    def completed(self) -> dict[str, list[float]]:
-        """Return the seconds by kind, with those that follow: B = I + W, and I and W as halves of a lone B."""
-        return completed(self.seconds)
-
 
 def completed(known: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     """Return seconds by kind with those that follow: B = I + W, and I and W as halves of a lone B."""
@@ -301,8 +298,6 @@ def profile_document(profile: Profile) -> dict[str, Any]:
 
 def read_profile(path: str | PathLike[str]) -> Profile:
     """Return the profile in a file; raise ConfigError with the file, and the place of every fault."""
-    from ppsim.base.documents import read_yaml
-
     place = str(path)
     document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
     check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate` writes")

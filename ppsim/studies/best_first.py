@@ -140,7 +140,7 @@ class BestFirstSearch:
             if not points:
                 continue
             self.counts["points"] += points
-            least, sizes = with_least_memory(layout), self._sizes(layout)
+            least, sizes = with_least_memory(layout), tuple(item for item in layout.items() if item[0] not in KNOBS)
             if (sizes, keeping) not in least_of:
                 least_of[sizes, keeping] = self.expansion.bounds(least, keeping)
             bounds = least_of[sizes, keeping]
@@ -153,10 +153,6 @@ class BestFirstSearch:
             else:
                 lost = self.expansion.straggler_seconds(layout)
                 self._push(bounds[0], _LayoutItem(layout, keeping, points, bounds[1], lost))
-
-    @staticmethod
-    def _sizes(layout: Changes) -> tuple[tuple[str, Any], ...]:
-        return tuple((key, value) for key, value in layout.items() if key not in KNOBS)
 
     def _push(self, step: float, item: _LayoutItem | _PointItem) -> None:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError, DeadlockError, shown
-from ppsim.costs.profile import KINDS, LinkFit, Profile
+from ppsim.costs.profile import KINDS, LinkFit, Profile, completed
 from ppsim.costs.spread import StepSpread, interval_reach
 from ppsim.interop.replays import Trace
 from ppsim.lowering.posts import posts_in_order
@@ -169,7 +169,7 @@ def predicted_step(trace: Trace, profile: Profile) -> float:
 def _stretched(profile: Profile, traces: Sequence[Trace]) -> Profile:
     """Return the profile with its stretch times the factor that makes the median error of the steps zero."""
     steps = np.array([np.median(trace.step_seconds) for trace in traces])
-    if len(profile.completed()) < len(KINDS) or not (np.isfinite(steps) & (steps > 0)).all():
+    if len(completed(profile.seconds)) < len(KINDS) or not (np.isfinite(steps) & (steps > 0)).all():
         return profile
 
     def stretched(factor: float) -> Profile:
@@ -290,7 +290,7 @@ def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], Lin
     devices = traces[0].program.devices
     ends = {f"{one // devices}-{one % devices}": one for one in np.unique(link).tolist()}
     single = {pair: _median(seconds[link == one]) for pair, one in sorted(ends.items())}
-    return latency, math.inf if per_byte <= 0 else 1.0 / per_byte, single if per_byte <= 0 else {}, fit
+    return latency, _inverse(per_byte), single if per_byte <= 0 else {}, fit
 
 
 def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkFit]:

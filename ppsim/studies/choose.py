@@ -228,26 +228,20 @@ def choose(
         return _of_towers(TowerSearch.of(source, free, only, framework, research), limits, alone, resources)
     space = search_space(source, free, asynchronous, only, framework, research)
     search = _searched(space, limits, resources)
-    found = _Found(search.ranked, search.front, search.nearest, search.left_out)
-    return _choice(space, limits, search.counts, found, functools.partial(_front, space, limits, workers, store))
-
-
-class _Found(NamedTuple):
-    """Points that a search found, and what it left out, as in `Choice`."""
-
-    ranked: list[Candidate]
-    front: list[Candidate]
-    nearest: Candidate | None
-    left_out: list[Changes]
+    find_front = functools.partial(_front, space, limits, workers, store)
+    found = search.ranked, search.front, search.nearest, search.left_out
+    return _choice(space, limits, search.counts, *found, find_front)
 
 
 def _choice(
-    space: Space, limits: _Limits, counts: Mapping[str, int], found: _Found, front: Callable[[], list[Candidate]]
-) -> Choice:
+    space: Space, limits: _Limits, counts: Mapping[str, int], ranked: list[Candidate], front: list[Candidate],
+    nearest: Candidate | None, left_out: list[Changes], find_front: Callable[[], list[Candidate]],
+) -> Choice:  # fmt: skip
+    """Return the choice of these ranked points, whose smallest is the last of `front`."""
     errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if space.config.derived else None
     return Choice(
-        placed(found.ranked, errors), dict(counts), space, limits.headroom, found.left_out,
-        found.front[-1] if found.front else None, found.nearest, front,
+        placed(ranked, errors), dict(counts), space, limits.headroom, left_out, front[-1] if front else None, nearest,
+        find_front,
     )  # fmt: skip
 
 
@@ -267,9 +261,9 @@ def _of_towers(
         values[key] = [*dict.fromkeys([*values.get(key, []), *listed])]
     whole = search.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
     left_out = [one for choice in choices for one in choice.left_out]
-    found = _Found(ranked, front, None if ranked else nearest, left_out)
+    find_front = functools.partial(front_of, search.fitting)
     space = Space(whole, search.gpus, choices[0].space.batch, values)
-    return _choice(space, limits, search.counts, found, functools.partial(front_of, search.fitting))
+    return _choice(space, limits, search.counts, ranked, front, None if ranked else nearest, left_out, find_front)
 
 
 class _Limits(NamedTuple):

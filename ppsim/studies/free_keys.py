@@ -37,9 +37,8 @@ SHARDINGS: Mapping[str, Mapping[str, bool]] = {
 }
 SHARDING = "layout.sharding"  # stands for the keys of SHARDINGS and for `REPLICAS`
 REPLICAS = "layout.replicas"
-MAX_STAGES = (
-    8  # per device, of which every number is tried; of more those that divide the layers, or these and the ends
-)
+# Per device, of which every number is tried; of more those that divide the layers, or these and the ends.
+MAX_STAGES = 8
 MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
 
 Changes = dict[str, Any]  # dotted key -> value
@@ -79,20 +78,6 @@ def _context_sizes(job: Job) -> list[int]:
     model = job.config.model
     most = model.sequence // MIN_TOKENS if model else 1
     return [size for size in (1, 2, 4, 8, 16, 32) if model and model.sequence % size == 0 and size <= max(most, 1)]
-
-
-def _expert_sizes(job: Job) -> list[int]:
-    model = job.config.model
-    return _divisors(model.experts, job.gpus) if model and model.experts else []
-
-
-def _device_counts(job: Job) -> list[int]:
-    most = job.config.model.num_layers + 2 if job.config.model else job.gpus
-    return _divisors(job.gpus, most)
-
-
-def _microbatch_sizes(job: Job) -> list[int]:
-    return [size for size in (1, 2, 4, 8, 16) if size <= job.batch]
 
 
 def _names(job: Job) -> list[str]:
@@ -145,20 +130,16 @@ def _fp8_recipes(job: Job) -> list[str]:
     return [*RECIPES] if known else ["none"]
 
 
-def _sharding_kinds(job: Job) -> list[str]:
-    """Return the kinds that the framework knows, except whole states, which are slower and larger."""
-    return [kind for kind in SEARCHED_LAYOUTS[job.framework].shardings if kind != "none"]
-
-
 # Key -> its values for a job. layout.data and schedule.microbatches follow from the GPUs and the batch.
 FREE: dict[str, Callable[[Job], list[Any]]] = {
     TENSOR: _tensor_sizes,
     CONTEXT: _context_sizes,
-    EXPERT: _expert_sizes,
-    MICROBATCH_SIZE: _microbatch_sizes,
+    EXPERT: lambda job: _divisors(job.config.model.experts, job.gpus) if job.config.model else [],
+    MICROBATCH_SIZE: lambda job: [size for size in (1, 2, 4, 8, 16) if size <= job.batch],
     RECOMPUTE_LEVEL: _recompute_levels,
     RECOMPUTE_BLOCKS: _recompute_blocks,
-    SHARDING: _sharding_kinds,
+    # Whole states are slower and larger.
+    SHARDING: lambda job: [kind for kind in SEARCHED_LAYOUTS[job.framework].shardings if kind != "none"],
     EXPERT_TENSOR: _if_experts(None, 1),
     EXCHANGE: _if_experts("all-to-all", "hierarchical"),
     GROUPED: _if_experts(True),
@@ -167,7 +148,7 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     OVERLAP: _slot_overlaps,
     FP8: _fp8_recipes,
     PARTITION: lambda job: ["even", BALANCED, SEARCHED],
-    DEVICES: _device_counts,
+    DEVICES: lambda job: _divisors(job.gpus, job.config.model.num_layers + 2 if job.config.model else job.gpus),
     "schedule.name": _names,
     "schedule.stages_per_device": lambda job: [*range(2, 21 if job.config.model else MAX_STAGES + 1)],
     OFFLOAD: lambda job: [None, "all", "first:1"],

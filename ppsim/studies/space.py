@@ -164,7 +164,7 @@ class Space:
             names = [ONE_DEVICE]
         for written, offload in itertools.product(names, self.values.get(OFFLOAD, [None])):
             name, own = split_stages(written)
-            moves = self._has_memory_actions or offload is not None
+            moves = offload is not None or any(key in self.config.schedule for key in MEMORY_ACTIONS)
             if keeping is not None and (keeps_activations(name) and not moves) != keeping:
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
@@ -174,11 +174,6 @@ class Space:
     def combines(self, layout: Changes) -> bool | None:
         """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`."""
         return layout[OVERLAP] == TWO_STREAM if OVERLAP in layout else None
-
-    @property
-    def _has_memory_actions(self) -> bool:
-        """True if the config adds R, or OFFLOAD and RELOAD, to every list."""
-        return any(key in self.config.schedule for key in MEMORY_ACTIONS)
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
         family = find_family(name)
@@ -268,9 +263,9 @@ def search_space(
     values = {key: given or list(FREE[key](job)) for key, given in chosen.items()}
     if framework is not None:
         values["schedule.name"] = names_run_by(framework, values["schedule.name"], whole.model)
-    fixed = {key: value_at(data, key) for key in _following(data)} if free is None and derived else {}
     values = {key: legal for key, legal in values.items() if legal}
-    fixed = {key: value for key, value in fixed.items() if value is not None}
+    following = [DATA] + [MICROBATCHES] * (data.get("batch") is not None) if free is None and derived else []
+    fixed = {key: value for key in following if (value := value_at(data, key)) is not None}
     return Space(whole, gpus, batch, values, fixed, basis.files)
 
 
@@ -322,11 +317,6 @@ def _is_given(data: Mapping[str, Any], key: str) -> bool:
     if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
         return True  # a named family runs its own number of stages if none is given
     return value_at(data, key) is not None
-
-
-def _following(data: Mapping[str, Any]) -> list[str]:
-    """Return the keys that follow from GPUs and batch; without a batch, microbatches are not among them."""
-    return [DATA] + [MICROBATCHES] * (data.get("batch") is not None)
 
 
 def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> tuple[dict[str, Any], int, int]:

@@ -10,6 +10,7 @@ move nothing. The normal approximation at the maximum gives what is still unknow
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -86,11 +87,9 @@ def calibrate_steps(runs: Sequence[Mapping[str, Any]]) -> Calibration:
 
 def load_step_runs(path: str | PathLike[str]) -> list[StepRun]:
     """Return the runs that a YAML file lists; paths of configs are relative to it. Raises ConfigError."""
-    from os.path import dirname
-
     place = str(path)
     listed = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
-    return read_step_runs(listed, place, dirname(place))
+    return read_step_runs(listed, place, os.path.dirname(place))
 
 
 def read_step_runs(listed: Any, place: str = "runs", folder: str = "") -> list[StepRun]:
@@ -139,10 +138,8 @@ def _amount(value: Any, unit: str, place: str, example: str) -> float:
 
 def _config_of(given: AnyConfig, place: str, folder: str) -> Config:
     """Return the config of a run without calibration and jitter; ConfigError unless its costs are derived."""
-    from os.path import join
-
     try:
-        config = as_config(join(folder, given) if isinstance(given, str | PathLike) else given)
+        config = as_config(os.path.join(folder, given) if isinstance(given, str | PathLike) else given)
         if "calibration" in config.data:
             config = config.changed({"calibration": None})
         config = replace(config, jitter=None)
@@ -373,22 +370,17 @@ def fitted_constants(runs: Sequence[StepRun]) -> Calibration:
         where = [list(CONSTANTS).index(name) for name in names]
         covariance[np.ix_(where, where)] = one.covariance
     before, after = ([run.under(values) for run in priced] for values in ({}, logs))
-    factors = {name: math.exp(log) for name, log in logs.items()}
+    own, factors = priced[0].costs, {name: math.exp(log) for name, log in logs.items()}
     sizes = [scales(one.costs, run.schedule.devices) for one, run in zip(priced, after, strict=True)]
     calibration = Calibration(
         factors=factors,
         covariance=tuple(map(tuple, covariance.tolist())),
         error=fit.error,
-        values={name: _values(priced[0].costs, name, factors) for name in CONSTANTS},
+        values={name: (value_of(own, name), value_of(scaled(own, factors), name)) for name in CONSTANTS},
         measured=tuple(_measured(run, fit, number, before, after, first) for number, run in enumerate(runs)),
         ranges={name: (min(one[name] for one in sizes), max(one[name] for one in sizes)) for name in DIMENSIONS},
     )
     return replace(calibration, **_next_run(calibration, priced))
-
-
-def _values(costs: Any, name: str, factors: Mapping[str, float]) -> tuple[float, float]:
-    """Return the value of a constant in some costs, before and after."""
-    return value_of(costs, name), value_of(scaled(costs, factors), name)
 
 
 def _measured(

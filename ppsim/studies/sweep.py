@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -176,7 +177,7 @@ class Sweep:
         """Return the table as text of at most 100 columns, followed by each rule that refuses points."""
         measures = self._shown()
         heads, *rows = [row[: len(self.keys) + len(measures)] for row in self.table()]
-        while len(heads) > len(self.keys) + 1 and _width(heads, rows) > WIDTH:
+        while len(heads) > len(self.keys) + 1 and max(map(len, aligned([heads, *rows]))) > WIDTH:
             heads, rows = heads[:-1], [row[:-1] for row in rows]
         lines = aligned([heads, *rows], left=len(self.keys))
         ran = [point for point in self.points if point.refused is None]
@@ -252,9 +253,7 @@ def sweep(
     values = {key: _values(key, given) for key, given in over.items()}
     if not values:
         raise ConfigError("nothing to sweep: give keys and values, such as schedule.microbatches=8,16,32")
-    count = 1
-    for some in values.values():
-        count *= len(some)
+    count = math.prod(map(len, values.values()))
     if count > MAX_POINTS:
         raise ConfigError(f"{count:,} points are too many; sweep at most {MAX_POINTS:,}")
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
@@ -367,7 +366,3 @@ def _measure(name: str) -> Measure:
 def short_key(key: str) -> str:
     """Return the last word of a key; `schedule` for its name."""
     return key.rpartition(".")[2] if key != "schedule.name" else "schedule"
-
-
-def _width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    return max(map(len, aligned([heads, *rows])))

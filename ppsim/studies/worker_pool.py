@@ -49,12 +49,6 @@ def check_workers(workers: Any) -> None:
         raise ConfigError(f"workers={shown(workers)} must be a whole number from 1 to {MAX_WORKERS}")
 
 
-def check_executor(executor: Any) -> None:
-    """Raise ConfigError unless `executor` is None, or has `submit` as an Executor does."""
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise ConfigError(f"executor={shown(executor)} must be a concurrent.futures.Executor")
-
-
 class Workers(Executor):
     """Executor of processes on this machine; `serve` starts new ones if some died."""
 
@@ -165,16 +159,6 @@ def dask_executor(address: str) -> Executor:
         raise ConfigError(f"--dask {address}: cannot be reached: {error}; give tcp://HOST:8786") from None
 
 
-def _is_gone(executor: Executor) -> bool:
-    """Return whether the scheduler of an executor is gone, as Dask's may be; its futures then never end."""
-    return getattr(getattr(executor, "_client", None), "status", None) == "closed"
-
-
-def _has_workers(executor: Executor) -> bool:
-    """Return False if an executor, such as Dask's, says that it has no worker now."""
-    return bool(getattr(getattr(executor, "_client", None), "_scheduler_identity", {}).get("workers", True))
-
-
 def processors() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -190,12 +174,6 @@ def is_death(error: BaseException | None) -> bool:
     """Return True if a future failed because its worker died, not because of the call."""
     timed_out = type(error).__name__ == "FailedJobError" and "UncompletedJobError" in str(error)
     return timed_out or isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
-
-
-def as_one_batch(executor: Executor) -> AbstractContextManager:
-    """Return a context in which an executor with `batch` submits all calls together."""
-    batch = getattr(executor, "batch", None)
-    return batch() if callable(batch) else nullcontext()  # type: ignore[return-value]
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
@@ -237,10 +215,6 @@ def is_left_out(refused: str | None) -> bool:
     return refused is not None and refused.startswith(_LEFT_OUT)
 
 
-def _left_out(cause: str) -> str:
-    return f"{_LEFT_OUT}its worker died {DEATHS} times while it ran alone ({cause}); repeat the call to retry it"
-
-
 def _cause(error: BaseException | None, processes: Sequence[Any]) -> str:
     """Return how a worker died: its signal or exit status if it is a process of this machine."""
     for status in (process.exitcode for process in processes):
@@ -269,7 +243,8 @@ def open_resources(
     """
     if workers is not None:
         check_workers(workers)
-    check_executor(executor)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise ConfigError(f"executor={shown(executor)} must be a concurrent.futures.Executor")
     with ExitStack() as stack:
         if store is not None and not isinstance(store, Store):
             store = Store(store)
@@ -370,16 +345,16 @@ class JobRunner:
                 future.cancel()
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        said = False
+        said, client = False, getattr(self.executor, "_client", None)  # of a Dask cluster
         while self.waiting or self.suspects or self.running:
             yield from self._submit()
             done = wait(self.running, _POLL_SECONDS, FIRST_COMPLETED).done
-            if _is_gone(self.executor):
+            if getattr(client, "status", None) == "closed":  # futures never end without the scheduler
                 self.running.clear()  # they cannot be cancelled
                 with suppress(Exception):
                     self.executor.shutdown(wait=False)  # a later shutdown would wait for them for ever
                 raise ConfigError(f"the Dask scheduler is gone; start it, and {_REPEAT}")
-            if not done and not said and not _has_workers(self.executor):
+            if not done and not said and not getattr(client, "_scheduler_identity", {}).get("workers", True):
                 say("ppsim: the Dask cluster has no worker; waiting (Ctrl-C stops)")
                 said = True
             dead = []
@@ -414,7 +389,7 @@ class JobRunner:
             return
         found: list[tuple[int, Outcome]] = []
         most = 1 if isinstance(self.executor, InProcess) else 2 * capacity(self.executor)
-        with as_one_batch(self.executor):
+        with getattr(self.executor, "batch", nullcontext)():  # all calls become one job array
             while self.waiting and len(self.running) < most:
                 known, chunk = self._known(self.waiting.popleft())
                 found += known
@@ -460,7 +435,8 @@ class JobRunner:
             if self.deaths[index] < DEATHS:
                 self.suspects.append([index])
             else:
-                yield index, {"refused": _left_out(cause)}
+                died = f"its worker died {DEATHS} times while it ran alone ({cause}); repeat the call to retry it"
+                yield index, {"refused": _LEFT_OUT + died}
 
 
 def _error(future: Future) -> BaseException | None:
