@@ -293,10 +293,9 @@ class DerivedCosts(Setup):
         part, times = (devices or num_stages) / num_stages, self._times(stages)
         bytes_held = [self._once(DerivedCosts._stage_bytes, stage, part) for stage in stages]
         parameters = [self._once(DerivedCosts.gpu_parameters, stage.layers) for stage in stages]
-        if output_parts:
-            dense = self._parameters_of_part(len(output_parts))
-            for stage in output_parts:
-                parameters[stage] = parameters[stage][0] + dense, parameters[stage][1]
+        more = self._parameters_of_part(len(output_parts)) if output_parts else 0.0
+        for stage in output_parts:
+            parameters[stage] = parameters[stage][0] + more, parameters[stage][1]
         backward = times["input_grad"] + times["weight_grad"]
         waits = np.array([self._once(DerivedCosts._waits, stage, devices or num_stages) for stage in stages]).T
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
@@ -321,9 +320,7 @@ class DerivedCosts(Setup):
         held, own = derived["activation_bytes"], self.own_border_bytes
         derived["input_fraction_of_activation"] = (held > 0) * own / np.maximum(held, own)
         if self.layout.overlap:
-            hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
-            slots = np.maximum(self._slots(stages, times), hosts[0][:, None] + hosts[1])
-            derived["overlap"] = slots + sent[:, None] + returned
+            derived["overlap"] = self._slots(stages, times) + sent[:, None] + returned
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
@@ -335,14 +332,17 @@ class DerivedCosts(Setup):
         """Return the slot lengths by [stage of F, stage of B].
 
         A slot lasts as long as both parts' computation or both parts' collectives, if that is longer; or as two
-        streams take. Hidden collectives slow the computation; an achieved fraction already contains that.
+        streams take; and at least as long as the host. Hidden collectives slow the computation; an achieved fraction
+        already contains that.
         """
         computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
         two, by_stages = self.layout.overlap == TWO_STREAM, partial(self._once, DerivedCosts._two_stream_slot)
         slots = by_pair(stages, by_stages) if two else np.maximum(computing, exchanging)
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
-        return slots + contention * np.maximum(computing + exchanging - slots, 0.0)
+        hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
+        slots = slots + contention * np.maximum(computing + exchanging - slots, 0.0)
+        return np.maximum(slots, hosts[0][:, None] + hosts[1])
 
     def _two_stream_slot(self, *both: Stage) -> float:
         return combined_slot(*(self._once(DerivedCosts._pieces, stage) for stage in both))

@@ -418,19 +418,12 @@ def _complete(
             given, missing = ("input_grad", "weight_grad") if weight_grad is None else ("weight_grad", "input_grad")
             raise CostError(f"{given} is given without {missing}; give {missing} or backward too")
     forward = np.array(1.0) if forward is None else forward
-    input_grad, weight_grad = _parts(backward, input_grad, weight_grad)
+    if input_grad is None:
+        rest = backward / 2 if weight_grad is None else _rest_of(backward, "weight_grad", weight_grad)
+        input_grad, weight_grad = rest, backward / 2 if weight_grad is None else weight_grad
+    elif weight_grad is None:
+        weight_grad = _rest_of(backward, "input_grad", input_grad)
     return {"forward": forward, "backward": backward, "input_grad": input_grad, "weight_grad": weight_grad}
-
-
-def _parts(
-    backward: np.ndarray, input_grad: np.ndarray | None, weight_grad: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    if input_grad is not None:
-        rest = _rest_of(backward, "input_grad", input_grad) if weight_grad is None else weight_grad
-        return input_grad, rest
-    if weight_grad is not None:
-        return _rest_of(backward, "weight_grad", weight_grad), weight_grad
-    return backward / 2, backward / 2
 
 
 def _rest_of(backward: np.ndarray, name: str, part: np.ndarray) -> np.ndarray:

@@ -12,7 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from ppsim.base.errors import ConfigError, shown
+from ppsim.families.interleaved import grouped_order
 
 
 def megatron_actions(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -> list[str]:
@@ -26,7 +29,10 @@ def megatron_actions(kinds: Sequence[str], rank: int, ranks: int, chunks: int) -
             f"rank {rank} has {forwards} forwards and {backwards} backwards of one step; they must be equally many, a "
             f"multiple of its {chunks} model chunk(s)"
         )
-    table = _forward_order(forwards // chunks, ranks, chunks)
+    if not forwards:
+        return []
+    groups = np.diff([*range(0, forwards // chunks, ranks), forwards // chunks])
+    table = [*zip(*(column.tolist() for column in grouped_order(groups, chunks)), strict=True)]
     order = {
         "F": iter([f"{chunk * ranks + rank}F{microbatch}" for chunk, microbatch in table]),
         "B": iter([f"{(chunks - 1 - chunk) * ranks + rank}B{microbatch}" for chunk, microbatch in table]),
@@ -44,18 +50,6 @@ def chunks_of(kinds: Sequence[str], ranks: int) -> int:
     before = list(kinds).index("B")
     whole = 0 < before < kinds.count("F") and (before - 1) % ranks == 0
     return 1 + (before - 1) // ranks if whole else 1
-
-
-def _forward_order(microbatches: int, ranks: int, chunks: int) -> list[tuple[int, int]]:
-    """Return (chunk, microbatch) of each forward in order."""
-    if chunks == 1:
-        return [(0, microbatch) for microbatch in range(microbatches)]
-    return [
-        (chunk, microbatch)
-        for first in range(0, microbatches, ranks)
-        for chunk in range(chunks)
-        for microbatch in range(first, min(first + ranks, microbatches))
-    ]
 
 
 NO_PIPELINE = "no pipeline in these traces"

@@ -94,12 +94,7 @@ def optimum(
     BuildError
         The sizes and the placement do not fit each other, or the limit is below one microbatch.
     """
-    given: dict[str, Any] = {"time_limit": time_limit}
-    given |= {} if memory_limit is None else {"memory_limit": memory_limit}
-    for name, value in given.items():
-        if not is_number(value) or not 0 < value < math.inf:
-            raise ConfigError(f"{name}={shown(value)} must be a finite number above 0, such as 4")
-    check_workers(workers)
+    _check_limits(memory_limit, time_limit, workers)
     require_solver("the exact optimum")
     usual = 1 if isinstance(placement, str) and placement == "one" else 2
     per_device = require_count("stages_per_device", usual if stages_per_device is None else stages_per_device)
@@ -131,3 +126,11 @@ def known_schedules(found: Optimum, placement: str, memory_limit: float | None) 
             if run.peak_activations.max() <= limit and (same_work or run.makespan >= found.makespan):
                 seconds[name] = run.makespan
     return seconds
+
+
+def _check_limits(memory_limit: Any, time_limit: Any, workers: Any) -> None:
+    given = {"time_limit": time_limit} | ({} if memory_limit is None else {"memory_limit": memory_limit})
+    for name, value in given.items():
+        if not is_number(value) or not 0 < value < math.inf:
+            raise ConfigError(f"{name}={shown(value)} must be a finite number above 0, such as 4")
+    check_workers(workers)

@@ -121,12 +121,16 @@ def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | No
 def _slow_actions(own: Plan) -> list[Slow]:
     """Return the actions with the largest excess that are far longer than the median of their kind and stage."""
     medians = medians_of(own.seconds, groups_of(own))
-    excess = own.seconds - medians
+    return _worst("action", own, own.seconds, medians, (own.seconds > SLOW_ACTION * medians) & (medians > 0))
+
+
+def _worst(what: str, own: Plan, seconds: np.ndarray, expected: np.ndarray, chosen: np.ndarray) -> list[Slow]:
+    """Return those of the rows with the largest excess that are chosen."""
+    excess = seconds - expected
     worst = np.argsort(-excess, kind="stable")[:MAX_ACTIONS_SHOWN]
     return [
-        Slow("action", own.schedule.label(row), float(own.seconds[row]), float(medians[row]), float(excess[row]))
-        for row in worst.tolist()
-        if own.seconds[row] > SLOW_ACTION * medians[row] > 0
+        Slow(what, own.schedule.label(row), float(seconds[row]), float(expected[row]), float(excess[row]))
+        for row in worst[chosen[worst]].tolist()
     ]
 
 
@@ -138,14 +142,7 @@ def stalls(measured: Timeline, own: Plan) -> list[Slow]:
     seconds, transfers = usual_seconds(measured, own)
     _, usual = run_plan(replace(own, row_lengths=seconds, transfer_lengths=transfers), "auto")
     waits, expected = (_waits(own, times.row_start, times.row_end) for times in (measured, usual))
-    excess = waits - expected
-    worst = np.argsort(-excess, kind="stable")[:MAX_ACTIONS_SHOWN]
-    least = STALL * float(np.median(own.seconds))
-    return [
-        Slow("stall", own.schedule.label(row), float(waits[row]), float(expected[row]), float(excess[row]))
-        for row in worst.tolist()
-        if excess[row] > least
-    ]
+    return _worst("stall", own, waits, expected, waits - expected > STALL * float(np.median(own.seconds)))
 
 
 def _waits(plan: Plan, start: np.ndarray, end: np.ndarray) -> np.ndarray:
