@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from ppsim.base.rules import checked_methods
@@ -131,15 +132,12 @@ class Facts:
         if not version:
             return [*self.versions][-1] if self.versions else ""
         wanted = _numbers(version)
-        return min(self.versions, key=lambda known: _distance(_numbers(known), wanted), default="")
+
+        def distance(known: str) -> list[int]:  # the first number first
+            return [abs(one - other) for one, other in zip_longest(_numbers(known), wanted, fillvalue=0)]
+
+        return min(self.versions, key=distance, default="")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how far two versions are apart, the first number first."""
-    size = max(len(one), len(other))
-    pairs = zip(one + (0,) * (size - len(one)), other + (0,) * (size - len(other)), strict=True)
-    return tuple(abs(left - right) for left, right in pairs)

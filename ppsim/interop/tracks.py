@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -215,23 +215,17 @@ class Tracks:
 
     def _actions(self, first: int, last: int) -> Slices:
         rows = np.arange(self.schedule.offsets[first], self.schedule.offsets[last])
-        kind, stage = self.schedule.kind[rows], self.schedule.stage[rows]
-        return Slices(
+        stage, plan = self.schedule.stage[rows], self.timeline.plan
+        slices = self._outer_slices(
             self.compute_track[self.schedule.device[rows]],
-            _nanoseconds(self.timeline.row_start[rows]),
-            _nanoseconds(self.timeline.row_end[rows]),
-            kind.astype(np.int64) * self.schedule.num_stages + stage,
-            self.schedule.microbatch[rows],
-            np.where(self.timeline.plan.remote[rows], rows + 1, NO_ARROW),
-            self.arrow_out[rows],
-            self.timeline.plan.fused[rows],
+            (_nanoseconds(self.timeline.row_start[rows]), _nanoseconds(self.timeline.row_end[rows])),
+            self.schedule.kind[rows].astype(np.int64) * self.schedule.num_stages + stage,
             stage,
             self.schedule.microbatch[rows],
-            *self._waited(self.timeline.plan.slot_of_row[rows]),
+            plan.slot_of_row[rows],
+            self.arrow_out[rows],
         )
-
-    def _waited(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.waited_prefix[nodes], self.waited_suffix[nodes]
+        return replace(slices, arrow_in=np.where(plan.remote[rows], rows + 1, NO_ARROW), inside=plan.fused[rows])
 
     def _transfers(self, first: int, last: int) -> Slices:
         mine = slice(*np.searchsorted(self.sender, [first, last]))
@@ -261,7 +255,7 @@ class Tracks:
         suffix = np.where(microbatch < 0, self.no_suffix, microbatch).astype(np.int32)
         no_arrow, inside = np.full(len(track), NO_ARROW), np.zeros(len(track), bool)
         arrow_out = no_arrow if arrow_out is None else arrow_out
-        waited = self._waited(nodes)
+        waited = self.waited_prefix[nodes], self.waited_suffix[nodes]
         return Slices(track, *times, prefix, suffix, no_arrow, arrow_out, inside, stage, microbatch, *waited)
 
     def _streamed(self, first: int, last: int) -> Iterator[Slices]:

@@ -15,7 +15,7 @@ from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
 from ppsim.base.progress import Bar
-from ppsim.base.rules import checked_call, whole_number
+from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
@@ -277,10 +277,7 @@ class _Limits(NamedTuple):
     def checked(cls, headroom: float, top: int, certain: bool) -> _Limits:
         """Return the limits; ConfigError for a headroom or a number that is none."""
         check_headroom(headroom)
-        try:
-            return cls(headroom, whole_number(0)(top), certain)
-        except ConfigError as wrong:
-            raise ConfigError(f"top={wrong}") from None
+        return cls(headroom, argument("top", top, whole_number(0)), certain)
 
 
 def _searched(space: Space, limits: _Limits, resources: Mapping[str, Any], with_front: bool = False) -> BestFirstSearch:
