@@ -9,8 +9,8 @@ from command_line import CONFIGS, LLAMA
 from command_line import ppsim as command
 
 import ppsim
+from ppsim.config import config_yaml
 from ppsim.frameworks import LAUNCH_OPTIONS, options_of
-from ppsim.studies import config_yaml
 
 RECORD = LAUNCH_OPTIONS["torchtitan"]
 CLASSES = {

@@ -27,7 +27,7 @@ from ppsim.commands.cells import (
 )
 from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, once_each, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
-from ppsim.config import Config, config_source, value_at
+from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
 from ppsim.launch import FRAMEWORKS
@@ -48,7 +48,6 @@ from ppsim.studies.free_keys import (
 )
 from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause, short_reasons
-from ppsim.studies.recipe import config_yaml
 from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, encoder_size
 
 SCHEMA = "ppsim.choose/1"

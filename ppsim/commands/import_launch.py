@@ -14,9 +14,9 @@ from ppsim.base.tables import paragraph
 from ppsim.base.units import and_more, counted
 from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
+from ppsim.config import config_yaml
 from ppsim.launch import read_launch
 from ppsim.launch.reading import HARDWARE, Reading
-from ppsim.studies import config_yaml
 
 SCHEMA = "ppsim.import/1"
 LABEL = 10  # width of a line's label

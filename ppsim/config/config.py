@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -362,6 +363,23 @@ def as_config(config: AnyConfig) -> Config:
     if isinstance(config, Config):
         return config
     return load_config(config) if isinstance(config, str | PathLike) else config_source(config).config()
+
+
+def config_yaml(config: Config) -> str:
+    """Return the config as the text of a YAML file that ppsim can read."""
+    from ruamel.yaml import YAML
+
+    writer, text = YAML(), io.StringIO()
+    writer.default_flow_style = False
+    writer.width = 4096
+    writer.dump(_without_nulls(dict(config.data)), text)
+    return text.getvalue()
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def value_at(data: Mapping[str, Any], key: str) -> Any:

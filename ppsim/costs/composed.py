@@ -12,9 +12,8 @@ from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number
 from ppsim.base.short_repr import short_repr
-from ppsim.costs.borders import card_columns
 from ppsim.costs.pairs import distinct_values, ports_by_node
-from ppsim.costs.setup import Setup
+from ppsim.costs.setup import Setup, card_columns
 from ppsim.costs.spread import Spread, unlike_published
 from ppsim.costs.table import ROUNDING, CostModel, CostTable, Workload, is_cost_model
 from ppsim.schedule.columns import ScheduleColumns

@@ -16,7 +16,6 @@ from ppsim.actions import Kind, is_vocabulary
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
-from ppsim.costs.borders import Stage, border_widths, link_columns
 from ppsim.costs.calibrated import Calibration
 from ppsim.costs.collectives import copied_bytes, copied_gradients
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
@@ -29,7 +28,7 @@ from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
 from ppsim.costs.networks import all_reduce, group_of_pipeline
 from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
-from ppsim.costs.setup import Setup
+from ppsim.costs.setup import Setup, Stage, border_widths, link_columns
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.sublayers import LOGIT_BYTES, embedding, head
 from ppsim.costs.table import CostTable, Workload

@@ -18,7 +18,6 @@ from ppsim.studies.gate import (
 )
 from ppsim.studies.packed_steps import packed_steps
 from ppsim.studies.points import Candidate, run_points
-from ppsim.studies.recipe import config_yaml
 from ppsim.studies.step_calibration import calibrated_config
 from ppsim.studies.store import RESULTS, Store, store_key
 from ppsim.studies.what_if import break_even, changes, failed_device_losses, known_change, rerouted, slow_device_losses
@@ -38,7 +37,6 @@ __all__ = [
     "changes",
     "check_configs",
     "config_findings",
-    "config_yaml",
     "dask_executor",
     "document",
     "evaluate",
