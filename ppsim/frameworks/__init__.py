@@ -38,6 +38,9 @@ READ_LAYOUT_STRINGS = ("Megatron-LM", "Primus")
 # Schedules that a framework runs beside an encoder that is not in the first stage; the others run none.
 ENCODER_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.ENCODER_SCHEDULES}
 
+# Frameworks that read Megatron-LM's layout strings, with its rules for prediction modules.
+READ_LAYOUT_STRINGS = ("Megatron-LM", "Primus")
+
 # By the names of `layout.framework`.
 FACTS: Mapping[str, Facts] = {
     facts.name.lower(): facts
