@@ -276,7 +276,7 @@ def _fault(item: Any, data: dict[str, Any]) -> Fault:
     path, kind = tuple(item["loc"]), item["type"]
     if kind == "value_error":
         message = str(item["ctx"]["error"])
-        named = path[-1] == "like" and len(path) == 3 and not _is_mapping(data, path[:-1])
+        named = path[-1] == "like" and len(path) == 3 and isinstance(data[path[0]][path[1]], str)
         return (path[:-1] if named else path), message
     if kind == "extra_forbidden":
         return path, f"unknown key; {known_keys(str(path[-1]), _keys_at(path[:-1]))}"
@@ -296,12 +296,6 @@ _MISSING = {
     "device": "name a device, such as H100 SXM, or give peak, memory and achieved",
     "link": "name the link inside a node, such as NVLink 4, or give bandwidth and latency",
 }
-
-
-def _is_mapping(data: Any, path: Path) -> bool:
-    for key in path:
-        data = data.get(key) if isinstance(data, dict) else None
-    return isinstance(data, dict)
 
 
 def _keys_at(path: Path) -> list[str]:

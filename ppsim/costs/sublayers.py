@@ -299,12 +299,11 @@ def _transform(model: Shape, letter: str) -> _Sublayer:
     matrices = _routed_mlp(model) if routed_model else _mlp(model, model.ffn)
     ups = [linear for linear in matrices if linear.module == "up"]
     routed = sum(linear.visits for linear in ups if linear.expert)
-    activated = sum(linear.visits * linear.outputs * (3 / 2 if model.gated else 2) for linear in ups)
+    passes = 3 / 2 if model.gated else 2
+    activated = sum(linear.visits * linear.outputs * passes for linear in ups)
+    routed_outputs = sum(linear.visits * linear.outputs * passes for linear in ups if linear.expert)
     clamped = model.clamped * sum(linear.visits * linear.outputs / (2 if model.gated else 1) for linear in ups)
     width = model.expert_hidden or model.hidden
-    routed_outputs = sum(
-        linear.visits * linear.outputs * (3 / 2 if model.gated else 2) for linear in ups if linear.expert
-    )
     biased, passing = EXPERT_BIAS_BYTES * model.mlp_bias * width * routed, 4 * width * routed
     moved = Operators(
         activation_bytes=float(VALUE_BYTES * s * activated + CLAMP_BYTES * s * clamped),
