@@ -372,13 +372,11 @@ def fastest_partitions(
     def key(changes: Mapping[str, Any]) -> str:
         return store_key({"cut": changes, "limit": limit, "config": source.data})
 
+    def is_cut(found: Any) -> bool:
+        return isinstance(found, dict) and found.keys() == {"stages"} and isinstance(found["stages"], str | None)
+
     work = functools.partial(_cut_points, source, limit)
-    return list(JobRunner(work, points, executor, store, key, scope(source), valid=_is_cut).in_order())
-
-
-def _is_cut(found: Any) -> bool:
-    """Return whether a stored value is an outcome of `_cut_points`."""
-    return isinstance(found, dict) and found.keys() == {"stages"} and isinstance(found["stages"], str | None)
+    return list(JobRunner(work, points, executor, store, key, scope(source), valid=is_cut).in_order())
 
 
 def _cut_points(source: ConfigSource, limit: float, points: Sequence[Mapping[str, Any]]) -> list[Outcome]:
