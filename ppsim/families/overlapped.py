@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 
-from ppsim.families.interleaved import GROUPING_RULES, group_sizes, looped_runs
+from ppsim.families.interleaved import group_sizes, looped_runs
 from ppsim.families.registry import family, require_choice
 from ppsim.schedule.blocks import Block, concatenate, fuse, straight_runs
 
 ORDERS = ("f_b", "b_f")
-_MAKESPAN = "= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o"
-_PEAK = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
 
 
 def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str = "f_b") -> Block:
@@ -33,35 +31,22 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
     return (fused_when_warm(*runs, min(2 * (p - r - 1) + 1, m)) for r, runs in enumerate(straight_runs(p, m)))
 
 
-# The lower of the two names is registered first.
-@family(
-    "combined-1f1b",
-    group="overlapped F, B",
-    title="Combined 1F1B (Megatron-Core)",
-    idea="Interleaved 1F1B with one more warm-up forward, so that the F and the B of each steady slot do not wait for "
-    "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "
-    "computation of the other. One device and one stage are legal. `ppsim.costs.combined_costs` prices the slot from "
-    "the pieces of its layers. Order and groupings as in interleaved-overlap.",
-    constraints=GROUPING_RULES,
-    makespan=_MAKESPAN,
-    peak_activations=_PEAK,
-    source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py (--overlap-moe-expert-parallel-comm)",
-)
 @family(
     "interleaved-overlap",
     group="overlapped F, B",
     title="Interleaved 1F1B with overlapped F and B",
     idea="Interleaved 1F1B with one more warm-up forward and F and B fused in the steady part. `order` says which part "
     "a device without a fused kernel runs first: `f_b` or `b_f`. Groupings as in interleaved-1f1b.",
-    constraints=GROUPING_RULES,
-    makespan=_MAKESPAN,
-    peak_activations=_PEAK,
+    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
+    "spread: any",
+    makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
+    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}",
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
 )
 def overlapped_interleaved(
     p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
 ) -> Iterator[Block]:
-    """Yield 2(p-r-1) + (v-1)g + 1 forwards, at most mv; then OVERLAP(F, B); then B: the lists of both families."""
+    """Yield 2(p-r-1) + (v-1)g + 1 forwards, at most mv; then OVERLAP(F, B); then B."""
     require_choice("order", order, ORDERS)
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):

@@ -79,7 +79,7 @@ class RegisteredFamily:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
-        schedule = self._as_schedule(self.generate(p, m, v, **options))
+        schedule = self._as_schedule(self.generate(p, m, v, **options), p)
         validate(schedule)
         if (schedule.devices, schedule.microbatches_of_a_step) != (p, m):
             raise ScheduleError(
@@ -88,15 +88,18 @@ class RegisteredFamily:
             )
         return schedule
 
-    def _as_schedule(self, made: Any) -> ScheduleColumns:
+    def _as_schedule(self, made: Any, devices: int) -> ScheduleColumns:
         """Return the generator's result as a schedule with the family's name; raise ScheduleError if it is not one."""
         if isinstance(made, ScheduleColumns):
             return made.named(self.name)
-        blocks = [*made] if isinstance(made, Iterable) else [made]
-        for block in blocks:
-            if not isinstance(block, Block):
-                raise ScheduleError(f"{self.name}: the generator gave {shown(block)}; it must give one Block a device")
+        blocks = map(self._block, made if isinstance(made, Iterable) else [made])
         return ScheduleColumns.from_blocks(blocks, name=self.name)
+
+    def _block(self, made: Any) -> Block:
+        """Return the generator's result for a device if it is a Block, else raise ScheduleError."""
+        if not isinstance(made, Block):
+            raise ScheduleError(f"{self.name}: the generator gave {shown(made)}; it must give one Block a device")
+        return made
 
     @property
     def description(self) -> str:
@@ -110,8 +113,15 @@ class RegisteredFamily:
 
     def describe(self) -> dict[str, str]:
         """Return the texts that pages print about the family, by label."""
-        labels = ("name", "title", "idea", "constraints", "makespan", "peak_activations", "source")
-        return {label: getattr(self, label) for label in labels}
+        return {
+            "name": self.name,
+            "title": self.title,
+            "idea": self.idea,
+            "constraints": self.constraints,
+            "makespan": self.makespan,
+            "peak_activations": self.peak_activations,
+            "source": self.source,
+        }
 
 
 _FAMILIES: dict[str, RegisteredFamily] = {}
@@ -195,8 +205,9 @@ def split_stages(name: str) -> tuple[str, int | None]:
     return family_name, int(stages)
 
 
-def require_count(word: str, value: Any, least: int = 1, most: int = MAX_NUMBERED) -> int:
-    """Return `value` as an int from `least` to `most`, or raise BuildError."""
+def require_count(word: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """Return `value` as an int from `least` to `most` (default: `MAX_NUMBERED`), or raise BuildError."""
+    most = MAX_NUMBERED if most is None else most
     try:
         count = operator.index(value)
     except TypeError:

@@ -31,9 +31,7 @@ def stp(p: int, m: int, v: int) -> Iterator[Block]:
     require_filled("stp", p, m)
     for r in range(p):
         rows = numbered(_nine_steps(p, max(m, 3 * p - 1), r), (r, 2 * p - 1 - r), (0, 0))
-        kept = rows.microbatch < m
-        joined = rows.joined & np.append(False, kept[:-1])  # a slot that loses a part is an ordinary action
-        yield Block(rows.kind, rows.stage, rows.microbatch, joined)[kept]
+        yield _without_surplus(rows, m)
 
 
 def _nine_steps(p: int, m: int, r: int) -> Block:
@@ -64,3 +62,10 @@ def _braid(pair: Block, slots: int, split: int) -> Block:
     rows = repeat(pair, (slots + 1) // 2)[: 2 * slots]
     fused, last = rows[: 2 * (slots - split)], rows[2 * (slots - split) :]
     return concatenate(fused, Block(np.where(last.kind == Kind.B, Kind.I, last.kind), last.stage, last.microbatch))
+
+
+def _without_surplus(rows: Block, m: int) -> Block:
+    """Return the rows of microbatches below m; a slot that loses a part is an ordinary action."""
+    kept = rows.microbatch < m
+    joined = rows.joined & np.append(False, kept[:-1])
+    return Block(rows.kind, rows.stage, rows.microbatch, joined)[kept]
