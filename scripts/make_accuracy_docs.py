@@ -749,8 +749,8 @@ print this. A crash of nanotron may have another cause than memory; its table do
 had no kernel are left out.
 
 **Calibration.** Random runs of one source in view are fitted, and other runs of that source predicted. The numbers
-are medians over draws. No prior was chosen with these runs. [The how-to](howto/calibrate.md) has nanotron's 8B, which
-had no part in any choice.
+are medians over draws. No prior was fitted to these runs, but their errors and those of nanotron's 8B, which are in
+[the how-to](howto/calibrate.md), were seen when the widths of the priors were chosen.
 
 {calibration}
 
