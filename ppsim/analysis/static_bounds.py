@@ -23,7 +23,7 @@ from ppsim.plan.lengths import (
     shortest_transfers,
 )
 from ppsim.plan.streams import POST_VALIDATED
-from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
 
 SAFETY = 1 - 1e-9  # the engines add in another order, so that their sums differ by rounding
 # The search for the rows with the largest holdings uses these pairs of weights: for the part of an activation that
@@ -116,7 +116,7 @@ def _distinct_actions(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.nd
     parts = 1 + joined[chosen + 1]
     rows = np.repeat(chosen, parts) + (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts))
     offsets = np.searchsorted(schedule.device[rows], np.arange(schedule.devices + 1))
-    return schedule.taking(rows, offsets), np.repeat(times, parts)
+    return lists_of_rows(schedule, rows, offsets), np.repeat(times, parts)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -48,7 +48,7 @@ EXAMPLES = {
     "sweep": (
         "my.yaml --over schedule.microbatches=8:128:x2",
         "my.yaml --over schedule.name=1f1b,zb-h1 --over layout.tensor=4,8 --table all.csv",
-        "my.yaml --over schedule.microbatches=8:128:x2 --measure bubble_fraction --chart bubble.pdf",
+        "my.yaml --over schedule.microbatches=8:64:x2 --measure mfu --chart mfu.pdf",
     ),
     "what-if": (
         "my.yaml --set hardware.link.bandwidth=900GB/s",

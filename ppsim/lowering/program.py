@@ -7,7 +7,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.lowering.posts import transfer_posts
 from ppsim.lowering.rows import TransferEnds, transfer_ends
 from ppsim.lowering.sharding import DEFAULT_WINDOW, Window, insert_sharding
-from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
 
 RECEIVES = ("early", "just-in-time")
 
@@ -108,7 +108,7 @@ def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
     anchor, rank = np.arange(count), np.full(count, len(row))
     anchor[row], rank[row] = earliest[taken_along], taken_along
     order = np.lexsort((rank, anchor))
-    return program.taking(order, program.offsets, is_valid=True)
+    return lists_of_rows(program, order, program.offsets, is_valid=True)
 
 
 def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.ndarray) -> np.ndarray:

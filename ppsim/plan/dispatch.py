@@ -23,7 +23,7 @@ from ppsim.plan.holding import Holding
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import find_reductions
 from ppsim.schedule.barriers import find_barriers
-from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
 
 DISPATCHES = ("list", "ready")
 _ROUNDING = 1e-9
@@ -184,7 +184,7 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
     new = np.empty(len(old), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
     # Devices choose the two parts of a slot without a length of its own separately.
-    schedule = plan.schedule.taking(old, plan.schedule.offsets, joined=plan.fused[old])
+    schedule = lists_of_rows(plan.schedule, old, plan.schedule.offsets, joined=plan.fused[old])
     source = np.where(plan.source[old] >= 0, new[plan.source[old]], -1).astype(np.int32)
     schedule.mark_valid(source)
     again = posts_in_order if plan.message_overhead else unqueued_posts

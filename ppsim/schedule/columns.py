@@ -199,12 +199,7 @@ class ScheduleColumns:
         if chosen.all():
             return self
         counts = np.concatenate([[0], np.cumsum(chosen)])
-        return self.taking(chosen, counts[self.offsets], is_valid=self.is_valid)
-
-    def taking(self, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:
-        """Return the lists of these rows, cut at `offsets`; `changed` are arguments of the constructor."""
-        columns = self.kind[rows], self.stage[rows], self.microbatch[rows], offsets
-        return ScheduleColumns(*columns, **{"joined": self.joined[rows], **self.traits, **changed})
+        return lists_of_rows(self, chosen, counts[self.offsets], is_valid=self.is_valid)
 
     def __len__(self) -> int:
         """Number of actions; an OVERLAP_F_B slot counts once."""
@@ -333,6 +328,12 @@ class ScheduleColumns:
         source = row_of.take(cell)
         source[step.take(self.kind) == 0] = -1
         return unwritable(source)
+
+
+def lists_of_rows(schedule: ScheduleColumns, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:
+    """Return the lists of these rows, cut at `offsets`; `changed` are arguments of the constructor."""
+    columns = schedule.kind[rows], schedule.stage[rows], schedule.microbatch[rows], offsets
+    return ScheduleColumns(*columns, **{"joined": schedule.joined[rows], **schedule.traits, **changed})
 
 
 def _whole_slices(slices: Any) -> int:
