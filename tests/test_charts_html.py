@@ -117,7 +117,7 @@ def test_hover_tells_action_device_times_and_what_it_waited_for():
 
 
 def waits_of(timeline):
-    """What each action of a plotly figure started after, by its name."""
+    """Return by name what each action of a plotly figure started after."""
     traces = (trace.customdata for trace in timeline.to_plotly().data if trace.customdata is not None)
     return {row[0]: row[4] for rows in traces for row in rows if len(row) > 4}
 

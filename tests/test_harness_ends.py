@@ -1,4 +1,4 @@
-"""How replays through torch.distributed end early: killed, interrupted or refused, said in one sentence."""
+"""Early ends of replays through torch.distributed: killed, interrupted or refused, said in one sentence."""
 
 import os
 import signal

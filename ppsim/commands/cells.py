@@ -59,7 +59,10 @@ def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = 
     capacity = capacity_of(config)
     if capacity is None:
         return f"{peak:.{DIGITS}g} activations"
-    return _of_usable(peak, capacity, headroom) if with_usable else _marked(peak, capacity, headroom)
+    if with_usable:
+        return _of_usable(peak, capacity, headroom)
+    state = fit_in_words(peak, capacity, headroom)
+    return gigabytes(peak) + (f" {state}" if state != "fits" else "")
 
 
 def usable_text(config: Config, headroom: float) -> str:
@@ -75,11 +78,6 @@ def memory_text(run: Timeline, peak: float | None = None, headroom: float = HEAD
         return ""
     fullest = float(run.peak_memory.max()) if peak is None else peak
     return _of_usable(fullest, workload.memory, headroom)
-
-
-def _marked(peak: float, capacity: float, headroom: float) -> str:
-    state = fit_in_words(peak, capacity, headroom)
-    return gigabytes(peak) + (f" {state}" if state != "fits" else "")
 
 
 def _of_usable(peak: float, capacity: float, headroom: float) -> str:
@@ -119,10 +117,15 @@ def lines_of_changes(shown: Iterable[Candidate], config: Config) -> Iterator[str
         yield from change_lines(one, config)
 
 
+def own_framework(config: Config) -> str | None:
+    """Return the framework of launch files that a config names, also by a part such as megatron-core; None if none."""
+    named = str(value_at(config.data, "layout.framework") or "").lower()
+    return next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
+
+
 def _framework_words(one: Candidate, config: Config) -> list[str]:
     """Return the flags that a change sets and drops; empty if the config names no framework that has launch files."""
-    named = str(value_at(config.data, "layout.framework") or "").lower()
-    name = next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
+    name = own_framework(config)
     if name is None:
         return []
     try:

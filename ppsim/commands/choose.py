@@ -18,6 +18,7 @@ from ppsim.commands.cells import (
     LEGEND,
     SAME,
     gigabytes,
+    own_framework,
     peak_text,
     runs_in,
     step_text,
@@ -325,9 +326,9 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
 
 def _flags_by_framework(config: Config) -> dict[str, list[str] | ConfigError]:
     """Return each framework's flags, or the error that says why it cannot run the config, its own framework first."""
-    own = str(value_at(config.data, "layout.framework")).partition(" ")[0]
+    own = own_framework(config)
     found: dict[str, list[str] | ConfigError] = {}
-    for name in sorted(FRAMEWORKS, key=lambda name: name.lower() != own.lower()):
+    for name in sorted(FRAMEWORKS, key=lambda name: name != own):
         try:
             found[name] = FRAMEWORKS[name].flags(config)
         except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What a notebook shows, in a browser: the viewer in a frame, in the theme of the page around it."""
+"""A notebook in a browser: the viewer in a frame, in the theme of the page around it."""
 
 import pytest
 from charts import DARK, LIGHT
