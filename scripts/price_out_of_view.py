@@ -134,11 +134,12 @@ def set_aside(priced: str = NOT_YET) -> Iterator[Found]:
     if all(str(source["priced"]) != priced for source in data["sources"].values()):
         raise SystemExit(f"{SET_ASIDE.name}: no source has priced: {priced}; a second time they would be in view")
     for run in data["runs"]:
-        source, schedule = run["source"], schedule_of(run["devices"], run["microbatches"], run.get("stages", 1))
+        source = run["source"]
         if str(data["sources"][source]["priced"]) != priced:
             continue
         model = data["models"][run["model"]] | {key: run[key] for key in ("sequence",) if key in run}
         layout = data["layouts"][source] | run["layout"]
+        schedule = schedule_of(run["devices"], run["microbatches"], run.get("stages", 1), bool(layout.get("overlap")))
         config = config_of(data, model, run["device"], run["gpus"], layout, schedule)
         name = data["sources"][source]["name"]
         yield Found(run["name"], name, config, run["seconds"], f"{name}: {run['model']}, {run['device']}")
@@ -191,12 +192,12 @@ def config_of(
     }
 
 
-def schedule_of(devices: int, microbatches: int, stages: int = 1) -> dict[str, Any]:
-    """Return 1F1B, interleaved if a device has several stages."""
-    if devices == 1 or stages == 1:
-        return {"name": "1f1b", "devices": devices, "microbatches": microbatches}
-    several = {"devices": devices, "microbatches": microbatches, "stages_per_device": stages}
-    return {"name": "interleaved-1f1b", **several}
+def schedule_of(devices: int, microbatches: int, stages: int = 1, combined: bool = False) -> dict[str, Any]:
+    """Return 1F1B, interleaved if a device has several stages; `combined`: with an F and a B in one slot."""
+    schedule = {"name": "1f1b", "devices": devices, "microbatches": microbatches}
+    if devices > 1 and stages > 1:
+        schedule |= {"name": "interleaved-1f1b", "stages_per_device": stages}
+    return schedule | ({"name": "combined-1f1b"} if combined else {})
 
 
 # Sources
@@ -328,9 +329,7 @@ def _megatron(
     layout |= {"fp8": fp8} | more
     if (_number(row.get("FSDP")) or 0) > 0:
         layout |= {"distributed_optimizer": False, "sharded": True, "sharded_by": "block"}
-    schedule = schedule_of(devices, batch // (copies * microbatch), stages)
-    if layout.get("overlap"):
-        schedule |= {"name": "combined-1f1b"}
+    schedule = schedule_of(devices, batch // (copies * microbatch), stages, bool(layout.get("overlap")))
     config = config_of(data, model | {"sequence": sequence}, device, gpus, layout, schedule)
     seconds = batch * sequence / ((_number(row["Tokens / sec / GPU"]) or 1) * gpus)
     words = f"{name} {gpus} {device} {fp8} gbs{batch} mbs{microbatch} tp{tensor} pp{devices} cp{context} ep{expert}"
