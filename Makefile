@@ -8,6 +8,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 CONFIG := configs/llama-3-8b-8xh100.yaml
 TESTS := -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable -m "not alone and not slow and not gpu"
 ALONE := $(shell grep -lr "mark\.alone" --include="test_*.py" tests)
+# Compiled modules are kept even if the environment says otherwise: hundreds of processes of the tests import the same.
+unexport PYTHONDONTWRITEBYTECODE
 PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs \
 	communicator_docs towers_docs fill_docs flags_page pages \
 	command_docs browser_pictures notebooks

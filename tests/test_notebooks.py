@@ -5,22 +5,29 @@ import time
 import make_notebooks
 import nbformat
 import pytest
+from make_notebooks import LESSONS
 
 MAX_FILE_BYTES = 300_000  # of a stored lesson
-LESSONS = pytest.mark.parametrize("path", make_notebooks.LESSONS, ids=lambda path: path.stem)
+TIMED = {"02-choosing-a-schedule": 20}  # seconds that a lesson may take
 
 
-@LESSONS
-def test_a_lesson_runs_and_shows_what_is_stored(path, monkeypatch):
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.alone] * (path.stem in TIMED)) for path in LESSONS],
+)
+def test_a_lesson_runs_in_time_and_shows_what_is_stored(path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "")  # which the run sets, and the test puts back
+    begun = time.monotonic()
     stored, now = nbformat.read(path, as_version=4), make_notebooks.run(path)
+    seconds = time.monotonic() - begun
     assert texts(now) == texts(stored), f"{path.name} is out of date; run `make docs`"
     assert pictures(now) == pictures(stored)
     assert pictures(stored)
     assert path.stat().st_size < MAX_FILE_BYTES
+    assert seconds < TIMED.get(path.stem, make_notebooks.SECONDS)
 
 
-@LESSONS
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_says_what_one_learns_and_numbers_its_sections(path):
     lesson = nbformat.read(path, as_version=4)
     number = int(path.stem.split("-")[0])
@@ -32,16 +39,8 @@ def test_a_lesson_says_what_one_learns_and_numbers_its_sections(path):
 
 
 def test_the_first_lesson_opens_with_a_chart():
-    lesson = nbformat.read(make_notebooks.LESSONS[0], as_version=4)
+    lesson = nbformat.read(LESSONS[0], as_version=4)
     assert "image/png" in lesson.cells[1].outputs[0].data
-
-
-@pytest.mark.alone
-def test_the_second_lesson_takes_less_than_20_seconds():
-    (path,) = (path for path in make_notebooks.LESSONS if path.stem.startswith("02-"))
-    begun = time.monotonic()
-    make_notebooks.run(path)
-    assert time.monotonic() - begun < 20
 
 
 def texts(lesson):

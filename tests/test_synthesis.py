@@ -35,7 +35,8 @@ def device_of_stages(schedule):
 def rivals(placement, p, m, costs):
     """Every family of ours that runs whole microbatches on the same devices, simulated."""
     v = PLACEMENTS[placement]
-    places = device_of_stages(found(placement, p, m, rounds=0))
+    turned = placement in ("v", "wave")  # every second pass through the devices goes backwards
+    places = {s: p - 1 - s % p if turned and s // p % 2 else s % p for s in range(p * v)}
     for name, family in ppsim.schedules().items():
         if family.asynchronous or name in ("auto", "bpipe", "zb-auto"):
             continue
