@@ -6,6 +6,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,20 +99,22 @@ def is_longest_path(schedule: ppsim.Schedule) -> bool:
     return set(np.unique(schedule.kind)) <= set(ROWS) and not len(schedule.evicted) and schedule.iterations == 1
 
 
-def schedules(family: ppsim.Family, p: Sequence[int], m: Sequence[int]) -> Iterator[ppsim.Schedule]:
-    """Yield a family's schedules of these sizes; skip the sizes that it does not allow."""
-    few = family.name in SEARCHED
+@cache
+def schedules(name: str, p: Sequence[int], m: Sequence[int]) -> list[ppsim.Schedule]:
+    """Return a family's schedules of these sizes; skip the sizes that it does not allow."""
+    family, few, found = ppsim.schedules()[name], name in SEARCHED, []
     for devices in (one for one in p if not few or one in SEARCHED_P):
         for microbatches in (one for one in m if not few or one in SEARCHED_M):
             try:
-                yield family.build(devices, microbatches, **_costs(family))
+                found.append(family.build(devices, microbatches, **_costs(family)))
             except ppsim.PpsimError:
                 continue
+    return found
 
 
 def lists(family: ppsim.Family, p: Sequence[int], m: Sequence[int]) -> dict[str, Any]:
     """Return a family's lists as compressed columns, and what its rows add to a device's activations and free."""
-    every = list(schedules(family, p, m))
+    every = schedules(family.name, p, m)
     kind = np.concatenate([one.kind | (one.joined << 4) for one in every]).astype(np.uint8)
     stage = np.concatenate([one.stage for one in every]).astype(np.uint8)
     number = np.concatenate([np.diff(one.microbatch, prepend=0) for one in every]).astype("<i2").view(np.uint8)

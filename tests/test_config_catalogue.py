@@ -1,5 +1,6 @@
 """The published set-ups in configs/: each runs, and comes near to what was published."""
 
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -14,14 +15,32 @@ CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 MEASURES = {"step": "makespan", "mfu": "mfu", "tokens_per_second": "tokens_per_second"}
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+run_of = cache(lambda path: load_config(path).simulate())
+each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+
+
+@each_config
 def test_every_config_runs_within_a_quarter_of_what_was_published(path):
-    config = load_config(path)
-    run = config.simulate()
+    run = run_of(path)
     assert 0 < run.bubble_fraction < 0.5
-    for name, value in config.published.items():
+    for name, value in load_config(path).published.items():
         if name != "source":
             assert getattr(run, MEASURES[name]) == pytest.approx(value, rel=0.26)
+
+
+@each_config
+def test_no_key_of_a_config_is_idle(path):
+    assert not [one for one in run_of(path).to_dict()["assumptions"] if "changes nothing" in one]
+
+
+@each_config
+def test_the_default_summary_of_each_config_fits_one_screen(path):
+    text = run_of(path).summary()
+    lines = text.splitlines()
+    assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True), text
+    assert [line.split()[0] for line in lines[2:] if not line.startswith((" ", "idle")) and line][:3] == [
+        "step", "memory" if path.stem != "unit-costs" else "activations", "bubble",
+    ]  # fmt: skip
 
 
 def test_the_cost_model_page_shows_each_set_up_as_it_is_simulated():
@@ -65,8 +84,8 @@ def test_models_of_the_catalogue_have_their_published_parameters(name, parameter
 
 
 def test_llama_3_8b_on_8_h100_is_the_model_as_published():
-    config = load_config(Path(__file__).parent.parent / "configs" / "llama-3-8b-8xh100.yaml")
-    run = config.simulate()
+    (path,) = (path for path in CONFIGS if path.stem == "llama-3-8b-8xh100")
+    config, run = load_config(path), run_of(path)
     assert config.model.parameters == 8_030_261_248
     assert run.schedule.devices == 8
     assert run.schedule.microbatches == 32

@@ -4,13 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from command_line import CONFIGS, ENVIRONMENT, UNIT_COSTS
+from command_line import ENVIRONMENT, UNIT_COSTS
 
 pytest_plugins = ["pytester", "ppsim.pytest_plugin"]
-
-
-def test_the_repositorys_configs_are_as_good_as_their_baseline(ppsim_check):
-    ppsim_check(*sorted(CONFIGS.glob("*.yaml")), baseline=CONFIGS / "baseline.json")
 
 
 @pytest.fixture

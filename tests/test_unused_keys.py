@@ -10,12 +10,6 @@ from ppsim.config import as_config
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_no_key_of_a_catalogue_config_is_idle(path):
-    assumed = ppsim.load_config(path).simulate().to_dict()["assumptions"]
-    assert not [one for one in assumed if "changes nothing" in one]
-
-
 def test_selective_recompute_under_flash_attention_says_what_it_does_and_what_would_help():
     llama = CONFIGS / "llama-3-405b-16384xh100.yaml"
     run = ppsim.load_config(llama, overrides={"layout.recompute": "selective"}).simulate()

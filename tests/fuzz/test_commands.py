@@ -125,7 +125,8 @@ def calls(draw, name):
 
 def write_inputs():
     """Write every file that a call reads into this folder."""
-    Path("unit.yaml").write_text(UNIT_COSTS.read_text().replace("microbatches: 8", "microbatches: 4"))
+    small = UNIT_COSTS.read_text().replace("devices: 4", "devices: 2").replace("microbatches: 8", "microbatches: 4")
+    Path("unit.yaml").write_text(small)
     Path("model.yaml").write_text(LLAMA.read_text())
     costs = library.Costs(forward=0.02, backward=0.05, latency=0.001)
     Path("trace.json").write_text(json.dumps(trace_document("1f1b", costs, devices=2, microbatches=2, steps=2)))
