@@ -302,3 +302,11 @@ def test_a_deadlock_under_a_transport_is_status_1_with_its_cycle(tmp_path):
     outcome = ppsim("simulate", "--schedule", tmp_path / "crossed.csv", "--transport", "directed")
     assert outcome.status == 1
     assert "waits" in outcome.err
+
+
+def test_costs_that_do_not_go_with_the_sizes_name_their_config(tmp_path):
+    config = tmp_path / "job.yaml"
+    config.write_text("schedule: {name: 1f1b, devices: 4, microbatches: 8}\ncosts: {forward: [1, 2, 3]}\n")
+    outcome = ppsim("simulate", config)
+    assert outcome.status == 2
+    assert f"{config}: forward lists 3 values, but the schedule has 4 stages; list 4" in outcome.err

@@ -180,6 +180,8 @@ def read_case(
     `flags` has keys of `FLAGS`; None means that a flag is not given. Raises ConfigError.
     """
     changes = _changes(settings, family_options, flags, config)
+    if config is not None and config.suffix == ".csv":
+        raise ConfigError(f"{config}: is a list of actions, no config; give it as --schedule {config}")
     if config is not None:
         return load_config(config, overrides=changes)
     _require_flags(changes)

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 from typer.models import OptionInfo
 
-from ppsim.base.errors import BuildError, ConfigError, DeadlockError, PpsimError, ScheduleError, visible
+from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError, visible
 from ppsim.base.files import CallFiles, OverwriteError, check_target, write_atomically
 from ppsim.base.host import noting_calibrations
 from ppsim.base.progress import say
@@ -49,7 +49,8 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
                 result = function(*args, **options)
             _flush_data()
         except (PpsimError, OverwriteError) as error:
-            say(f"ppsim: {error}")
+            keywords: Any = getattr(args[0], "keywords", {}) if args else options  # of takes_case's reader
+            say(f"ppsim: {_with_file(error, keywords.get('config'))}")
             raise typer.Exit(exit_status(error)) from None
         except BrokenPipeError:
             _forget_stdout()
@@ -62,6 +63,12 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
         return result
 
     return run
+
+
+def _with_file(error: Exception, config: Path | None) -> str:
+    """Return the message with its config, which sizes and costs do not know."""
+    named = config is None or not isinstance(error, BuildError | CostError) or str(error).startswith(str(config))
+    return str(error) if named else f"{config}: {error}"
 
 
 _calibrations: ContextVar[Sequence[str]] = ContextVar("calibrations", default=())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from ppsim.base.errors import ConfigError, UnknownNameError, shown
+from ppsim.base.errors import ConfigError, CostError, UnknownNameError, shown
 from ppsim.base.rules import (
     argument,
     check_fields,
@@ -389,7 +389,7 @@ class Layout:
         argument("num_stages", num_stages, whole_number(1, partition.MAX_PIECES))
         if not isinstance(self.recompute, str):
             if len(self.recompute) != num_stages:
-                raise ConfigError(
+                raise CostError(
                     f"recompute lists {len(self.recompute)} levels, but the schedule has {num_stages} stages; "
                     f"list {num_stages}, or give one level"
                 )
