@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from charts import DARK, GREY, THEMES, draw_comparison, draw_front, draw_lines
+from charts import DARK, GREY, LIGHT, THEMES, draw_comparison, draw_front, draw_lines, make_boxes, row_edges
 from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
@@ -14,6 +14,7 @@ from matplotlib.text import Text
 from timelines import stepped
 
 import ppsim
+from ppsim.actions import Kind
 
 
 def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
@@ -60,6 +61,10 @@ def test_a_fused_slot_shows_both_parts_with_their_numbers():
     assert sorted(text.get_text() for text in texts) == ["0", "0", "1", "1", "2", "2"]
     slot = [text for text in texts if 2 < (text.get_position()[0] - place.left) / place.second < 4]
     assert [text.get_text() for text in sorted(slot, key=lambda text: -text.get_position()[1])] == ["2", "0"]
+    halves = ppsim.simulate(ppsim.build("dualpipe", devices=4, microbatches=8), ppsim.Costs(overlap=2.6))
+    numbers = rows_of(halves.plot())[0].numbers()
+    assert len(numbers) == len(halves.schedule.kind)
+    assert {text.get_fontsize() for text in numbers} == {4.5, 6.0}
 
 
 def test_devices_go_from_top_to_bottom_and_time_has_a_unit():
@@ -75,6 +80,12 @@ def test_microbatches_are_numbered_where_they_fit():
     figure = run().plot(labels=False)
     assert rows_of(figure)[0].labels is False
     assert numbers_of(run(devices=64, microbatches=128).plot()) == []
+
+
+def test_numbers_of_equal_boxes_have_one_size():
+    texts = rows_of(run("1f1b", 4, 16).plot())[0].numbers()
+    backward = {text.get_fontsize() for text in texts if text.get_color() == LIGHT.on[Kind.B]}
+    assert len(backward) == 1
 
 
 def test_numbers_of_the_grey_theme_name_their_kinds():
@@ -412,15 +423,49 @@ def test_slices_are_labelled_with_microbatch_and_piece():
     assert sorted(labels) == sorted([f"{microbatch}.{piece}" for microbatch in range(8) for piece in (0, 1)] * 8)
 
 
-def test_evictions_go_to_their_host_and_come_back():
+def lies_behind(lines, timeline, ways):
+    """Whether lines join each way (start, end, sender, receiver), in pieces that cross no action of another device."""
+    pieces = np.array(lines.get_segments())
+    ends = pieces.reshape(-1, 2).tolist()
+    points = {(round(time, 9), round(row + 0.05)) for time, row in ends}
+    joined = {(round(time, 9), row) for start, end, sender, to in ways for time, row in ((start, sender), (end, to))}
+    top, bottom = row_edges(make_boxes(timeline))
+    for time, row in pieces.mean(axis=1).tolist():
+        device = round(row + 0.05)
+        runs = (timeline.schedule.device == device) & (timeline.start < time) & (timeline.end > time)
+        assert not (top < row - device < bottom and runs.any())
+    assert len(pieces) > len(ways)
+    return joined <= points
+
+
+def test_evictions_go_to_their_host_and_come_back_behind_the_actions_of_others():
     timeline = run("bpipe", costs=ppsim.Costs(forward=1, backward=2, latency=0.25))
     out, back = [part for part in timeline.plot().axes[0].collections if isinstance(part, LineCollection)][-2:]
     hosts = timeline.schedule.evicted[:, 2].tolist()
     for lines, moves, outward in ((out, timeline.offloads, True), (back, timeline.reloads, False)):
-        ways = list(zip(moves.device.tolist(), hosts, strict=True))
-        drawn = [(line[:, 0].tolist(), tuple(line[:, 1].tolist())) for line in lines.get_segments()]
-        assert [times for times, _ in drawn] == [list(both) for both in zip(moves.start, moves.end, strict=True)]
-        assert [rows for _, rows in drawn] == [way if outward else way[::-1] for way in ways]
+        both = zip(moves.start.tolist(), moves.end.tolist(), moves.device.tolist(), hosts, strict=True)
+        ways = [(start, end, *((own, host) if outward else (host, own))) for start, end, own, host in both]
+        assert lies_behind(lines, timeline, ways)
+
+
+def test_transfers_to_far_devices_pass_behind_the_actions_of_others():
+    timeline = run("interleaved-1f1b", costs=ppsim.Costs(latency=0.5))
+    forward, _ = [
+        part for part in timeline.plot(transfers=True).axes[0].collections if isinstance(part, LineCollection)
+    ]
+    plan, device = timeline.plan, timeline.schedule.device
+    mine = np.flatnonzero(plan.remote & (timeline.schedule.kind == Kind.F))
+    times = zip(timeline.transfer_start[mine].tolist(), timeline.transfer_end[mine].tolist(), strict=True)
+    rows = zip(device[plan.source[mine]].tolist(), device[mine].tolist(), strict=True)
+    assert lies_behind(forward, timeline, [(*time, *row) for time, row in zip(times, rows, strict=True)])
+
+
+def test_low_rows_show_actions_alone_and_the_legend_says_so():
+    evicted = run("bpipe", 64, 128, ppsim.Costs(latency=0.1)).plot(transfers=True)
+    assert not [part for part in evicted.axes[0].collections if isinstance(part, LineCollection)]
+    assert "rows too low for reloads, offloads, transfers, evictions" in words_of(evicted)
+    assert rows_of(evicted)[0].boxes.lanes == []
+    assert not any("rows too low" in word for word in words_of(run("bpipe").plot(transfers=True)))
 
 
 def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():
@@ -439,8 +484,18 @@ def test_a_critical_path_covers_at_most_a_third_of_rows_that_it_crosses_often():
     crosses = np.diff(points[:, 1]) != 0
     crowded = slice(0, 20)
     assert crosses[crowded].sum() == 10
-    assert wide[crowded][crosses[crowded]].sum() <= pixels[crowded].sum() / 3
+    low, high = np.minimum(points[:-1, 1], points[1:, 1])[crowded], np.maximum(points[:-1, 1], points[1:, 1])[crowded]
+    for row in range(3):
+        across = (low < row + 0.7) & (high > row + 0.7)
+        assert across.sum() >= 4
+        assert wide[crowded][across].sum() <= pixels[crowded].sum() / 3
     assert wide.max() == pytest.approx(1.1)
+
+
+def test_a_critical_path_that_goes_down_without_a_turn_is_as_thick_as_others():
+    points, wide = path_of(run("zb-v", 64, 256, ppsim.Costs(latency=0.1)).plot(critical_path=True).axes[0])
+    assert np.abs(np.diff(np.rint(points[:, 1]))).sum() > 200
+    assert np.mean(wide > 1.09) > 0.99
 
 
 def test_figures_can_share_one_time_scale():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.lanes import LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
+from ppsim.plots.scale import LOWEST_DETAIL
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -41,6 +42,8 @@ class Boxes(Spans):
     local, reverse : int32, bool
         Number of the stage among the device's stages of one direction, 0 for the first; whether the microbatch enters
         at the other end of the pipeline. The marks of a box show both.
+    plain : bool
+        True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours.
     """
 
     timeline: TimelineColumns
@@ -50,6 +53,11 @@ class Boxes(Spans):
     kind: np.ndarray
     local: np.ndarray
     reverse: np.ndarray
+    plain: bool = False
+
+    def in_rows(self, pixels: float) -> Boxes:
+        """Return the boxes as rows of this height show them."""
+        return replace(self, plain=pixels < LOWEST_DETAIL)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -101,12 +109,12 @@ class Boxes(Spans):
     @cached_property
     def lanes(self) -> list[LaneSpans]:
         """Lanes of the gathers, reductions, copies, collectives and optimizer steps that take time."""
-        return lane_spans(self.timeline)
+        return [lane for lane in lane_spans(self.timeline) if not (self.plain and lane.has_band)]
 
     @property
-    def laned(self) -> bool:
-        """True if rows have lanes at their edges: for gathers, reductions, copies or collectives."""
-        return any(lane.has_band for lane in self.lanes)
+    def divided(self) -> bool:
+        """True if rows have lanes at their edges, or slots in two halves, and so need more height."""
+        return any(lane.has_band for lane in self.lanes) or bool(self.slot.any())
 
     @property
     def band(self) -> tuple[float, float]:
@@ -192,7 +200,8 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane" or "steps"; its words.
+    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "steps", or
+    without a symbol "mixed" or "low"; its words.
 
     `kind` is that of the swatch, `lane` the sort of the lane.
     """
@@ -208,6 +217,8 @@ class LegendEntry:
             return [(0, 3, 12, 5, theme.lanes[self.lane])]
         if self.sort == "slot":
             return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
+        if self.sort in ("low", "mixed"):
+            return []
         if self.kind is None:
             line = [(5, 0, 1.5, 12, theme.edge)] if self.sort == "steps" else []
             return [(0, 0, 12, 12, theme.idle), *line]
@@ -217,8 +228,11 @@ class LegendEntry:
         return [(0, 0, 12, 12, theme.kinds[self.kind]), *mark]
 
 
-def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
-    """Return the legend of these charts, only what is drawn: kinds, idle time, marks, then lanes."""
+def legend_entries(every: Sequence[Boxes], lines: Sequence[str] = ()) -> list[LegendEntry]:
+    """Return the legend of these charts, only what is drawn: kinds, idle time, marks, then lanes.
+
+    A last entry names the lanes, and those of `lines`, that low rows leave out.
+    """
     kinds = [kind for kind in palette.TITLES if any(kind in boxes.kinds for boxes in every)]
     parts = [kind for kind in kinds if kind != Kind.OVERLAP_F_B] or [Kind.F]
     found = [LegendEntry("slot" if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
@@ -231,7 +245,12 @@ def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
     if any(len(boxes.step_begins) for boxes in every):
         found.append(LegendEntry("steps", "begin of a step"))
     lanes = {lane.sort: lane for boxes in every for lane in boxes.lanes}
-    return [*found, *(LegendEntry("lane", lane.title, lane=lane.sort) for lane in lanes.values())]
+    found += [LegendEntry("lane", lane.title, lane=lane.sort) for lane in lanes.values()]
+    plain = [boxes for boxes in every if boxes.plain]
+    low = [lane.sort for boxes in plain for lane in lane_spans(boxes.timeline) if lane.sort not in lanes]
+    low += ["halves of slots"] if any(boxes.slot.any() for boxes in plain) else []
+    names = ", ".join(dict.fromkeys([*low, *(lines if plain else ())]))
+    return [*found, LegendEntry("low", f"rows too low for {names}")] if names else found
 
 
 def device_labels(timeline: TimelineColumns, word: str = "") -> list[str]:

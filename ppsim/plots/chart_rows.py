@@ -88,7 +88,8 @@ class ChartRows(Artist):
         gap = scale.row_gap(place.row / place.pixel, self._usual(place)) * place.pixel
         is_vector = not hasattr(renderer, "buffer_rgba")
         wide = boxes.length * place.second / place.pixel
-        if is_vector and len(wide) <= _MAX_VECTOR_BOXES and self._usual(place) >= _NARROWEST_VECTOR:
+        is_mean = self._usual(place) < _NARROWEST_VECTOR or (boxes.plain and bool(boxes.slot.any()))
+        if is_vector and len(wide) <= _MAX_VECTOR_BOXES and not is_mean:
             self._draw_polygons(renderer, place, gap)
         else:
             self._draw_image(renderer, place, gap)
@@ -244,11 +245,12 @@ class ChartRows(Artist):
         if not len(mine):
             return
         (top, bottom), pixel = band, place.pixel
-        tall, wide = float(top[0] - bottom[0]) / pixel, spans.length[mine] * place.second / pixel
-        size = scale.number_sizes(words, wide, tall, _DIGIT)
+        tall, wide = (top - bottom) / pixel, spans.length[mine] * place.second / pixel
+        longest = max(map(len, words))
+        size = scale.number_sizes(words, wide, tall, _DIGIT, longest)
         if letters is not None:
             named = [letter + word for letter, word in zip(letters, words, strict=True)]
-            larger = scale.number_sizes(named, wide, tall, _DIGIT)
+            larger = scale.number_sizes(named, wide, tall, _DIGIT, longest + 1)
             size, words = np.where(larger, larger, size), np.where(larger, named, words).tolist()
         thick, inset = scale.mark_bar(tall)
         shift = 0.4 * (thick + inset) * pixel * (under.astype(float) - over)

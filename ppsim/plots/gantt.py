@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,9 +30,9 @@ from ppsim.timeline import TimelineColumns
 
 _MARGIN, _TITLE, _SUBTITLE = 14, 14, 11  # pixels of the rules, as all sizes below
 _BESIDE = 700  # narrower figures have names and numbers above the rows
-_HIGHEST_ROW, _COLUMN_ROW, _LANED = 24, 15, 1.3
+_HIGHEST_ROW, _COLUMN_ROW, _DIVIDED = 24, 15, 1.3
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
-_COLUMNS = 62  # width of a column of numbers
+_BESIDE_WORDS, _LONGEST_HEADING = 172, 96  # pixels: words at the right of the rows, the heading of differences
 _OUTLIER = 3.0  # a timeline longer than this times the longest other is cut
 _MAX_TICKS = 10
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
@@ -57,12 +57,17 @@ class _Block:
 
 @dataclass(frozen=True)
 class _FigureLayout:
-    """Places in pixels of the rules: width, ends of the rows; `beside`: names are left of the rows, numbers right."""
+    """Places in pixels of the rules: width, ends of the rows; `beside`: names are left of the rows, numbers right.
+
+    `places` are the right ends of the columns of numbers: step, difference, idle; `against` heads the differences.
+    """
 
     width: float
     left: float
     right: float
     beside: bool
+    places: tuple[float, float, float]
+    against: str
     rows: tuple[float, ...]
     memory: float
 
@@ -116,7 +121,8 @@ def draw(
                 _blocks([boxes], None, None), heading, width, longest, colours, memory=memory, labels=bool(labels),
                 lines=shown_lines,
             )[0]  # fmt: skip
-        if transfers:
+        boxes = boxes.in_rows(_row_height(rows, boxes))
+        if transfers and not boxes.plain:
             marks.add_transfers(rows, boxes, colours)
         if shown_lines["critical"]:
             marks.add_critical_path(rows, boxes, critical_path, colours)
@@ -216,6 +222,7 @@ def _draw_into(
     ax: Axes, boxes: Boxes, title: str | None, labels: bool, longest: float, theme: Theme, lines: dict[str, Any]
 ) -> Axes:
     """Draw the rows into given axes, with a title, an axis and a legend."""
+    boxes = boxes.in_rows(_row_height(ax, boxes))
     _prepare(ax, boxes, device_labels(boxes.timeline), theme)
     ax.tick_params(axis="x", length=2.5, labelbottom=True)
     ax.set_ylabel("device")
@@ -224,6 +231,11 @@ def _draw_into(
     ChartRows(ax, boxes, theme, labels)
     Legend([boxes], theme, **lines).add_to(ax)
     return ax
+
+
+def _row_height(ax: Axes, boxes: Boxes) -> float:
+    """Return the height in pixels of a row that fills axes with its neighbours."""
+    return ax.get_window_extent().height / ax.figure.dpi * PIXELS / boxes.timeline.schedule.devices
 
 
 def _prepare(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float = 0.0) -> None:
@@ -266,14 +278,31 @@ def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLay
         names = text_width("activations", 11) + 14 if memory else 0
     highest = _HIGHEST_ROW if width >= _BESIDE else _COLUMN_ROW
     room = max(_ALL_ROWS / len(blocks), _FEWEST_ROWS)
-    rows = [
-        min(block.devices * highest * (_LANED if block.boxes.laned else 1.0), max(room, 2.0 * min(block.devices, 200)))
-        for block in blocks
-    ]
+    usual = [block.devices * highest * (_DIVIDED if block.boxes.divided else 1.0) for block in blocks]
+    limits = [max(room, 2.0 * min(block.devices, 200)) for block in blocks]
     left = _MARGIN + names + digits + 8 if width >= _BESIDE else digits + 8
-    right = width - _MARGIN - (3 * _COLUMNS + 14 if beside else 0) if width >= _BESIDE else width - 9
+    right, against = width - _MARGIN if width >= _BESIDE else width - 9, _against(blocks)
+    places = (right - 158, right - 88, right)
+    if beside:
+        step, differs, idle = (
+            max(text_width(head, _SUBTITLE), *(text_width(block.numbers[at], 12) * 1.12 for block in blocks)) + 16
+            for at, head in enumerate(("step", against, "idle"))
+        )
+        differs *= bool(against)
+        places = (right - idle - differs, right - idle, right)
+        right -= max(step + differs + idle, _BESIDE_WORDS) + 14
     strip = (72 if len(blocks) == 1 else 28) if memory else 0
-    return _FigureLayout(width, left, right, beside, tuple(rows), strip)
+    rows = tuple(map(min, usual, limits))
+    return _FigureLayout(width, left, right, beside, places, against, rows, strip)
+
+
+def _against(blocks: Sequence[_Block]) -> str:
+    """Return the heading of the differences, which names the base; empty if there are none."""
+    if len(blocks) == 1:
+        return "vs bound" if blocks[0].numbers[1] else ""
+    bases = [block.name for block in blocks if block.numbers[1] == "base"]
+    words = f"vs {bases[0] if len(bases) == 1 else 'first'}"
+    return words if text_width(words, _SUBTITLE) <= _LONGEST_HEADING else "vs base"
 
 
 def _compose(
@@ -284,6 +313,8 @@ def _compose(
     pixels = checked_width(width) * PIXELS
     layout = _lay_out(blocks, pixels, bool(memory))
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
+    heights = [rows / block.devices for rows, block in zip(layout.rows, blocks, strict=True)]
+    blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
     every = [block.boxes for block in blocks]
     mixed = any(is_mixed(boxes, layout.right - layout.left) for boxes in every)
     legend = Legend(every, theme, memory=strip, mixed=mixed, **(lines or {}))
@@ -297,16 +328,17 @@ def _compose(
     writer = _Writer(figure, theme)
     if title:
         _write_title(writer, title, pixels, blocks)
-    _write_headings(writer, layout, blocks, head)
+    _write_headings(writer, layout, head)
     found, y = [], float(head)
     for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
         y += above
         ax = writer.axes(layout.left, y, layout.right - layout.left, rows)
-        _prepare(ax, block.boxes, block.labels, theme, rows / block.devices)
+        _prepare(ax, block.boxes, block.labels, theme, heights[number])
         time_axis(ax, longest, _MAX_TICKS if pixels >= _BESIDE else 8)
         ChartRows(ax, block.boxes, theme, labels and not is_narrow)
-        marks.add_evictions(ax, block.boxes, theme)
+        if not block.boxes.plain:
+            marks.add_evictions(ax, block.boxes, theme)
         _mark_end(ax, block, longest, theme, layout)
         found.append(ax)
         y += rows + 8
@@ -335,39 +367,19 @@ def _write_title(writer: _Writer, title: str, width: float, blocks: Sequence[_Bl
         writer.write(left + wide + 12, 18, interval, color=writer.theme.quiet)
 
 
-def _write_headings(writer: _Writer, layout: _FigureLayout, blocks: Sequence[_Block], y: float) -> None:
+def _write_headings(writer: _Writer, layout: _FigureLayout, y: float) -> None:
     """Write the headings of the columns of numbers, which name the base."""
     if not layout.beside:
         return
-    bases = [block.name for block in blocks if block.numbers[1] == "base"]
-    against = (
-        f"vs {bases[0] if len(bases) == 1 else 'first'}"
-        if len(blocks) > 1
-        else "vs bound"
-        if blocks[0].numbers[1]
-        else ""
-    )
-    if text_width(against, _SUBTITLE) > _COLUMNS + 6:
-        against = "vs base"
-    for x, text in zip(_number_places(layout, bool(against)), ("step", against, "idle"), strict=True):
+    for x, text in zip(layout.places, ("step", layout.against, "idle"), strict=True):
         writer.write(x, y - 6, text, color=writer.theme.quiet, ha="right")
-
-
-def _number_places(layout: _FigureLayout, differs: bool) -> list[float]:
-    """Return the right ends of the columns: step, difference, idle; without differences, step is beside idle."""
-    if layout.beside:
-        end = layout.width - _MARGIN
-        places = [end - 2 * _COLUMNS - 4, end - _COLUMNS + 4, end]
-    else:
-        places = [layout.right - 158, layout.right - 88, layout.right]
-    return places if differs else [places[1], *places[1:]]
 
 
 def _write_numbers(writer: _Writer, layout: _FigureLayout, block: _Block, y: float, named: bool) -> None:
     """Write a block's name, and its step, difference and idle time; narrow figures have them above the rows."""
     theme, size = writer.theme, 13 if layout.beside else 12
     base = y + 15
-    places = _number_places(layout, bool(block.numbers[1]))
+    places = layout.places if block.numbers[1] else (layout.places[1], *layout.places[1:])
     if named:
         left = _MARGIN if layout.beside else layout.left
         room = places[0] - 60 - left if not layout.beside else layout.left

@@ -34,7 +34,7 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
     idle_by_cause = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
     separate = devices <= _SEPARATE
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(wide, max(min(0.24 * devices, 6.0), 0.7) + 1.0), facecolor=colours.paper)
+        figure = Chart(figsize=(wide, max(min(0.17 * devices, 3.0), 0.5) + 1.0), facecolor=colours.paper)
         ax = figure.subplots()
         left = np.zeros(devices)
         for cause, seconds in idle_by_cause.items():
@@ -46,7 +46,7 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
             left += seconds
         unit = time_axis(ax, float(left.max()) * (1.1 if devices <= _NAMED else 1.0), 10 if wide > 5 else 5)
         ax.set(ylim=(devices - 0.5, -0.5), ylabel="device", xlabel=f"idle time ({unit.symbol})")
-        ax.set_yticks(range(0, devices, device_steps(24 if devices <= 24 else 144 * 5.0 / devices, 24)))
+        ax.set_yticks(range(0, devices, device_steps(144 * min(0.17, 3.0 / devices))))
         plain_axes(ax, colours, _SIZE)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE)}

@@ -51,14 +51,18 @@ class Legend:
         self, every: Sequence[Boxes], theme: Theme, *, memory: MemoryStrip | None = None, transfers: bool = False,
         critical: bool = False, mixed: bool = False,
     ):  # fmt: skip
-        self.theme = theme
+        self.theme, style = theme, dict[str, Any]()
         hidden = ("stage", "reverse") if mixed else ()
-        self.entries: list[LegendEntry | _Line] = [one for one in legend_entries(every) if one.sort not in hidden]
-        if transfers:
+        evictions = any(len(boxes.timeline.schedule.evicted) for boxes in every)
+        lines = [name for name, drawn in (("transfers", transfers), ("evictions", evictions)) if drawn]
+        low = any(boxes.plain for boxes in every)
+        entries = [one for one in legend_entries(every, lines) if one.sort not in hidden]
+        self.entries: list[LegendEntry | _Line] = [*entries]
+        if transfers and not low:
             for name, dashes in DASHES.items():
                 self._add(f"transfer of a {name}", color=theme.text, linewidth=0.5, linestyle=dashes)
-        if any(len(boxes.timeline.schedule.evicted) for boxes in every):
-            style: Any = {"linestyle": (0, (2, 1.5)), "marker": "v", "markersize": 2.5, "markevery": [1]}
+        if evictions and not low:
+            style = {"linestyle": (0, (2, 1.5)), "marker": "v", "markersize": 2.5, "markevery": [1]}
             self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if critical:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
@@ -66,13 +70,14 @@ class Legend:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
             bands = {len(every) > MAX_CURVES for every in memory.curves if len(every) > 1}
             if True in bands:
-                self._add("least to most of the other devices", color=theme.edge, linewidth=9 * POINTS, alpha=0.25)
+                style = {"linewidth": 9 * POINTS, "alpha": 0.25, "solid_capstyle": "butt"}
+                self._add("least to most of the other devices", color=theme.edge, **style)
             if False in bands:
                 self._add("of the other devices", color=theme.edge, linewidth=0.7 * POINTS, alpha=0.45)
         if memory is not None and memory.limit is not None:
             self._add("usable memory", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))
         if mixed:
-            self._add(MIXED)
+            self.entries.append(LegendEntry("mixed", MIXED))
 
     def _add(self, text: str, **style: Any) -> None:
         self.entries.append(_Line(text, style))
@@ -113,8 +118,6 @@ class Legend:
 
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""
-        if entry.text == MIXED:
-            return []
         if isinstance(entry, _Line):
             ends = np.array([x - 1, x + _SWATCH + (-2 if "marker" in entry.style else 1)]) / PIXELS
             return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, **entry.style)]
@@ -143,8 +146,8 @@ class Legend:
 
 
 def _indent(entry: LegendEntry | _Line) -> float:
-    """Return the pixels from an entry's left end to its words."""
-    return 0.0 if entry.text == MIXED else _SWATCH + 6
+    """Return the pixels from an entry's left end to its words; entries of words alone have no symbol."""
+    return 0.0 if isinstance(entry, LegendEntry) and entry.sort in ("low", "mixed") else _SWATCH + 6
 
 
 def is_mixed(boxes: Boxes, pixels: float) -> bool:

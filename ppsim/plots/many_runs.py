@@ -98,14 +98,17 @@ def draw_front(
         byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points = [(x * byte, y * second) for x, y in pairs]
-        axes.scatter([x for x, _ in points], [y for _, y in points], s=14, color=colours.edge, linewidths=0)
         front = pareto_front(pairs)
+        others = [point for number, point in enumerate(points) if number not in front]
+        axes.scatter([x for x, _ in others], [y for _, y in others], s=14, color=colours.edge, linewidths=0, zorder=3)
+        axes.margins(0.05, 0.09)
         corners = [points[index] for index in front]
         style: Any = {"color": colours.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
         axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", label="Pareto front", **style)
         axes.set_xlabel(f"{memory} ({symbol})")
         axes.set_ylabel(f"step time ({time_symbol})")
-        axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text)
+        place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
+        axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text, **place)
         _name_points(axes, points, names, front, colours)
     return figure
 

@@ -20,7 +20,6 @@ from ppsim.plots.lanes import part_of_row
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import path_widths
 
-_COVERED, _FAR_COVERED = 0.15, 0.04  # part of the rows that lines between them may hide; lines across other rows
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -30,35 +29,55 @@ def row_edges(boxes: Boxes) -> tuple[float, float]:
     return 0.9 * top - 0.5, 0.9 * bottom - 0.5
 
 
-def _thinned(ax: Axes, rows: np.ndarray, width: float, covered: float = _COVERED) -> float:
-    """Return the points of lines between rows, (lines, 2): fewer than `width` if many lines would hide the rows."""
-    crossed = float(np.abs(np.diff(rows, axis=1)).sum()) / abs(float(np.diff(ax.get_ylim())[0]))  # lines through a row
-    return min(width, covered * ax.get_window_extent().width / ax.figure.dpi * 72 / max(crossed, 1.0))
+def _behind(boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return what is seen of lines between rows that pass behind the boxes of other rows: (pieces, 2, 2) points.
+
+    `times` and `rows` are the ends, (lines, 2) each. A piece goes from the line's first end to its second.
+    """
+    top, bottom = row_edges(boxes)
+    low, high = rows.min(axis=1), rows.max(axis=1)
+    first, last = np.ceil(low - top + 1e-9).astype(int), np.floor(high - bottom - 1e-9).astype(int)
+    crossed = np.maximum(last - first + 1, 0)
+    line = np.repeat(np.arange(len(rows)), 2 * crossed + 2)
+    begin = np.cumsum(2 * crossed + 2) - (2 * crossed + 2)
+    number = np.arange(len(line)) - begin[line]  # of a knot: 0, the edges of the rows between, the last
+    device = first[line] + (number - 1) // 2
+    y = np.where(number == 0, low[line], device + np.where(number % 2 == 1, top, bottom))
+    y = np.where(number == 2 * crossed[line] + 1, high[line], y)
+    slope = np.diff(times, axis=1)[:, 0] / np.diff(rows, axis=1)[:, 0]
+    points = np.stack([times[line, 0] + (y - rows[line, 0]) * slope[line], y], axis=1)
+    pieces = np.stack([points[:-1], points[1:]], axis=1)
+    middle, span = pieces[:, :, 0].mean(axis=1), 2.0 * float(boxes.end.max(initial=0.0)) + 1.0
+    box = np.searchsorted(boxes.device * span + boxes.start, device[:-1] * span + middle, side="right") - 1
+    is_covered = (number[:-1] % 2 == 1) & (boxes.device[box] == device[:-1]) & (boxes.end[box] > middle)
+    seen = (line[:-1] == line[1:]) & ~is_covered
+    upwards = (rows[:, 1] < rows[:, 0])[line[:-1]]
+    return np.where(upwards[:, None, None], pieces[:, ::-1], pieces)[seen]
 
 
-def add_lines(ax: Axes, times: np.ndarray, rows: np.ndarray, **style: Any) -> None:
-    """Draw a line from the first to the second time and row of each entry of (lines, 2)."""
-    segments: Any = np.stack([times, rows], axis=2)
+def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
+    """Draw lines, (lines, 2, 2) points each."""
     ax.add_collection(LineCollection(segments, **{"zorder": 3, **style}), autolim=False)
+
+
+def _ends(boxes: Boxes, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
+    """Return (lines, 2) rows: the edge of the sender's boxes that faces the receiver, and the receiver's edge."""
+    (top, bottom), down = row_edges(boxes), receiver > sender
+    return np.stack([sender + np.where(down, bottom, top), receiver + np.where(down, top, bottom)], axis=1)
 
 
 def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     """Draw each transfer as a line from the sender, when it starts, to the receiver; those of backwards are dashed."""
-    timeline, (top, bottom) = boxes.timeline, row_edges(boxes)
-    plan, schedule = timeline.plan, timeline.schedule
+    timeline, plan, schedule = boxes.timeline, boxes.timeline.plan, boxes.timeline.schedule
     consumer = np.flatnonzero(plan.remote)
     origin = float(timeline.device_start.min())
     times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
-    sender, receiver = schedule.device[plan.source[consumer]], schedule.device[consumer]
-    down = receiver > sender
-    rows = np.stack([sender + np.where(down, bottom, top), receiver + np.where(down, top, bottom)], axis=1)
-    forward, far = schedule.kind[consumer] == Kind.F, np.abs(receiver - sender) > 1
-    near_width, far_width = _thinned(ax, rows, 0.5), _thinned(ax, rows[far], 0.5, _FAR_COVERED)
+    rows = _ends(boxes, schedule.device[plan.source[consumer]], schedule.device[consumer])
+    forward = schedule.kind[consumer] == Kind.F
     for name, mine in (("forward", forward), ("backward", ~forward)):
-        for group, wide in ((~far, near_width), (far, min(near_width, far_width))):
-            if (chosen := mine & group).any():
-                style: Any = {"colors": theme.text, "linewidths": wide, "linestyles": DASHES[name]}
-                add_lines(ax, times[chosen], rows[chosen], **style)
+        if mine.any():
+            style: Any = {"colors": theme.text, "linewidths": 0.5, "linestyles": DASHES[name]}
+            add_lines(ax, _behind(boxes, times[mine], rows[mine]), **style)
 
 
 def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
@@ -67,36 +86,38 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     if copies is None or not np.any(copies.host >= 0):
         return
     origin, style = float(timeline.device_start.min()), {"color": theme.text, "zorder": 3.5}
-    for way, arrow in ((OFFLOADS, "v"), (RELOADS, "^")):
+    for way in (OFFLOADS, RELOADS):
         mine = np.flatnonzero((copies.host >= 0) & (copies.way == way))
         times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
-        ends = np.stack([copies.device[mine], copies.host[mine]], axis=1).astype(np.float64)
-        rows = ends if way == OFFLOADS else ends[:, ::-1]
-        wide = _thinned(ax, rows, 0.7)
-        add_lines(ax, times, rows, linestyles=(0, (2, 1.5)), linewidths=wide, **style)
-        ax.scatter(times[:, 1], rows[:, 1], s=7 * (wide / 0.7) ** 2, marker=arrow, linewidths=0.0, **style)
+        sender, receiver = (copies.device[mine], copies.host[mine])[:: 1 if way == OFFLOADS else -1]
+        rows = _ends(boxes, sender, receiver)
+        add_lines(ax, _behind(boxes, times, rows), linestyles=(0, (2, 1.5)), linewidths=0.7, **style)
+        for marker, ends in (("v", receiver > sender), ("^", receiver < sender)):
+            ax.scatter(times[ends, 1], rows[ends, 1], s=7, marker=marker, linewidths=0.0, **style)
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
     """Draw a line along the lower edge of the `actions` (indices into `timeline.start`); True finds the critical path.
 
-    The line is joined between rows, and has a halo. It is thinner where it changes rows after few pixels.
+    The line is joined between rows, and has a halo. It is thinner where it turns back after few pixels.
     """
     mine = _boxes_of_path(boxes) if actions is True else _boxes_of_actions(boxes, actions)
     if not len(mine):
         return
     begin, end = boxes.start[mine], boxes.end[mine]
     lower = np.repeat(boxes.device[mine] + row_edges(boxes)[1] + 0.04, 2)
-    times = np.stack([begin, end], axis=1).ravel()
+    points = np.stack([np.stack([begin, end], axis=1).ravel(), lower], axis=1)
     first = np.flatnonzero(np.append(True, np.diff(boxes.device[mine]) != 0))  # boxes that begin a stay in a row
-    stay = np.append(end[first[1:] - 1], end[-1]) - begin[first]
+    way = np.sign(np.diff(boxes.device[mine][first].astype(int)))
+    turns = first[np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]]  # stays at which the path turns
+    run = np.append(begin[turns[1:]], end[-1]) - begin[turns]
     left, right = ax.get_xlim()
     second = ax.get_window_extent().width / ax.figure.dpi * PIXELS / (right - left)
-    room = np.repeat(np.repeat(stay, np.diff(np.append(first, len(mine)))) * second, 2)
+    room = np.repeat(np.repeat(run, np.diff(np.append(turns, len(mine)))) * second, 2)
     path, halo = path_widths(np.minimum(room[:-1], room[1:]))
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
-        add_lines(ax, np.stack([times[:-1], times[1:]], 1), np.stack([lower[:-1], lower[1:]], 1), zorder=6, **style)
+        add_lines(ax, np.stack([points[:-1], points[1:]], axis=1), zorder=6, **style)
 
 
 def _boxes_of_path(boxes: Boxes) -> np.ndarray:

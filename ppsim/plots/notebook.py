@@ -32,7 +32,7 @@ from ppsim.timeline import TimelineColumns
 
 _WIDTH, _LEFT, _AXIS = 960, 62, 34  # pixels
 _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
-_ROWS, _MAX_ROW, _MAX_LANED_ROW = 480, 24, 32  # pixels: all rows; maximum of a row without and with lanes
+_ROWS, _MAX_ROW, _MAX_DIVIDED_ROW = 480, 24, 32  # pixels: all rows; maximum of a row, and of one with lanes or halves
 _MAX_BOXES, _NARROWEST = 2_000, 3.0  # more boxes, or narrower ones (pixels), are an image
 _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: a row, limit of all rows, the rest
 _SCRIPT = (
@@ -75,14 +75,17 @@ class _Still:
         self.second = _CHART / self.last if self.last > 0 else 0.0
         self.usual = median_box(boxes) * self.second
         self.devices = boxes.timeline.schedule.devices
-        row = float(np.clip(_ROWS / self.devices, 1, _MAX_LANED_ROW if boxes.laned else _MAX_ROW))
+        row = float(np.clip(_ROWS / self.devices, 1, _MAX_DIVIDED_ROW if boxes.divided else _MAX_ROW))
         self.row = float(round(row)) if row >= scale.LOWEST_MARK else row
+        self.boxes = boxes.in_rows(self.row)
+        self.longest = len(str(int(boxes.microbatch.max(initial=0)) // boxes.timeline.schedule.slices))
         self.tall = round(self.devices * self.row)
         self.gap = scale.row_gap(self.row, self.usual)
 
     def html(self) -> str:
         """Return the picture and its legend."""
-        is_image = len(self.boxes) > _MAX_BOXES or self.usual < _NARROWEST
+        boxes = self.boxes
+        is_image = len(boxes) > _MAX_BOXES or self.usual < _NARROWEST or (boxes.plain and bool(boxes.slot.any()))
         rows = self._images() if is_image else self._ground() + self._boxes() + self._lanes()
         return (
             f'<svg viewBox="0 0 {_WIDTH} {self.tall + _AXIS}" width="{_WIDTH}" height="{self.tall + _AXIS}" '
@@ -141,7 +144,7 @@ class _Still:
             top, tall = self._across(halves(boxes.band)[half] if is_slot else boxes.band)
             number = boxes.number(int(boxes.row[box]) + half * is_slot)
             words = [kind_letter(kind) + number, number] if self.theme.name == "grey" else [number]
-            sizes = scale.number_sizes(words, np.array(long), tall)
+            sizes = scale.number_sizes(words, np.array(long), tall, longest=self.longest + len(words) - 1)
             if not sizes.any():
                 continue
             best, (thick, inset) = int(np.flatnonzero(sizes)[0]), scale.mark_bar(tall)

@@ -102,6 +102,8 @@ def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, foot: float | None
     middle = (top + bottom) / 2
     bands = [(top, middle, 0), (middle, bottom, 1)] if Kind.OVERLAP_F_B in boxes.kinds else [(top, bottom, 0)]
     found = [Strip(*band[:2], _actions(boxes, theme, band[2], first, last, inside)) for band in bands]
+    if boxes.plain and len(found) > 1:
+        found = [Strip(top, bottom, (found[0].light + found[1].light) / 2)]
     for lane in boxes.lanes:
         if lane.has_band:
             edges = lane_edges(lane, boxes.lanes)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 NARROWEST_MARK, FULL_MARK, LOWEST_MARK = 3.0, 6.0, 6.0  # pixels
+LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, 2.5  # pixels
 DIGIT = 0.56  # width of a digit, as a fraction of its size
@@ -44,10 +46,10 @@ def row_gap(row: float, box: float) -> float:
     return 0.0 if row < LOWEST_MARK else min(max(round(0.1 * row), 1), 4) * min(max((box - 1) / 5, 0.0), 1.0)
 
 
-def mark_bar(height: float) -> tuple[float, float]:
+def mark_bar(height: Any) -> tuple[Any, Any]:
     """Return the thickness of a mark in a box of this height, and its distance to the box's edge."""
-    thick = min(max(round(0.14 * height), 2), 4)
-    return thick, max(1, round(thick / 2))
+    thick = np.clip(np.rint(0.14 * height), 2, 4)
+    return thick, np.maximum(np.rint(thick / 2), 1)
 
 
 def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray:
@@ -61,23 +63,31 @@ def characters(word: str) -> float:
     return len(word) + 0.6 * word.startswith("W")
 
 
-def number_sizes(words: Sequence[str], width: np.ndarray, height: float, digit: float = DIGIT) -> np.ndarray:
+def number_sizes(
+    words: Sequence[str], width: np.ndarray, height: Any, digit: float = DIGIT, longest: int = 0
+) -> np.ndarray:
     """Return the size of each box's label, 0 where it does not fit; `digit` is the width of a digit of size 1.
 
-    Labels of two and more characters need twice the space at their sides, else they would nearly touch the edges.
+    Labels of two and more characters need twice the space at their sides, else they would nearly touch the edges. A
+    label has the size at which one of `longest` characters fits, if one does: equal boxes have numbers of one size.
     """
-    long = np.array([characters(word) for word in words]) * digit
-    room = np.where(long > digit, 2 * NUMBER_ROOM, NUMBER_ROOM)
-    loose = (width - room) / np.maximum(long, digit)
-    size = np.clip(np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), loose)), *NUMBER_SIZES)
-    fits = (long * size + room <= width) & (height >= LOWEST_NUMBER)
-    return np.where(fits, size, 0.0)
+
+    def fitting(characters: np.ndarray) -> np.ndarray:
+        long = characters * digit
+        room = np.where(long > digit, 2 * NUMBER_ROOM, NUMBER_ROOM)
+        loose = (width - room) / np.maximum(long, digit)
+        size = np.clip(np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), loose)), *NUMBER_SIZES)
+        return np.where((long * size + room <= width) & (height >= LOWEST_NUMBER), size, 0.0)
+
+    own = np.array([characters(word) for word in words])
+    equal = fitting(np.maximum(own, longest))
+    return np.where(equal > 0, equal, fitting(own))
 
 
-def path_widths(stay: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the widths of a path and of its halo where it stays this long in a row: the fills stay in sight."""
-    path = np.minimum(PATH, 0.3 * stay)
-    return path, path + (HALO - PATH) * np.clip((stay - 6) / 6, 0.0, 1.0)
+def path_widths(run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the widths of a path and of its halo that turns back after these pixels: the fills stay in sight."""
+    path = np.minimum(PATH, 0.3 * run)
+    return path, path + (HALO - PATH) * np.clip((run - 6) / 6, 0.0, 1.0)
 
 
 def device_steps(row: float, apart: float = 14.0) -> int:
