@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 from advice_cases import advised, cases
+from price_out_of_view import set_aside
 from published import config_of, read_runs
 
 import ppsim
@@ -36,15 +37,16 @@ from ppsim.studies.worker_pool import InProcess
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = ROOT / "docs" / "data" / "choices.yaml"
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-MAX_SECONDS = 180
+MAX_SECONDS = 600
 EXPERTS = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/dgxc-benchmarking")
 FREE = (
     "layout.tensor", "layout.context", "layout.expert", "layout.expert_tensor", "layout.microbatch_size",
     "layout.recompute", "layout.sharding", "layout.partition", "schedule.devices", "schedule.stages_per_device",
 )  # fmt: skip
 # Layouts that later releases of the archive print for the same model, device, GPUs, batch and precision: 26.04.01 and
-# 26.06 (NVIDIA-NeMo/Megatron-Bridge@067f987df03b, docs/performance-summary-archive.md), and that the recipes of v0.4.1
-# have. DeepSeek-V3 on B200 stays: there PP 16 EP 8 in the recipe contradicts PP 8 EP 32 in the table.
+# 26.06 (NVIDIA-NeMo/Megatron-Bridge@067f987df03b, docs/performance-summary-archive.md), and those of the newest recipes
+# (v0.4.2, 067f987 src/megatron/bridge/perf_recipes). From 26.06 on experts in MXFP8 are fused: that is other software,
+# so that layouts of its recipes are taken for models without experts only.
 LATER: dict[str, dict[str, Any]] = {
     "bridge-26.02.01-qwen3-235b-256xgb200": {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 3},
     "bridge-26.02.01-qwen3-235b-256xgb300": {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 12},
@@ -52,11 +54,24 @@ LATER: dict[str, dict[str, Any]] = {
         "schedule": {"name": "1f1b", "devices": 8, "microbatches": 128}, "layout.overlap": None,
     },
     "bridge-26.02.01-llama3-405b-256xgb300": {"layout.tensor": 4, "layout.context": 1},
+    "bridge-26.02.01-llama3-70b-64xh100": {"layout.partition": "Et*2|(t*2|)*34,t*3|(t*2|)*3,tL"},  # pull request 5391
+    "bridge-25.11-llama3-8b-8xgb300": {"layout.microbatch_size": 4, "schedule.microbatches": 4},
+    "bridge-25.11-llama3-8b-8xh100": {
+        "layout.sharded": False, "layout.sharded_by": None, "layout.distributed_optimizer": True,
+        "layout.recompute": "full", "layout.recompute_blocks": 5,
+    },
+    "bridge-26.02.01-deepseekv3-256xb200": {  # v0.4.2, mapping of FP8_MX V2
+        "schedule": {"name": "combined-1f1b", "devices": 8, "microbatches": 128, "stages_per_device": 2},
+        "layout.overlap": "two-stream", "layout.expert": 32, "layout.data": 32, "layout.cuda_graphs": True,
+        "layout.expert_exchange": "hierarchical",
+    },
 }  # fmt: skip
 # Models whose recipes count embedding and head as a block each (Megatron-Bridge v0.3.0, recipes/qwen/qwen3_moe.py and
 # recipes/llama/llama3.py: account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split).
 COUNTS_HEADS = ("Qwen3 235B-A22B", "Llama 3.1 405B")
-# What the software of a paper in configs/ had: no other sharding than its own, and before 2022 no selective recompute.
+# What the software of a run had. Megatron-LM recomputes a part of the blocks from v2.6 on (August 2021, megatron/
+# arguments.py), modules from 2022 on. Stages of any layers come with --pipeline-model-parallel-layout (core 0.13, July
+# 2025); before, stages are even, or count embedding and head as a block each. NeMo of dgxc-benchmarking has core 0.12.
 OLD = {"layout.recompute": ["none", "full"], "layout.sequence_parallel": False}
 DEEPSPEED = OLD | {"schedule.name": ["1f1b"]}
 PAPERS: dict[str, dict[str, Any]] = {
@@ -65,6 +80,14 @@ PAPERS: dict[str, dict[str, Any]] = {
     "mt-nlg-530b-280xa100": {}, "megascale-175b-12288xa100": {}, "nemotron-4-340b-6144xh100": {},
     "llama-3-405b-16384xh100": {},
 }  # fmt: skip
+ANY_STAGES = ("llama-3-405b-16384xh100", "bridge-")  # beginnings of names; the paper's own stages are uneven
+# Before PyTorch 2.1 (October 2023) the allocator has no expandable segments. A run of Llama 3 70B whose tensors took
+# 58.8 of 80 GB ended out of memory in three to six of ten starts without them, and in none with them (NVIDIA-NeMo/
+# Megatron-Bridge, pull request 3107 and skills/nemo-mbridge-perf-memory-tuning).
+FRAGMENTS = 1 - 58.8 / 80
+SINCE_EXPANDABLE = ("nemotron-4-340b-6144xh100", "llama-3-405b-16384xh100")  # papers of 2024
+# Submissions of MLPerf in docs/data/set_aside.yaml: the fewest and the most GPUs of a layout.
+MLPERF = ("mlperf-3.1-64-nodes", "mlperf-3.1-1344-nodes", "mlperf-4.0-1344-nodes")
 
 
 # Answers of an earlier search that no engineer would have used, by the published run of the same model and batch.
@@ -102,7 +125,7 @@ def read() -> dict[str, Any]:
 def tuned() -> Iterator[tuple[str, Config]]:
     """Yield name and config of published layouts that experts tuned: the fewest GPUs per model and device, the latest.
 
-    Then come the papers of configs/.
+    Then come submissions of MLPerf, and the papers of configs/.
     """
     data, seen = read_runs(), set()
     latest = sorted(data["runs"], key=lambda run: re.findall(r"bridge-([\d.]+)", run["id"]), reverse=True)
@@ -117,12 +140,32 @@ def tuned() -> Iterator[tuple[str, Config]]:
             config = config.changed(next((LATER[name] for name in LATER if run["id"].startswith(name)), {}))
             stages = config.schedule["devices"] * config.schedule.get("stages_per_device", 1)
             if run["model"] in COUNTS_HEADS and stages > 1:
-                blocks = (config.model.num_layers + 2) // stages
-                cut = f"Et*{blocks - 1}|(t*{blocks}|)*{stages - 2}t*{blocks - 1}L"
-                config = config.changed({"layout.partition": cut})
+                config = config.changed({"layout.partition": _counting_ends(_layers(config), stages)})
             yield run["id"], config
+    for run in set_aside("2026-11-26"):
+        if run.name in MLPERF:
+            given = {**run.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
+            title = f"GPT-3 175B, {given['hardware']['gpus']} H100, {run.name.replace('-', ' ', 1).title()}"
+            yield run.name, make_config(given | {"name": title}, place=run.name)
     for name in PAPERS:
         yield name, ppsim.load_config(ROOT / "configs" / f"{name}.yaml")
+
+
+def _layers(config: Config) -> int:
+    return config.costs.model.num_layers  # type: ignore[attr-defined]
+
+
+def _counting_ends(layers: int, stages: int) -> str:
+    """Return the layout string of stages that count embedding and head as a block each."""
+    blocks = (layers + 2) // stages
+    return f"Et*{blocks - 1}|(t*{blocks}|)*{stages - 2}t*{blocks - 1}L"
+
+
+def _stages_of_old(config: Config) -> list[str]:
+    """Return the partitions that software has without layout strings: even, and every one that counts the ends."""
+    layers = _layers(config)
+    counts = [stages for stages in range(3, layers + 3) if (layers + 2) % stages == 0]
+    return ["even", *(_counting_ends(layers, stages) for stages in counts)]
 
 
 def implausible() -> Iterator[tuple[str, Config]]:
@@ -174,7 +217,8 @@ def _published(name: str, config: Config) -> dict[str, Any]:
     assert given.peak_memory is not None  # noqa: S101 - every config here has a model
     peak, device = float(given.peak_memory.max()), config.costs.cluster.device  # type: ignore[attr-defined]
     space = search_space(*_space(name, config), framework="Megatron-LM")
-    headroom = min(HEADROOM, 1 - peak / device.capacity)
+    kept = FRAGMENTS if name in PAPERS and name not in SINCE_EXPANDABLE else HEADROOM
+    headroom = min(kept, 1 - peak / device.capacity)
     search = BestFirstSearch(space, headroom, 1, InProcess(), with_front=False, certain=True)
     search.run()
     best = min(search.fitting, key=lambda one: one.step)
@@ -195,6 +239,8 @@ def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     data = dict(config.data)
     if not config.model or not config.model.experts:
         free = {key: values for key, values in free.items() if "expert" not in key}
+    if not name.startswith(ANY_STAGES):
+        free["layout.partition"] = _stages_of_old(config)
     if name in PAPERS:
         del free["layout.sharding"]
         old = dict(PAPERS[name])

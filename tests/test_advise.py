@@ -82,6 +82,18 @@ def test_an_executor_gives_the_same_advice_and_the_chart_has_a_bar_a_change_that
     assert axes.patches[0].get_width() == pytest.approx(100 * here.better[0].step_difference / here.run.iteration_time)
 
 
+def test_advice_begins_with_what_the_framework_of_the_config_runs():
+    case = ["advise", CONFIGS / "bloom-176b-384xa100.yaml"]
+    assert run_ppsim(*case).out.startswith("zb-v: ")
+    lines = run_ppsim(*case, "--set", "layout.framework=megatron-core").out.splitlines()
+    rows = [line for line in lines if line.endswith((" P", " P *", "T   *"))]
+    others = [line.endswith("*") for line in rows]
+    assert others == sorted(others), "schedules of other frameworks come below"
+    assert True in others
+    assert any(line.startswith("* Megatron-LM, which the config names") for line in lines)
+    assert not lines[0].startswith("zb-v")
+
+
 def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
     found = ppsim.advise(LLAMA, headroom=0.3)  # 61.7 of 56 GB
     assert found.fits is False

@@ -176,6 +176,10 @@ def test_fsdp_leaves_the_number_of_connections_unset_and_warns_beside_tensor_par
     assert "export CUDA_DEVICE_MAX_CONNECTIONS=1" in ppsim.to_launch(LLAMA, "Megatron-LM")
 
 
+def test_scripts_let_segments_grow_as_the_headroom_is_too_small_for_fragments():
+    assert "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in ppsim.to_launch(LLAMA, "Megatron-LM")
+
+
 SCRIPT = """#!/bin/bash
 # pre-training of a 7B model
 export CUDA_DEVICE_MAX_CONNECTIONS=1

@@ -10,6 +10,7 @@ from ppsim.base.units import counted, percent_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
+    OTHER,
     SAME,
     candidate_table,
     change_lines,
@@ -69,13 +70,14 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
 
 def _answer(found: AdviceList) -> list[str]:
     """Return the answer: the best change with its effect and its keys, or that there is none."""
-    run, better = found.run, found.better
+    run, better = found.run, [one for one in found.better if not found.needs_other(one)]
+    whose = f" that {found.framework} runs" if found.better and not better else ""
     now = peak_text(peak_of(run), found.config, found.headroom)
     before = f"{step_text(run.iteration_time)}, {peak_text(peak_of(run), found.config, found.headroom, True)}"
     if found.fits is False and not better:
-        return [f"does not fit: {before}; no single change makes it fit"]
+        return [f"does not fit: {before}; no single change{whose} makes it fit"]
     if not better:
-        return [f"no single change gains more than the model can tell: {before}"]
+        return [f"no single change{whose} gains more than the model can tell: {before}"]
     best = better[0]
     step = f"{step_text(run.iteration_time)} -> {step_text(best.step)} ({versus(best.step, run.iteration_time)})"
     peak = peak_text(best.peak, found.config, found.headroom, found.fits is not False)
@@ -94,6 +96,8 @@ def _counts(found: AdviceList) -> list[str]:
     rest, refused = len(software) - len(helping), len(found.refused)
     counts = f"{counted(len(helping), 'change')} to try, {rest} do not help or do not fit, {refused} not possible"
     lines = [f"{counts}; {LEGEND}"]
+    if any(found.needs_other(one) for one in found.better[:MAX_CHANGES]):
+        lines.append(f"{OTHER} {found.framework}, which the config names, does not run this schedule")
     errors = {kind: found.error_of(kind) - 1 for kind in ("layouts", "schedules", "options")}
     if any(error > SAME for error in errors.values()):
         texts = ", ".join(f"{percent_text(error)} ({kind})" for kind, error in errors.items())

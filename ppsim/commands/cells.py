@@ -13,7 +13,7 @@ from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
+from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running, runner_of
 from ppsim.launch import FRAMEWORKS
 from ppsim.launch.megatron_script import prediction_faults
 from ppsim.run.timelines import Timeline
@@ -21,6 +21,7 @@ from ppsim.studies.points import Candidate
 from ppsim.studies.towers import PLACEMENT
 
 LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
+OTHER = "*"  # beside the letters of a change that the config's framework does not run
 DIGITS = 3
 SAME = 0.01  # relative: a smaller difference of two predicted steps is none
 
@@ -167,11 +168,13 @@ def _candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]
     """Return the cells of a change: words, step, difference, memory, what it removes, frameworks."""
     schedule = one.changes.get("schedule.name", config.schedule.get("name"))
     before = one.step - one.step_difference
+    letters = runs_in(schedule, config, one.changes) if schedule else "-"
+    own = LETTERS.get(runner_of(str(value_at(config.data, "layout.framework") or "")) or "", "")
     return [
         one.words,
         step_text(one.step),
         versus(one.step, before),
         peak_text(one.peak, config, headroom),
         one.removes or "-",
-        runs_in(schedule, config, one.changes) if schedule else "-",
+        letters if own in letters else f"{letters} {OTHER}",
     ]

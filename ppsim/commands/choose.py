@@ -30,7 +30,7 @@ from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTa
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
-from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
+from ppsim.frameworks import LAUNCH_OPTIONS, runner_of
 from ppsim.launch import FRAMEWORKS
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.search import find_family
@@ -361,7 +361,7 @@ def _launches(config: Config) -> Iterator[str]:
     """Yield each framework's flags, or why it cannot run the config; nothing for a config without a model."""
     for name, flags in _flags_by_framework(config).items() if config.model is not None else ():
         if isinstance(flags, ConfigError):
-            yield f"{flags}; --framework {SCHEDULES_OF_LAUNCH[name]} tries only its schedules"
+            yield f"{flags}; --framework {runner_of(name)} tries only its schedules"
         else:
             yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
             yield from wrapped_words(flags)

@@ -21,6 +21,7 @@ from ppsim.launch.flags import Flags, Row, torchrun_gpus
 from ppsim.launch.megatron_model import PATTERN, model_flags, read_model, training_program, with_single_sublayers
 from ppsim.launch.reading import (
     ENDING,
+    EXPANDABLE,
     Reading,
     derived_costs,
     differences,
@@ -71,6 +72,7 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
         f"# {name}: {gpus} GPUs, {schedule.name}; flags of Megatron-LM, {version}",
         *(f"# {warning}" for warning in _warnings(costs)),
         notes_text(notes_of(config)),
+        EXPANDABLE,
         "unset CUDA_DEVICE_MAX_CONNECTIONS" if costs.layout.reduces_blocks else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
         f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
         f"  --master-addr ${{MASTER_ADDR:-localhost}} --master-port ${{MASTER_PORT:-29500}} {program} \\",

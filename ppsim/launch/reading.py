@@ -16,6 +16,8 @@ from ppsim.frameworks import DEFAULT, options_of, options_of_all
 from ppsim.launch.flags import Flags
 from ppsim.run.schedules import Schedule
 
+# Without it fragments can take a quarter of the memory (NVIDIA-NeMo/Megatron-Bridge, pull request 3107).
+EXPANDABLE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
 ENDING = {"transport": "directed", "optimizer": "sync"}
 _MARK = "# ppsim: "

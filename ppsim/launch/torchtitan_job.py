@@ -17,7 +17,7 @@ from ppsim.costs.model import Model
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
-from ppsim.launch.reading import derived_costs, differences, notes_of, notes_text
+from ppsim.launch.reading import EXPANDABLE, derived_costs, differences, notes_of, notes_text
 from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -43,6 +43,7 @@ def job_text(config: Config, version: str = OPTIONS["version"]) -> str:
         *([f"# {CSV_FILE} is written by ppsim simulate --csv {CSV_FILE}"] if _class(schedule) is None else []),
         *([f"# products in fp8 ({costs.layout.fp8}) are set in CONFIG"] if costs.layout.fp8 != "none" else []),
         notes_text(_notes(config)),
+        EXPANDABLE,
         f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
         "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} \\",
         f"  -m torchtitan.train --module {module} --config {known} \\",

@@ -17,8 +17,9 @@ from ppsim.base.progress import track
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
-from ppsim.config import AnyConfig, Config, as_config
+from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error
+from ppsim.frameworks import runner_of
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
 from ppsim.studies.free_keys import schedules_run_by
@@ -53,9 +54,12 @@ class AdviceList:
     fits : bool or None
         True if the config itself fits; None if that is not known.
     advice : list of Candidate
-        Changes of software before those of hardware, those that fit first, then the shortest step first.
+        Changes of software before those of hardware, those that fit first, then those whose schedule the framework
+        runs, then the shortest step first.
     refused : mapping of change in words to the rule that refuses it
     headroom : float
+    framework : str or None
+        The framework that runs the config by its `layout.framework`; None for any.
     """
 
     config: Config
@@ -64,6 +68,7 @@ class AdviceList:
     advice: list[Candidate]
     refused: Mapping[str, str]
     headroom: float = HEADROOM
+    framework: str | None = None
 
     __repr__ = short_repr
 
@@ -90,6 +95,15 @@ class AdviceList:
     def is_certain(self, one: Candidate) -> bool:
         """Return whether the change shortens the step by more than half of published pairs miss their prediction."""
         return one.step * self.error_of(one.kind) < self.run.iteration_time
+
+    def needs_other(self, one: Candidate) -> bool:
+        """Return whether the config's framework does not run the schedule of a changed config."""
+        name = one.changes.get("schedule.name", self.config.schedule.get("name"))
+        return None not in (name, self.framework) and name not in schedules_run_by(self.framework, self.config.model)
+
+    def rank(self, one: Candidate) -> tuple[Any, ...]:
+        """Return the key that sorts the changes."""
+        return one.kind == HARDWARE, one.fits is False, self.needs_other(one), one.step, one.peak, one.what
 
     def error_of(self, kind: str) -> float:
         """Return the smallest ratio of two steps that the model can tell, by kind of change; 1 for given costs."""
@@ -179,9 +193,11 @@ def advise(
         results = map(work, changes) if isinstance(runner, InProcess) else runner.map(work, changes)
         tried = [*track(results, len(changes), "advising")]
     found = [one for one in tried if one.refused is None]
-    found.sort(key=lambda one: (one.kind == HARDWARE, one.fits is False, one.step, one.peak, one.what))
     refused = {one.what: one.refused for one in tried if one.refused is not None}
-    return AdviceList(config, run, now.fits, found, refused, headroom)
+    own = framework or runner_of(str(value_at(config.data, "layout.framework") or ""))
+    advice = AdviceList(config, run, now.fits, found, refused, headroom, own)
+    found.sort(key=advice.rank)
+    return advice
 
 
 def _simulated(
