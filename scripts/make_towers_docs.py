@@ -12,9 +12,11 @@ from ppsim.base.units import percent_text, seconds_text
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "howto" / "towers.md"
 PICTURE = ROOT / "docs" / "images" / "towers.svg"
+PREFETCHED = PICTURE.with_name("towers-prefetch.svg")
 CONFIG = ROOT / "configs" / "qwen3.5-vl-27b-17xh100.yaml"
 FIRST = {"encoder.placement": "first", "encoder.layout": {"tensor": 4, "data": 2}, "hardware.gpus": 16}
 FROZEN = {"encoder.frozen": True}
+PREFETCH = FROZEN | {"encoder.prefetch": 2}
 PLACEMENTS: dict[str, dict[str, Any]] = {
     "`first`": FIRST,
     "`phases`": FIRST | {"encoder.placement": "phases", "encoder.layout": {"data": 8}, "encoder.batch": 4},
@@ -24,7 +26,7 @@ PLACEMENTS: dict[str, dict[str, Any]] = {
         "encoder.placement": "phases", "encoder.layout": {"data": 8}, "encoder.batch": 4,
     },
     "`separate`, frozen": FROZEN,
-    "`separate`, frozen, `prefetch: 2`": FROZEN | {"encoder.prefetch": 2},
+    "`separate`, frozen, `prefetch: 2`": PREFETCH,
 }  # fmt: skip
 PUBLISHED = {(2048, 32): 27.6, (2048, 64): 35.0, (4096, 32): 23.7, (4096, 64): 27.9}  # sequence, batch: % of the step
 _PLACE = re.compile(r"(<!-- made by make_towers_docs.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -33,7 +35,9 @@ _PLACE = re.compile(r"(<!-- made by make_towers_docs.py: (\w+) -->\n).*?(<!-- en
 def main() -> None:
     """Write the page and its picture."""
     write_atomically(PAGE, refreshed(PAGE.read_text(encoding="utf-8")))
-    ppsim.load_config(CONFIG).simulate().save(PICTURE)
+    config = ppsim.load_config(CONFIG)
+    config.simulate().save(PICTURE)
+    config.changed(PREFETCH).simulate().save(PREFETCHED)
 
 
 def refreshed(page: str) -> str:

@@ -117,7 +117,7 @@ def _shortest_times_around(
     recompute = row_table(run.schedule, run.schedule.kind == Kind.R)
     copy_seconds = _copy_seconds(run)
     between = copy_seconds + np.where(recompute >= 0, lengths[recompute], 0.0)  # from the end of F to its backward
-    before, after = np.zeros(len(lengths)), np.zeros(len(lengths))
+    before, after, needs = np.zeros(len(lengths)), np.zeros(len(lengths)), run.plan.source >= 0
 
     def arrival(row: np.ndarray, source: np.ndarray) -> np.ndarray:
         """Return the shortest seconds until the results of `source` have reached the device of `row`."""
@@ -128,7 +128,8 @@ def _shortest_times_around(
         return transfer[target] + lengths[target] + after[target]
 
     for stage in range(1, stages):
-        before[forward[stage]] = arrival(forward[stage], forward[stage - 1])
+        row = forward[stage]
+        before[row] = np.where(needs[row], arrival(row, forward[stage - 1]), 0.0)
     _through_barriers(run, lengths, before)
     for stage in range(stages - 1, -1, -1):
         row, own = backward[stage], forward[stage]
@@ -146,7 +147,7 @@ def _shortest_times_around(
         row, own = forward[stage], backward[stage]
         after[row] = np.maximum(after[row], between[stage] + lengths[own] + after[own])
         if stage < stages - 1:
-            after[row] = np.maximum(after[row], onward(forward[stage + 1]))
+            after[row] = np.maximum(after[row], np.where(needs[forward[stage + 1]], onward(forward[stage + 1]), 0.0))
     known = recompute >= 0
     own, row = forward[known], backward[known]
     before[recompute[known]] = before[own] + lengths[own] + copy_seconds[known]
@@ -268,9 +269,9 @@ def _shortest_holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndar
 
 
 def _device_paths(run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray) -> list[DevicePath]:
-    """Return one path per group of microbatches that run on the same devices; none if fused slots are timed."""
+    """Return one path per group of microbatches that run on the same devices; none for timed slots, or prefetching."""
     schedule, transfer = run.schedule, run.plan.transfer_seconds
-    if len(run.plan.slots[0]) or schedule.iterations > 1:
+    if len(run.plan.slots[0]) or schedule.iterations > 1 or len(schedule.prefetched):
         return []
     whole, for_weight, _ = _activation_parts(run)
     forward, backward = row_tables(schedule)

@@ -247,6 +247,9 @@ def _fill_and_drain(schedule: ScheduleColumns, table: CostTable, sharded: bool) 
     forward, backward = shortest_seconds(schedule, table)
     transfer = shortest_transfers(schedule, table)
     fill, drain = (np.cumsum(np.append(0.0, seconds[:-1] + transfer)) for seconds in (forward, backward))
+    if len(schedule.prefetched):  # stages whose inputs the step before has computed wait for none before them
+        for stage in np.unique(schedule.prefetched[:, 0]).tolist():
+            fill[stage:] -= fill[stage]
     if sharded and table.unshard_seconds is not None:
         fill = fill + table.unshard_seconds.min()
     return fill, drain

@@ -265,12 +265,12 @@ _F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
 def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
     """Return `schedule.source`, int32, if compute actions have no fault and run to their end, else None.
 
-    Lists with S or T give None too, because some of their rows wait for many rows.
+    Lists with S or T, some of whose rows wait for many rows, and lists with prefetched inputs give None too.
     """
     stages, microbatches, rows = schedule.num_stages, schedule.microbatches, len(schedule.kind)
     cells = stages * microbatches
     # Each stage and microbatch needs an F and a backward; the tables stay as small as the columns.
-    if schedule.cuts_vocabulary or not 0 < 2 * cells <= rows:
+    if schedule.cuts_vocabulary or len(schedule.prefetched) or not 0 < 2 * cells <= rows:
         return None
     source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
     weights, recomputed = np.full(cells, False, bool), np.zeros(cells if schedule.recomputes else 0, bool)

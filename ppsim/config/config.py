@@ -22,12 +22,13 @@ from ppsim.base.short_repr import short_repr
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys
 from ppsim.costs import CostModel, Costs
-from ppsim.costs.composed import BACKBONE, TowerCosts, towers_of
+from ppsim.costs.composed import BACKBONE, TowerCosts, encoders_of, towers_of
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.microbatches import attention_fraction
 from ppsim.costs.model import Model
 from ppsim.costs.packing import MicrobatchSlots, PackedLengths
 from ppsim.costs.table import Workload
+from ppsim.families.encoder import mark_prefetched
 from ppsim.families.registry import RegisteredFamily
 from ppsim.lowering.sharding import WINDOW
 from ppsim.plan.jitter import Jitter
@@ -98,7 +99,8 @@ class Config:
         section = self.schedule
         if "csv" in section:
             file = os.path.join(os.path.dirname(self.path), section["csv"])
-            return self.completed(Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1)))
+            read = Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1))
+            return self.completed(mark_prefetched(read, encoders_of(self.costs)))
         sizes = section["devices"], section["microbatches"], section.get("stages_per_device")
         return self.build_family(find_family(section["name"]), *sizes, section.get("options", {}))
 
@@ -106,15 +108,12 @@ class Config:
         self, family: RegisteredFamily, devices: int, microbatches: int, stages: int | None, options: Mapping[str, Any]
     ) -> Schedule:
         """Build a family's schedule for the config's costs and limit, with its R, or OFFLOAD and RELOAD."""
-        costs, encoders = self.costs, []
-        while isinstance(costs, TowerCosts):
-            encoders.append(costs.encoder)
-            costs = costs.of_backbone
+        costs = towers_of(self.costs)[BACKBONE]
         own = {"costs": costs, "memory_limit": self.memory_limit}
         options = {name: own[name] for name in own if name in family.options and own[name] is not None} | dict(options)
         sizes = devices, microbatches, stages
         columns = build_with_memory_actions(family, sizes, options, self._memory_actions, costs, self.memory_limit)
-        return functools.reduce(with_encoder, reversed(encoders), Schedule.of(columns))
+        return functools.reduce(with_encoder, reversed(encoders_of(self.costs)), Schedule.of(columns))
 
     def completed(self, schedule: ScheduleColumns) -> Schedule:
         """Return a schedule with the R, or OFFLOAD and RELOAD, of `schedule.recompute` and `schedule.offload`."""

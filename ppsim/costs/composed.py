@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number
 from ppsim.base.short_repr import short_repr
 from ppsim.costs.pairs import distinct_values, ports_by_node
 from ppsim.costs.setup import Setup, card_columns
 from ppsim.costs.spread import Spread, unlike_published
-from ppsim.costs.table import ROUNDING, CostModel, CostTable, Workload, is_cost_model
+from ppsim.costs.table import CostModel, CostTable, Workload, is_cost_model
 from ppsim.schedule.columns import ScheduleColumns
 
 _SIZE = whole_number(1, 2**14)
@@ -48,7 +47,8 @@ class EncoderTower:
         "the encoder is not trained: it has no backward, gradients or optimizer state", flag, False, example="true"
     )
     prefetch: int = declared(
-        "passes of a frozen encoder whose features the step before has computed, in idle time at its end",
+        "passes of a frozen encoder that run a step ahead: each step begins with their features, and after its other "
+        "passes it runs those of the next step",
         whole_number(0, 2**29), 0, example="2",
     )  # fmt: skip
 
@@ -114,7 +114,6 @@ class TowerCosts:
         leading = schedule.stage < stages
         own, other = _tower(schedule, leading, 0), _tower(schedule, ~leading, stages)
         first, second = self._of_passes(self.of_encoder.table(own), own), self.of_backbone.table(other)
-        self._check_prefetch(first, second, other)
         columns = {name: _joined(name, first, second) for name in _BY_STAGE}
         border = np.concatenate([first.transfer_bytes, second.transfer_bytes], axis=1)
         sent = float(first.transfer_bytes[0, -1]) / self.encoder.batch
@@ -144,7 +143,6 @@ class TowerCosts:
         first = np.arange(0, count, encoder.batch)
         passes = np.zeros_like(scale)
         passes[:, first] = np.add.reduceat(scale, first, axis=1) / encoder.batch
-        passes[:, : encoder.prefetch * encoder.batch] = 0.0
         changed: dict[str, Any] = {
             "microbatch_scale": passes,
             "stage_share": np.ones(own.num_stages),
@@ -159,24 +157,6 @@ class TowerCosts:
             if table.state_bytes is not None:
                 changed["state_bytes"] = table.state_bytes * forward[:3]
         return replace(table, **changed)
-
-    def _check_prefetch(self, first: CostTable, second: CostTable, other: ScheduleColumns) -> None:
-        """Raise CostError if the work of the next step may not fit into the encoder's idle time at the step's end."""
-        if not self.encoder.prefetch:
-            return
-        scale, seconds = _scale_of(second, other), first.seconds[0].max()
-        passes = first.microbatch_scale.sum(axis=1).max() + self.encoder.prefetch  # type: ignore[union-attr]
-        rows = np.flatnonzero((other.kind <= Kind.W) & ~other.joined & ~np.append(other.joined, False)[1:])
-        stage, microbatch = other.stage[rows], other.microbatch[rows]
-        work = second.seconds[other.kind[rows], stage] * scale[stage, microbatch]
-        busiest = float(np.bincount(other.device[rows], work, minlength=other.devices).max())
-        needed = float(seconds * passes) / self.encoder.copies
-        if needed > busiest * (1 + ROUNDING):
-            raise CostError(
-                f"prefetch={self.encoder.prefetch}: the encoder computes {needed:g} s of a step, the backbone's "
-                f"busiest device {busiest:g} s, so that features may not be ready when a step begins; use prefetch=0 "
-                f"or more copies"
-            )
 
     def _links(self, first: CostTable, second: CostTable, devices: int) -> dict[str, Any]:
         """Return latency and seconds per byte by pair of devices: of each tower inside it, `border` between them."""
@@ -237,6 +217,11 @@ def towers_of(costs: Any) -> dict[str, Any]:
     if not isinstance(costs, TowerCosts):
         return {BACKBONE: costs}
     return {costs.encoder.name: costs.of_encoder} | towers_of(costs.of_backbone)
+
+
+def encoders_of(costs: Any) -> list[EncoderTower]:
+    """Return the encoders, the first one first; none for costs of a model alone."""
+    return [costs.encoder, *encoders_of(costs.of_backbone)] if isinstance(costs, TowerCosts) else []
 
 
 def _tower(schedule: ScheduleColumns, chosen: np.ndarray, first_stage: int) -> ScheduleColumns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from ppsim.base.errors import BuildError
 from ppsim.base.units import counted
 from ppsim.costs.composed import EncoderTower
 from ppsim.schedule.blocks import Block, concatenate
-from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
 
 
 def add_encoder(schedule: ScheduleColumns, encoder: EncoderTower) -> ScheduleColumns:
@@ -32,15 +32,29 @@ def add_encoder(schedule: ScheduleColumns, encoder: EncoderTower) -> ScheduleCol
     else:
         blocks = (_in_phases if encoder.placement == "phases" else _in_first_stage)(schedule, encoder, own)
     evicted = schedule.evicted + np.array([encoder.stages, 0, first], np.int32)
+    prefetched = schedule.prefetched + np.array([encoder.stages, 0], np.int32)
     versions = np.concatenate([np.ones(first, np.int64), schedule.weight_versions])
-    return ScheduleColumns.from_blocks(
-        blocks, name=schedule.name, weight_versions=versions, evicted=evicted, found=schedule.found
-    )
+    traits = {"weight_versions": versions, "evicted": evicted, "prefetched": prefetched}
+    combined = ScheduleColumns.from_blocks(blocks, name=schedule.name, found=schedule.found, **traits)
+    return mark_prefetched(combined, [encoder])
+
+
+def mark_prefetched(schedule: ScheduleColumns, encoders: Sequence[EncoderTower]) -> ScheduleColumns:
+    """Return lists that begin with the stages of these encoders, with the inputs that they prefetch for themselves."""
+    stage = sum(encoder.stages for encoder in encoders)
+    for encoder in reversed(encoders):
+        ahead = np.setdiff1d(_prefetched(schedule, encoder, stage), schedule.prefetched[:, 1]).astype(np.int32)
+        if len(ahead):
+            named = np.concatenate([schedule.prefetched, np.stack([np.full_like(ahead, stage), ahead], axis=1)])
+            schedule = lists_of_rows(schedule, np.arange(len(schedule.kind)), schedule.offsets, prefetched=named)
+        stage -= encoder.stages
+    return schedule
 
 
 def _require_allowed(schedule: ScheduleColumns, encoder: EncoderTower) -> None:
     """Raise BuildError if an encoder cannot precede this schedule."""
     holders = np.unique(schedule.device[schedule.stage == 0])
+    waiting = np.setdiff1d(schedule.prefetched[:, 1], _prefetched(schedule, encoder))
     groups = -(-schedule.microbatches // encoder.batch)
     faults = {
         "slices of microbatches; use a schedule without slices": schedule.slices > 1,
@@ -58,6 +72,8 @@ def _require_allowed(schedule: ScheduleColumns, encoder: EncoderTower) -> None:
         f"{counted(groups, 'microbatch')} of the encoder, fewer than prefetch={encoder.prefetch}; prefetch fewer": (
             groups < encoder.prefetch
         ),
+        f"an encoder that prefetches {counted(len(waiting), 'microbatch')} more than the one before it; prefetch as "
+        f"many": len(waiting) > 0,
     }
     for fault, is_one in faults.items():
         if is_one:
@@ -68,12 +84,12 @@ def _grid(schedule: ScheduleColumns, encoder: EncoderTower) -> Iterator[Block]:
     """Yield the lists of an encoder's own devices, copy by copy: 1F1B that runs ahead by the stages that follow.
 
     `started` counts the passes that the schedule's first stage needs before the last backward of each. The encoder runs
-    one more for each of its stages from there on. A frozen encoder that prefetches waits for nothing.
+    one more for each of its stages from there on. A frozen encoder that prefetches waits for nothing: the step before
+    has run its first passes, and it runs those of the next step after its others.
     """
     first = np.flatnonzero(schedule.stage == 0)
     is_forward, back = schedule.kind[first] == Kind.F, is_backward(schedule.kind[first])
-    group = schedule.microbatch[first] // encoder.batch
-    forward = _distinct_in_order(group[is_forward])
+    group, forward = schedule.microbatch[first] // encoder.batch, _passes(schedule, encoder)
     backward = _distinct_in_order(group[back][::-1])[::-1]
     number = np.empty(len(forward), np.int64)
     number[forward] = np.arange(len(forward))
@@ -85,8 +101,25 @@ def _grid(schedule: ScheduleColumns, encoder: EncoderTower) -> Iterator[Block]:
         for stage in range(encoder.stages):
             ahead = len(forward) if encoder.prefetch else encoder.stages - stage
             slots = np.concatenate([np.arange(len(forward)), np.minimum(started + ahead, len(forward)) - 0.5])
-            code = np.concatenate([forward, -1 - backward])[np.argsort(slots, kind="stable")]
+            passes = np.concatenate([np.roll(forward, -encoder.prefetch), -1 - backward])
+            code = passes[np.argsort(slots, kind="stable")]
             yield _runs(schedule, encoder, stage, code[np.where(code < 0, -1 - code, code) % encoder.copies == copy])
+
+
+def _passes(schedule: ScheduleColumns, encoder: EncoderTower, stage: int = 0) -> np.ndarray:
+    """Return the encoder microbatches in the order in which a step needs them at `stage`, which follows the encoder.
+
+    First come those whose F the stage runs last, for the next step.
+    """
+    microbatch = schedule.microbatch[(schedule.stage == stage) & (schedule.kind == Kind.F)]
+    is_later = np.isin(microbatch, schedule.prefetched[:, 1], invert=True)
+    return _distinct_in_order(microbatch[np.argsort(is_later, kind="stable")] // encoder.batch)
+
+
+def _prefetched(schedule: ScheduleColumns, encoder: EncoderTower, stage: int = 0) -> np.ndarray:
+    """Return the microbatches of the first passes: the step before has computed their features."""
+    microbatch = np.arange(schedule.microbatches)
+    return microbatch[np.isin(microbatch // encoder.batch, _passes(schedule, encoder, stage)[: encoder.prefetch])]
 
 
 def _in_phases(schedule: ScheduleColumns, encoder: EncoderTower, own: list[Block]) -> Iterator[Block]:

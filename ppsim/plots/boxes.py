@@ -146,8 +146,11 @@ class Boxes(Spans):
 
     def title(self, box: int) -> str:
         """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""
-        towers = self.timeline.table.towers
-        return f"{self.name(box)} of {towers[self.stage[box]]}" if towers else self.name(box)
+        towers, schedule, row = self.timeline.table.towers, self.timeline.schedule, self.row[box]
+        stage, microbatch = schedule.prefetched.T
+        ahead = (stage > schedule.stage[row]) & (microbatch == schedule.microbatch[row])
+        later = ", for the next step" if ahead.any() and schedule.kind[row] == Kind.F else ""
+        return f"{self.name(box)} of {towers[self.stage[box]]}{later}" if towers else self.name(box)
 
 
 def halves(edges: tuple[float, float]) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -84,6 +84,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "devices": timeline.schedule.devices,
         "towers": device_labels(timeline, "device") if timeline.table.towers else None,
         "stages": list(timeline.table.towers),
+        "ahead": dict(timeline.schedule.prefetched[:, ::-1].tolist()),
         "makespan": makespan(timeline),
         "step": iteration_time(timeline),
         "bound": lower_bound(timeline).seconds if few else None,

@@ -18,7 +18,8 @@ from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
 
 MAX_SLICES = 2**31 - 1
-_COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", "weight_versions", "evicted", "slices", "iterations")
+_TRAITS = ("slices", "iterations", "weight_versions", "evicted", "prefetched")
+_COMPARED = ("kind", "stage", "microbatch", "offsets", "joined", *_TRAITS)
 _ARGUMENTS = (*_COMPARED, "idle", "name", "is_valid", "found")
 
 
@@ -53,6 +54,9 @@ class ScheduleColumns:
     evicted : int32 array, (evictions, 3)
         Stage, microbatch and host of each activation that waits for its backward on another device, the host. It moves
         there when its F ends and is back when its backward starts. The text forms do not contain evictions.
+    prefetched : int32 array, (prefetched inputs, 2)
+        Stage and microbatch of each F whose input the step before has computed. The F of the stage before it runs for
+        the next step, so that neither waits for the other. The text forms do not contain prefetched inputs.
     name : str
         Family name, or the file that the schedule was read from; control characters are escaped (`visible`).
     found : str
@@ -70,6 +74,7 @@ class ScheduleColumns:
     iterations: int
     weight_versions: np.ndarray
     evicted: np.ndarray
+    prefetched: np.ndarray
     is_valid: bool
     found: str
 
@@ -87,6 +92,7 @@ class ScheduleColumns:
         iterations: int = 1,
         weight_versions: np.ndarray | None = None,
         evicted: np.ndarray | None = None,
+        prefetched: np.ndarray | None = None,
         is_valid: bool = False,
         found: str = "",
     ):
@@ -103,6 +109,7 @@ class ScheduleColumns:
             iterations=iterations,
             weight_versions=unwritable(np.ones(devices, np.int64) if weight_versions is None else weight_versions),
             evicted=unwritable(np.empty((0, 3), np.int32) if evicted is None else evicted),
+            prefetched=unwritable(np.empty((0, 2), np.int32) if prefetched is None else prefetched),
             is_valid=is_valid,
             found=found,
         )
@@ -265,8 +272,7 @@ class ScheduleColumns:
     @property
     def traits(self) -> dict[str, Any]:
         """Keyword arguments of the constructor for a schedule derived from this one."""
-        names = ("name", "slices", "iterations", "weight_versions", "evicted")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("name", *_TRAITS)}
 
     def actions(self, device: int) -> Iterator[Action]:
         """Yield the actions of one device in list order."""
@@ -305,7 +311,7 @@ class ScheduleColumns:
 
     @cached_property
     def source(self) -> np.ndarray:
-        """Row whose result each row needs from the neighbouring stage, or -1; int32.
+        """Row whose result each row needs from the neighbouring stage, or -1 (also for prefetched inputs); int32.
 
         F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). A row's inputs from its own stage come earlier in
         the same list, so that they are no entries here. The validator passes its column to `mark_valid`; schedules
@@ -327,7 +333,15 @@ class ScheduleColumns:
         cell += step.take(self.kind)
         source = row_of.take(cell)
         source[step.take(self.kind) == 0] = -1
-        return unwritable(source)
+        return unwritable(self.without_prefetched(source))
+
+    def without_prefetched(self, source: np.ndarray) -> np.ndarray:
+        """Return the column of source rows with -1 for each F that `prefetched` names."""
+        if not len(self.prefetched):
+            return source
+        cells, count = self.stage.astype(np.int64) * self.microbatches + self.microbatch, self.microbatches
+        named = np.isin(cells, self.prefetched @ np.array([count, 1]))
+        return np.where(named & (self.kind == Kind.F), -1, source).astype(source.dtype)
 
 
 def lists_of_rows(schedule: ScheduleColumns, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:

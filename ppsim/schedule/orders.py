@@ -79,6 +79,8 @@ def outside_lists(schedule: ScheduleColumns) -> list[str]:
         found.append(f"up to {versions} versions of the weights")
     if len(schedule.evicted):
         found.append(f"{len(schedule.evicted)} activations that are evicted to other devices")
+    if len(schedule.prefetched):
+        found.append(f"{len(schedule.prefetched)} inputs that the step before has computed")
     if schedule.slices > 1:
         found.append(f"microbatches cut into {schedule.slices} slices")
     return found

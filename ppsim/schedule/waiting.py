@@ -79,4 +79,4 @@ def lenient_source(schedule: ScheduleColumns) -> np.ndarray:
         found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         hit = np.flatnonzero(keys[found] == wanted) if len(keys) else np.empty(0, np.int64)
         source[rows[hit]] = rows[::-1][last[found[hit]]]
-    return source
+    return schedule.without_prefetched(source)

@@ -55,7 +55,8 @@ function placeOf(chart, item) {
   const device = `device ${chart.deviceOf(item)}`;
   if (!chart.isBox(item)) return device;
   const local = chart.column.local[item], later = local ? ` (${["", "second", "third", "fourth"][local] || `${local + 1}th`} of its device)` : "";
-  const parts = chart.parts(item).map(([, stage, microbatch]) => `stage ${stage}${chart.stages?.[stage] ? ` of ${chart.stages[stage]}` : ""}${later}, ${chart.numbering} ${microbatch}`);
+  const step = ([letter, stage, microbatch]) => (letter === "F" && chart.ahead?.[microbatch] > stage ? " of the next step" : "");
+  const parts = chart.parts(item).map((part) => `stage ${part[1]}${chart.stages?.[part[1]] ? ` of ${chart.stages[part[1]]}` : ""}${later}, ${chart.numbering} ${part[2]}${step(part)}`);
   return `${device}, ${parts.join(" and ")}${chart.column.reverse?.[item] ? ", entered at the other end" : ""}`;
 }
 
