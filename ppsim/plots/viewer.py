@@ -20,7 +20,7 @@ from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, titl
 from ppsim.plots.page_data import UNMARKED, Marks, page_data
 from ppsim.timeline import TimelineColumns
 
-SHOWN = ("memory",)  # parts that a new page shows in addition to the actions
+SHOWN = ("memory", "ledger")  # parts that a new page shows in addition to the actions
 _SCRIPTS = (
     "data.js", "words.js", "view.js", "pixels.js", "draw.js", "marks.js", "range.js", "controls.js", "measured.js",
     "viewer.js",

@@ -56,6 +56,16 @@ def row_height(page):
     return min(4 * ROW, tall - 22 - round(min(0.22 * tall, 56)) - 8) / 4
 
 
+def pixels_of(page):
+    """The canvas as (height, width, 3) numbers."""
+    wide, tall, data = page.run(
+        f"const c = document.querySelector('{CANVAS}');"
+        "const data = c.getContext('2d').getImageData(0, 0, c.width, c.height);"
+        "return [c.width, c.height, btoa(data.data.reduce((text, one) => text + String.fromCharCode(one), ''))]"
+    )
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(tall, wide, 4)[..., :3]
+
+
 def point(page, x, y):
     """Move the mouse to a place of the canvas."""
     canvas = page.find(CANVAS)
@@ -158,6 +168,8 @@ def test_keys_choose_step_follow_and_switch(page, chart):
         "return [...document.querySelectorAll('.switches [aria-pressed=true]:not([hidden])')]"
         ".map((one) => one.textContent)"
     )
+    assert page.run(pressed) == ["Critical path", "Transfers"]
+    page.keys(CANVAS, "i")
     assert page.run(pressed) == ["Idle by cause", "Critical path", "Transfers"]
 
 
@@ -288,8 +300,12 @@ def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     assert sum(float(share.split()[0]) for share in shares.values()) == pytest.approx(100, abs=0.2)
 
 
-def test_the_page_draws_the_same_means_as_the_pictures(page, tmp_path):
-    timeline = ppsim.simulate(ppsim.build("zb-h1", devices=64, microbatches=256), COSTS)
+@pytest.mark.parametrize(
+    ("name", "microbatches", "costs"),
+    [("zb-h1", 256, COSTS), ("bpipe", 256, COSTS), ("dualpipe", 448, ppsim.Costs(overlap=2.5))],
+)
+def test_the_page_draws_the_same_means_as_the_pictures(page, tmp_path, name, microbatches, costs):
+    timeline = ppsim.simulate(ppsim.build(name, devices=64, microbatches=microbatches), costs)
     path = tmp_path / "one.html"
     path.write_text(page_of(timeline, shown=()), encoding="utf-8")
     page.open(path.as_uri())
@@ -303,11 +319,47 @@ def test_the_page_draws_the_same_means_as_the_pictures(page, tmp_path):
         f".getImageData({LEFT}, {TOP}, {cols}, {round(rows)}).data; return Array.from(data)"
     )
     seen = np.array(data).reshape(round(rows), cols, 4)[..., :3]
-    expected = picture(make_boxes(timeline), LIGHT, PixelColumns(0.0, timeline.makespan * 1.004, cols), round(rows))
     row = rows / 64
+    boxes = make_boxes(timeline).in_rows(row)
+    assert boxes.plain
+    expected = picture(boxes, LIGHT, PixelColumns(0.0, timeline.makespan * 1.004, cols), round(rows))
     lines = [int((device + 0.5) * row) for device in range(4, 60, 8)]  # middles of rows, away from gaps
     inside = slice(3, int(cols / 1.004) - 6)
     assert np.abs(seen[lines, inside].astype(int) - expected[lines, inside]).max() <= 2
+
+
+def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_rows_leave_out(page, tmp_path):
+    path = tmp_path / "one.html"
+    path.write_text(
+        page_of(ppsim.simulate(ppsim.build("bpipe", devices=64, microbatches=128), COSTS)), encoding="utf-8"
+    )
+    page.open(path.as_uri() + "#on=transfers")
+    assert "rows too low for reloads, offloads, transfers" in page.text(".legend")
+    for _ in range(10):
+        wheel(page, 500, 200, -100, shift=True)
+    page.until("return !document.querySelector('.legend').textContent.includes('too low')")
+    assert "activation reload" in page.text(".legend")
+    assert "transfer; of a backward" in page.text(".legend")
+
+
+def test_transfers_pass_behind_the_actions_of_other_devices(page, tmp_path):
+    timeline = ppsim.simulate(ppsim.build("interleaved-1f1b", devices=4, microbatches=8), COSTS)
+    path = tmp_path / "one.html"
+    path.write_text(page_of(timeline), encoding="utf-8")
+    pictures = []
+    for shown in ("memory", "memory,transfers"):
+        page.open(f"{path.as_uri()}#on={shown}")
+        pictures.append(pixels_of(page))
+    ground, lined = pictures
+    row, wide = row_height(page), page.find(CANVAS).size["width"] - LEFT - RIGHT
+    for device, start, end in zip(timeline.schedule.device.tolist(), timeline.start, timeline.end, strict=True):
+        left, right = (LEFT + time / (timeline.makespan * 1.004) * wide for time in (start, end))
+        inside = (
+            slice(int(TOP + device * row) + 3, int(TOP + (device + 1) * row) - 8),
+            slice(int(left) + 2, int(right) - 2),
+        )
+        assert np.array_equal(ground[inside], lined[inside])
+    assert not np.array_equal(ground, lined)
 
 
 @pytest.mark.parametrize(("wide", "tall"), [(1440, 900), (1920, 1080), (390, 844)])

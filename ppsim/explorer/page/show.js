@@ -60,7 +60,7 @@ function showFaults() {   // the field concerned, and one sentence below it or i
 
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
-  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Set ${value}`, () => { state.common[key] = value; showAll(); })
+  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
     : run.good ? button("Undo", () => { state.common = structuredClone(run.good.common); if (!shared) state.schedules[index] = structuredClone(run.good.schedule); showAll(); }) : "";
   const note = make("div", { className: "note" }, make("b", { textContent: `${shared ? "" : `${nameOf(index)}: `}${faultsOf(index).join(" ")}` }), right);
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));

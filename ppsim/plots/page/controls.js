@@ -62,7 +62,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), showsOthers(chart)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isLow(chart), showsOthers(chart)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
@@ -71,6 +71,7 @@ const isMixed = (chart) => boxWidth(chart) < 2;
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 
+const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name]);
 const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
@@ -79,15 +80,18 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", mixed = charts.some(isMixed), entries = [];
   const add = (is_drawn, text, colour = null, className = "") => { if (is_drawn) entries.push(make("span", {}, ...(colour ? [swatch(colour, className)] : []), text)); };
   for (const kind of inOrder(kinds.values()))
-    entries.push(hider(kind.title, swatch(kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name])));
+    entries.push(hider(kind.title, swatch(fillOf(kind))));
   add(true, "idle", theme.idle);
   add(mixed, "narrow actions mix their colours");
   add(!mixed && locals > 1, locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
   add(!mixed && charts.some((chart) => chart.column.reverse), "other direction", theme.kinds[first], "over");
   parts.legend.style.setProperty("--mark", theme.on[first]);
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.edge, "tall");
-  for (const part of lanes.values()) entries.push(hider(part.title, swatch(theme.lanes[part.sort])));
-  add(on.has("transfers"), "transfer; of a backward: dashed", theme.text, "line");
+  const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
+  for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort])));
+  const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])];
+  add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
+  add(on.has("transfers") && low.length < charts.length, "transfer; of a backward: dashed", theme.text, "line");
   add(on.has("critical"), "critical path", theme.critical, "line");
   add(chosen, "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
@@ -159,6 +163,6 @@ function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by
       cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > chart.boxesOf(device)[0] ? time(chart.end(end - 1)) : ""));
   });
   return make("table", {}, make("caption", { textContent: chart.title }), make("thead", {}, make("tr", {}, head("", "col"),
-    ...inOrder(chart.kinds).map((kind) => coloured(`${kind.letter} (${symbol})`, theme.kinds[kind.name], kind.title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
+    ...inOrder(chart.kinds).map((kind) => coloured(`${kind.slot ? "F+B" : kind.letter} (${symbol})`, fillOf(kind), kind.title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
     ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause], chart.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
 }

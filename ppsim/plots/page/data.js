@@ -39,6 +39,7 @@ class Chart {
     Object.assign(this, about, { column: columns, boxes: columns.start.length, inputs: new Int32Array(columns.start.length) });
     this.transfers = columns["transfer target"].length;
     this.begins = new Set(columns.begins);
+    this.digits = numberOf(this, columns.microbatch.reduce((most, one) => Math.max(most, one), 0)).length;   // of the longest number
     for (let one = this.transfers - 1; one >= 0; one--) this.inputs[columns["transfer target"][one]] = this.boxes + one;
     let first = this.boxes + this.transfers;
     for (const part of this.lanes) {

@@ -12,7 +12,7 @@ function size(ratio) {
 }
 
 function draw() {
-  asked = tooManyLines = false;
+  asked = false;
   if (!paper) size(window.devicePixelRatio || 1);
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, height);
@@ -38,6 +38,7 @@ function write(text, x, y, { size = 11, bold = false, align = "left", colour = t
 }
 
 function bandOf(chart, place, device, edges = chart.band) {   // pixels of a row: top and height of the part of its boxes
+  if (isLow(chart)) edges = [0, 1];
   const begin = place.row < 6 ? place.rows + device * place.row : Math.round(place.rows + device * place.row);
   const end = place.row < 6 ? begin + place.row : Math.round(place.rows + (device + 1) * place.row);
   const whole = end - begin - gapOf(chart);
@@ -91,7 +92,7 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
   if (lines) { context.drawImage(drawn.sheet, left(), place.rows + first * place.row, innerWidth(), high); return; }
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), gap = end - begin - whole;
-    const from = (device - first) * halves, all = gap > 0 && chart.band[1] === 1 ? tall + gap : tall;
+    const from = (device - first) * halves, all = gap > 0 && top + tall === begin + whole ? tall + gap : tall;
     for (let half = 0; half < halves; half++) {
       const y1 = top + half * tall / 2, y2 = half === halves - 1 ? top + all : top + tall / 2;
       context.drawImage(drawn.sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
@@ -106,7 +107,7 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
 
 function drawRow(chart, place, device) {
   const band = bandOf(chart, place, device), alpha = context.globalAlpha;
-  for (const part of chart.lanes) if (part.banded) drawLane(chart, place, device, part);
+  if (!isLow(chart)) for (const part of chart.lanes) if (part.banded) drawLane(chart, place, device, part);
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
   if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
@@ -142,15 +143,16 @@ function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overlin
     }
     if (each < 11) return;
     const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), number = numberOf(chart, microbatch);
-    const [text, size] = (themeName === "grey" ? [`${letter}${number}`, number] : [number]).map((one) => [one, sizeOf(one, wide, each, to - from)]).find(([, one]) => one) || [];
+    const words = themeName === "grey" ? [`${letter}${number}`, number] : [number], extra = chart.digits - number.length;
+    const [text, size] = words.map((one) => [one, sizeOf(one, wide, each, to - from, one.length + extra) || sizeOf(one, wide, each, to - from)]).find(([, one]) => one) || [];
     if (!size) return;
     const shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
     write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
   });
 }
 
-function sizeOf(text, wide, tall, shown) {   // of a label in a box, 0 where it does not fit; two and more characters need twice the space at their sides
-  const long = (text.length + (text[0] === "W" ? 0.6 : 0)) * 0.56, room = text.length > 1 ? 5 : 2.5;
+function sizeOf(text, wide, tall, shown, length = text.length) {   // of a label in a box, or of one of more characters, 0 where it does not fit; two and more need twice the space at their sides
+  const long = (length + (text[0] === "W" ? 0.6 : 0)) * 0.56, room = length > 1 ? 5 : 2.5;
   const size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / long)), 9), 12);
   return long * size + room <= shown ? size : 0;
 }
@@ -203,7 +205,7 @@ function columns() {   // right ends of the columns of numbers
 }
 
 function differenceOf(chart) {
-  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? "at bound" : signed(chart.step / chart.bound - 1)) : "—";
+  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? "at bound" : signed(chart.step / chart.bound - 1)) : "";
   const first = charts[base]?.step;
   return chart === charts[base] ? "base" : first ? signed(chart.step / first - 1) : "—";
 }
@@ -219,7 +221,8 @@ function peakOf(chart) {   // in the unit that the column's heading names, if al
 function drawCaptions() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, CAPS - 6);
-  const against = charts.length > 1 ? `vs ${charts[base]?.short.slice(0, 14)}` : "vs bound", units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
+  context.font = font(11);
+  const name = `vs ${charts[base]?.short}`, against = charts.length < 2 ? (charts[0]?.bound ? "vs bound" : "") : context.measureText(name).width < 74 ? name : "vs base", units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
   columns().forEach((x, at) => write(["step", against, "idle", unit][at], x, 13, { align: "right" }));
   if (on.has("ledger") && !phone()) write("idle by device", width - 8, 13, { align: "right" });
 }

@@ -1,7 +1,6 @@
 // Lines on and below the rows: transfers, paths, memory, the axis of time, a selected range, the line of play.
 const MAX_LINES = 4000, MAX_CURVES = 64;
 const lines = [];   // transfers in the picture: { chart, item, ends: [x, y, x, y] }
-let tooManyLines = false;
 
 function lineOf(chart, place, item) {   // [x, y, x, y] from the edge of the sender's row to that of the receiver's
   const sender = chart.deviceOf(item), receiver = chart.deviceOf(chart.target(item));
@@ -11,21 +10,29 @@ function lineOf(chart, place, item) {   // [x, y, x, y] from the edge of the sen
 
 function transfersIn(chart, first, last) {   // transfers that these devices and their neighbours receive; none if there are too many
   const seen = [];
+  if (isLow(chart)) return seen;
   for (let device = Math.max(first - 1, 0); device < Math.min(last + 1, chart.devices); device++) {
     const end = chart.firstStartingAfter(device, view.t1);
     for (let box = chart.firstEndingAfter(device, view.t0); box < end; box++)
       for (let item = chart.inputs[box]; item && chart.isTransfer(item) && chart.target(item) === box; item++) seen.push(item);
-    if (seen.length > MAX_LINES) { tooManyLines = true; return []; }
+    if (seen.length > MAX_LINES) return [];
   }
   return seen;
 }
 
-function drawTransfers(chart, place, seen) {   // those of backwards are dashed
+function drawTransfers(chart, place, seen) {   // those of backwards are dashed; they pass behind the actions of devices between
   context.strokeStyle = theme.text; context.lineWidth = 1;
   for (const item of seen) {
-    const ends = lineOf(chart, place, item);
+    const ends = lineOf(chart, place, item), [x1, y1, x2, y2] = ends, to = chart.deviceOf(chart.target(item)), from = chart.deviceOf(item), by = Math.sign(to - from);
+    const across = (y) => x1 + (x2 - x1) * (y - y1) / (y2 - y1);
     context.setLineDash(chart.parts(chart.source(item))[0][0] === "F" ? [] : [4, 2]);
-    context.beginPath(); context.moveTo(ends[0], ends[1]); context.lineTo(ends[2], ends[3]); context.stroke();
+    context.beginPath(); context.moveTo(x1, y1);
+    for (let device = from + by; device !== to; device += by) {
+      const { top, tall } = bandOf(chart, place, device), [enter, leave] = by > 0 ? [top, top + tall] : [top + tall, top];
+      if (chart.boxAt(device, toTime(across(top + tall / 2))) === null) continue;
+      context.lineTo(across(enter), enter); context.moveTo(across(leave), leave);
+    }
+    context.lineTo(x2, y2); context.stroke();
     lines.push({ chart, item, ends });
   }
   context.setLineDash([]);
@@ -37,25 +44,30 @@ function lowerEdge(chart, place, item) {   // y of a path at the start and end o
   return [edge(device), edge(chart.isTransfer(item) ? chart.deviceOf(chart.target(item)) : device)];
 }
 
-function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; thinner where it stays few pixels in a row
-  const stays = new Array(chain.length).fill(Infinity), row = (at) => (chart.isTransfer(chain[at]) ? -1 : chart.deviceOf(chain[at]));
-  for (let from = 0, to; from < chain.length; from = to) {
-    for (to = from + 1; to < chain.length && row(to) === row(from); to++);
-    if (row(from) >= 0) stays.fill(pixels(chart.end(chain[to - 1]) - chart.start(chain[from])), from, to);
-  }
+function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; thinner where it turns back after few pixels
+  const runs = new Array(chain.length), rows = chain.map((item) => (chart.isTransfer(item) ? -1 : chart.deviceOf(item)));
+  let turn = 0, stay = 0, way = 0;   // first item since the last turn, first item in the row, direction
+  const close = (to) => { runs.fill(pixels(chart.end(chain[Math.max(to - 1, turn)]) - chart.start(chain[turn])), turn, to); turn = to; };
+  rows.forEach((row, at) => {
+    if (row < 0 || row === rows[stay]) return;
+    const now = Math.sign(row - rows[stay]);
+    if (way && now !== way) close(stay);
+    way = now; stay = at;
+  });
+  close(chain.length);
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
     let wide = -1, x = 0, y = 0;
     context.strokeStyle = is_halo ? theme.halo : theme.critical;
-    const to = (stay, x2, y2) => {
-      const path = Math.min(2.2, 0.3 * stay), now = path + (is_halo ? 2.8 * Math.min(Math.max((stay - 6) / 6, 0), 1) : 0);
+    const to = (run, x2, y2) => {
+      const path = Math.min(2.2, 0.3 * run), now = path + (is_halo ? 2.8 * Math.min(Math.max((run - 6) / 6, 0), 1) : 0);
       if (now !== wide) { if (wide >= 0) context.stroke(); context.beginPath(); context.moveTo(x, y); context.lineWidth = wide = now; }
       context.lineTo(x = x2, y = y2);
     };
     chain.forEach((item, at) => {
-      const [from, end] = lowerEdge(chart, place, item), joined = Math.min(stays[at - 1] ?? Infinity, stays[at]);
-      if (at) to(joined, toX(chart.start(item)), from); else { x = toX(chart.start(item)); y = from; }
-      to(row(at) < 0 ? Math.min(joined, stays[at + 1] ?? Infinity) : stays[at], toX(chart.end(item)), end);
+      const [from, end] = lowerEdge(chart, place, item);
+      if (at) to(Math.min(runs[at - 1], runs[at]), toX(chart.start(item)), from); else { x = toX(chart.start(item)); y = from; }
+      to(runs[at], toX(chart.end(item)), end);
     });
     context.stroke();
   }

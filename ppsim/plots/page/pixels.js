@@ -15,7 +15,7 @@ function lightsOf(chart) {   // per kind, what it adds to idle time; hidden kind
   });
 }
 
-function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part
+function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${[...hidden].join()} ${half}`;
   if (chart.sums?.[half]?.key === key) return chart.sums[half];
   const lights = lightsOf(chart), { length, kind } = chart.column, before = new Float64Array(3 * (chart.boxes + 1));
@@ -24,8 +24,8 @@ function summed(chart, half) {   // running sums of light above idle time, befor
     let add = lights[kind[box]];
     const what = chart.kinds[kind[box]];
     if (what.slot && !hidden.has(what.title)) {
-      const letter = (chart.column.forward_first[box] ? "FB" : "BF")[half];
-      add = light(theme.kinds[letter]).map((part, channel) => part - idle[channel]);
+      const letters = chart.column.forward_first[box] ? "FB" : "BF", [one, other] = [...(letters[half] ? letters[half].repeat(2) : letters)].map((letter) => light(theme.kinds[letter]));
+      add = one.map((part, channel) => (part + other[channel]) / 2 - idle[channel]);
     }
     for (let channel = 0; channel < 3; channel++) before[3 * box + 3 + channel] = before[3 * box + channel] + length[box] * add[channel];
   }
@@ -80,12 +80,12 @@ function stepsOf(chart, device) {   // optimizer steps, which are among the acti
 
 let sheet = null;
 function raster(chart, first, last, lines, cols, foot) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
-  const count = last - first, halves = chart.kinds.some((kind) => kind.slot) ? 2 : 1, finish = chart.makespan / chart.tick;
+  const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1, finish = chart.makespan / chart.tick;
   const spans = columnsOf(finish, cols, view.t0 / chart.tick, view.t1 / chart.tick)(foot), rows = count * halves;
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
   const mean = new Float32Array(3 * cols * tall);
   for (let line = 0; line < rows; line++) {
-    rowLight(chart, first + Math.floor(line / halves), line % halves, spans, finish, row, 0);
+    rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
       const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];

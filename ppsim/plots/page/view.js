@@ -19,13 +19,14 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
   let rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
-  if (alone && memory) {
-    memory = Math.min(170, Math.max(memory, chart.devices <= 16 ? each - HEAD - rows - BELOW : 72));
+  if (memory) {   // it takes what the rows leave
+    memory = Math.min(alone ? 170 : 110, alone && chart.devices > 16 ? 72 : each - HEAD - rows - BELOW);
     rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
   }
   return { rows: Math.max(rows, 12), memory };
 }
 const rowHeight = (chart) => partOf(chart).rows / chart.devices;
+const isLow = (chart) => rowHeight(chart) < 12;   // rows of actions alone: no lanes, no lines of transfers, slots in the mean of their colours
 
 function places() {   // per schedule the pixels of the canvas at which its numbers, rows and memory begin
   let y = CAPS - view.y;

@@ -2,7 +2,7 @@
 let options = {}, root = null, writing = 0, showing = 0, readState = null;
 
 function startViewer(element, given = {}) {   // options: on, theme, framed, fragment, arrange (moves the parts), onState, onDraw
-  options = { on: ["memory"], own: given.theme, ...given }; root = element;
+  options = { on: ["memory", "ledger"], own: given.theme, ...given }; root = element;
   for (const name of options.on) on.add(name);
   base = options.base || 0;
   root.classList.add("viewer");
@@ -97,16 +97,14 @@ function lineAt(x, y) {   // the nearest transfer within some pixels
 
 function itemAt(x, y) {   // { chart, item } of the transfer, span or action at a point, or null
   const line = lineAt(x, y), found = at(x, y);
-  if (line) return line;
-  if (!found?.inside || found.memory) return null;
-  const { chart, device, time, inRow } = found;
-  if (isMixed(chart)) return null;
-  for (const part of chart.lanes) {
-    if (inRow < part.lane[0] || inRow > part.lane[1]) continue;
+  if (!found?.inside || found.memory || isMixed(found.chart)) return line;
+  const { chart, device, time, inRow } = found, inside = ([top, bottom]) => inRow >= top && inRow <= bottom;
+  const lanes = chart.lanes.filter((part) => (part.banded ? !isLow(chart) : true) && inside(part.lane)), item = chart.boxAt(device, time);
+  for (const part of lanes) {
     const [from, to] = chart.spansOf(part, device);
-    for (let item = from; item < to; item++) if (chart.start(item) <= time && time <= chart.end(item)) return { chart, item };
+    for (let one = from; one < to; one++) if (chart.start(one) <= time && time <= chart.end(one)) return { chart, item: one };
   }
-  const item = chart.boxAt(device, time);
+  if (line && (item === null || !inside(chart.band))) return line;   // lines pass behind actions
   return item === null ? null : { chart, item };
 }
 
