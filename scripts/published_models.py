@@ -57,12 +57,16 @@ def _config(model_type, layers, hidden, heads, ffn, vocabulary, **others):
 # Where shapes can be read: scripts of trainers, with the checkpoints that they load.
 SLIME, PRIMUS = "THUDM/slime@624b824, scripts/models", "AMD-AGI/Primus@fd1eeab, primus/configs/models/megatron"
 ZOO = "yanring/Megatron-MoE-ModelZoo@e865051, model_configs"
+AIC = "ai-dynamo/aiconfigurator@095f58a, model_configs"
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge@067f987, recipes/nemotronh"
 KERAS = "keras-team/keras-hub, models/gemma3/gemma3_presets.py"
 BY_COUNT = "the exact count"
 _MAMBA = {"mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4}
 _OF_52 = "M-M-M-M*-" + "M-M-M-M-M*-" * 3 + "M-M-M-M-M-"
 _WORDS = {"M": "mamba", "E": "moe", "*": "attention"}
+_QWEN35 = {"head_dim": 256, "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+           "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "mtp_num_hidden_layers": 1,
+           "rope_parameters": {"rope_type": "default", "rope_theta": 10000000}}  # fmt: skip
 _LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 
 # Repository on huggingface.co: config, parameters, parameters that a token visits (None: dense, or counted otherwise).
@@ -215,6 +219,18 @@ CONFIGS = {
                 linear_conv_kernel_dim=4, full_attention_interval=4),
         79_674_391_296, f"{ZOO}/Qwen3-Next-80B-A3B; count: Qwen3-Coder-Next",
     ),
+    "Qwen/Qwen3.5-27B": Published(
+        _config("qwen3_5_text", 64, 5120, 24, 17408, 248320, **_QWEN35, num_key_value_heads=4,
+                linear_num_value_heads=48),
+        26.9e9, f"{AIC}; count: ggml-org/Llama-macOS, pull request 63", rounded=0.05e9,
+    ),
+    "Qwen/Qwen3.5-35B-A3B": Published(
+        {"model_type": "qwen3_5_moe", "tie_word_embeddings": False, "text_config":
+            _config("qwen3_5_moe_text", 40, 2048, 16, None, 248320, **_QWEN35, num_key_value_heads=2,
+                    linear_num_value_heads=32, num_experts=256, num_experts_per_tok=8, moe_intermediate_size=512,
+                    shared_expert_intermediate_size=512)},
+        35_505_251_456, f"{AIC}; count: ollama/ollama, pull request 16031, less 446,571,248 for images", None, MODULES,
+    ),
     "Qwen/Qwen3-32B": Published(
         _config("qwen3", 64, 5120, 64, 25600, 151936, num_key_value_heads=8, head_dim=128),
         32_762_123_264, f"{SLIME}/qwen3-32B",
@@ -247,6 +263,13 @@ CONFIGS = {
                 use_qk_norm=True, n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8,
                 moe_intermediate_size=1536, first_k_dense_replace=3, num_nextn_predict_layers=1),
         358_337_791_296, f"{SLIME}/glm4.5-355B-A32B", counts=COPIES,
+    ),
+    "zai-org/GLM-5": Published(
+        _config("glm_moe_dsa", 78, 6144, 64, 12288, 154880, kv_lora_rank=512, q_lora_rank=2048, qk_nope_head_dim=192,
+                qk_rope_head_dim=64, v_head_dim=256, n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8,
+                moe_intermediate_size=2048, first_k_dense_replace=3, index_n_heads=32, index_head_dim=128,
+                index_topk=2048, num_nextn_predict_layers=1),
+        744e9, f"{AIC}; count: GLM-5, 2026, arXiv 2602.15763", rounded=0.5e9,
     ),
     "zai-org/GLM-4.6": Published(
         _config("glm4_moe", 92, 5120, 96, 12288, 151552, num_key_value_heads=8, head_dim=128, attention_bias=True,

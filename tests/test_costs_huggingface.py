@@ -52,8 +52,8 @@ def test_a_missing_field_is_named(field):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "bert"}, "model_type 'bert', which is not known; the known ones are llama, mistral"),
-        ({"model_type": None}, "has no model_type; the known ones are"),
+        ({"model_type": "bert"}, "model_type 'bert', which is not known, but .*The known ones are llama, mistral"),
+        ({"model_type": None}, "has no model_type, but --approximate .*. The known ones are"),
         ({"hidden_size": "4096"}, "hidden_size='4096' must be a whole number"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings='no' must be true or false"),
         ({"num_key_value_heads": 5}, "key_value_heads=5 does not divide heads=32"),
@@ -168,6 +168,40 @@ def test_an_unknown_architecture_is_read_as_the_nearest_one_on_request():
     assert not any("not known" in line for line in known.assumptions)
     with pytest.raises(ConfigError, match="and no num_hidden_layers"):
         Model.from_huggingface({"model_type": "gpt2"}, approximate=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_mtp_modules": 3, "shared_width_size": 8}, "like llama, without num_mtp_modules, shared_width_size"),
+        ({"num_experts": 4}, "cannot be read like the nearest one, qwen3_moe: field 'num_experts_per_tok' is missing"),
+        ({"intermediate_size": None}, "which is not known, and no intermediate_size"),
+    ],
+)
+def test_an_unknown_architecture_names_what_the_nearest_one_does_not_understand(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        Model.from_huggingface(LLAMA | {"model_type": "new"} | changes)
+
+
+def test_the_part_for_text_of_a_model_with_images_takes_what_the_whole_config_says_about_its_head():
+    text = {key: value for key, value in LLAMA.items() if key != "tie_word_embeddings"}
+    whole = {"model_type": "llava", "text_config": text, "tie_word_embeddings": True}
+    assert Model.from_huggingface(whole) == Model.from_huggingface(text | {"tie_word_embeddings": True})
+
+
+def test_kimi_k3_has_experts_in_a_narrow_space_gates_and_residuals_of_blocks():
+    linear = CONFIGS["moonshotai/Kimi-Linear-48B-A3B-Base"].config
+    gated = linear | {"mla_use_output_gate": True, "routed_expert_hidden_size": 1152, "attn_res_block_size": 12}
+    gated |= {"linear_attn_config": linear["linear_attn_config"] | {"use_full_rank_gate": True}}
+    model, plain = Model.from_huggingface(gated), Model.from_huggingface(linear)
+    assert (model.expert_hidden, model.residual_block, model.attention_gate, model.full_gate) == (1152, 12, True, True)
+    letters = [one.block_letters for one in (model, plain)]
+    assert letters[0] == letters[1]
+    latent, kda = (letters[0].index(one) for one in ("+E", "K-"))
+    wider = [one.layers[1 + kda].parameters for one in (model, plain)]
+    assert wider[0] - wider[1] == 2304 * 32 * 128 - 128 * (2304 + 32 * 128)
+    same = Model.from_huggingface(gated | {"mla_use_output_gate": False})
+    assert model.layers[1 + latent].parameters - same.layers[1 + latent].parameters == 2304 * 32 * 128
 
 
 def test_attention_and_mlp_of_a_gpt_neox_stand_side_by_side():

@@ -6,6 +6,7 @@ Field names and defaults: github.com/huggingface/transformers, src/transformers/
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -25,6 +26,9 @@ _SHAPE = {
 }
 _EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 SLIDING = "sliding_attention"  # stands for a block with a window in `layer_types`
+_SHAPING = re.compile(
+    "num_|_num|size|_dim$|rank|layer|expert|head|block|gate|window|residual|share|attn|index|compress"
+)
 _MISSING = object()
 
 
@@ -34,10 +38,11 @@ class _Document:
     def __init__(self, place: str, fields: Mapping[str, Any]):
         self.place = place
         self.fields = fields
+        self.read: set[str] = set()
 
     def count(self, name: str, default: Any = _MISSING) -> int:
         """Return an integer >= 0; null counts as not given."""
-        value = self.fields.get(name)
+        value = self.given(name)
         if value is None:
             if default is _MISSING:
                 kind = shown(self.fields.get("model_type"))
@@ -49,10 +54,18 @@ class _Document:
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false; null counts as not given."""
-        value = self.fields.get(name)
+        value = self.given(name)
         if value is not None and not isinstance(value, bool):
             raise ConfigError(f"{self.place}: {name}={shown(value)} must be true or false")
         return default if value is None else value
+
+    def given(self, name: str) -> Any:
+        """Return a field as it is, None without it, and note that it was read."""
+        self.read.add(name)
+        return self.fields.get(name)
+
+
+_Family = Callable[[_Document], dict[str, Any]]
 
 
 def _read(source: Source) -> _Document:
@@ -80,15 +93,18 @@ def read_shape(
     document = _read(source)
     if isinstance(document.fields.get("text_config"), Mapping):
         text = document.fields["text_config"]
-        document = _Document(document.place, {"model_type": document.fields.get("model_type"), **text})
+        outer = {name: document.fields.get(name) for name in ("model_type", "tie_word_embeddings")}
+        document = _Document(document.place, outer | text)
     kind = document.fields.get("model_type")
     family, approximated = _FAMILIES.get(kind) if isinstance(kind, str) else None, ""
     if family is None:
-        lacking = [field for field in _SHAPE.values() if field not in document.fields]
-        if not approximate or lacking:
-            raise _unknown(document, lacking)
         family = _nearest(document)
-        like = ", ".join(name for name, known in _FAMILIES.items() if known is family)
+        lacking = [name for name in _SHAPE.values() if document.fields.get(name) is None]
+        if document.fields.get("moe_intermediate_size") and "intermediate_size" in lacking:
+            lacking.remove("intermediate_size")
+        if not approximate or lacking:
+            raise _unknown(document, family, lacking)
+        like = ", ".join(_NAMES[family].split())
         approximated = f"model_type {shown(kind)} is not known: its config is read like {like}"
     listed = document.fields.get("layers_block_type")  # Nemotron 3 Ultra gives the blocks, but not how many they are
     counted = {"num_hidden_layers": len(listed)} if isinstance(listed, list) else {}
@@ -103,18 +119,26 @@ def read_shape(
     return document.place, shape
 
 
-def _unknown(document: _Document, lacking: list[str]) -> ConfigError:
-    kind = document.fields.get("model_type")
-    missing = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
-    missing += f", and no {', '.join(lacking)}" if lacking else ""
-    nearest = "" if lacking else "; --approximate (`approximate: true`) reads it as the nearest one"
+def _unknown(document: _Document, family: _Family, lacking: list[str]) -> ConfigError:
+    """Return the error for an unknown model_type, with what the nearest family does not understand of its config."""
+    kind, like = document.fields.get("model_type"), _NAMES[family].split()[0]
+    found = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
+    try:
+        nearest = f"and no {', '.join(lacking)}"
+        if not lacking:
+            family(document)
+            unread = document.fields.keys() - document.read.union(_SHAPE.values())
+            left = ", ".join(sorted(name for name in unread if document.fields[name] and _SHAPING.search(name)))
+            nearest = f"but --approximate (`approximate: true`) reads it like {like}{left and f', without {left}'}"
+    except ConfigError as error:
+        nearest = f"and cannot be read like the nearest one, {like}: {str(error).removeprefix(f'{document.place}: ')}"
     return ConfigError(
-        f"{document.place}: {missing}; the known ones are {', '.join(_FAMILIES)}{nearest}. For another architecture "
+        f"{document.place}: {found}, {nearest}. The known ones are {', '.join(_FAMILIES)}. For another architecture "
         f"give the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
     )
 
 
-def _nearest(document: _Document) -> Callable[[_Document], dict[str, Any]]:
+def _nearest(document: _Document) -> _Family:
     """Return the family whose own fields a config of an unknown architecture has."""
     for field, family in _TELLING.items():
         if document.fields.get(field):
@@ -194,9 +218,7 @@ def _qwen2(document: _Document) -> dict[str, Any]:
 
 
 def _qwen2_moe(document: _Document) -> dict[str, Any]:
-    width, shared = document.count("moe_intermediate_size"), document.count("shared_expert_intermediate_size")
-    shared = _multiple(document, "shared_expert_intermediate_size", shared, width)
-    return _qwen2(document) | _qwen_experts(document, width) | {"shared_experts": shared, "shared_gate": shared > 0}
+    return _qwen2(document) | _qwen_experts(document) | _qwen_shared(document)
 
 
 def _qwen3(document: _Document) -> dict[str, Any]:
@@ -204,16 +226,16 @@ def _qwen3(document: _Document) -> dict[str, Any]:
 
 
 def _qwen3_moe(document: _Document) -> dict[str, Any]:
-    return _qwen3(document) | _qwen_experts(document, document.count("moe_intermediate_size"))
+    return _qwen3(document) | _qwen_experts(document)
 
 
-def _qwen_experts(document: _Document, width: int) -> dict[str, Any]:
-    if document.count("decoder_sparse_step", 1) != 1 or document.fields.get("mlp_only_layers"):
+def _qwen_experts(document: _Document) -> dict[str, Any]:
+    if document.count("decoder_sparse_step", 1) != 1 or document.given("mlp_only_layers"):
         raise ConfigError(
             f"{document.place}: decoder_sparse_step and mlp_only_layers mix dense and expert blocks in a way that a "
             f"Model cannot hold; only dense blocks before all expert blocks (dense_layers) are known"
         )
-    return _experts_of(document, "num_experts") | {"expert_ffn": width}
+    return _experts_of(document, "num_experts") | {"expert_ffn": document.count("moe_intermediate_size")}
 
 
 def _gpt_neox(document: _Document) -> dict[str, Any]:
@@ -263,7 +285,7 @@ def _blocks(document: _Document) -> range:
 
 def _listed(document: _Document, name: str) -> list[Any]:
     """Return a field that lists one value per block; empty if it is not given."""
-    found, blocks = document.fields.get(name) or [], len(_blocks(document))
+    found, blocks = document.given(name) or [], len(_blocks(document))
     if not isinstance(found, list) or len(found) not in (0, blocks):
         raise ConfigError(f"{document.place}: {name}={shown(found)} must list one word for each of the {blocks} blocks")
     return found
@@ -271,7 +293,7 @@ def _listed(document: _Document, name: str) -> list[Any]:
 
 def _section(document: _Document, name: str) -> _Document:
     """Return a nested object of a config, such as `linear_attn_config`."""
-    found = document.fields.get(name)
+    found = document.given(name)
     if not isinstance(found, Mapping):
         raise ConfigError(f"{document.place}: field {name!r} is missing, or no object: {shown(found)}")
     return _Document(f"{document.place}: {name}", found)
@@ -314,7 +336,7 @@ _SUBLAYERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_att
 
 def _letters(document: _Document, prefix: str) -> str:
     """Return the letters of the sublayers that a Nemotron config lists by words, or as a pattern; empty without."""
-    pattern, listed = (document.fields.get(prefix + name) for name in ("hybrid_override_pattern", "layers_block_type"))
+    pattern, listed = (document.given(prefix + name) for name in ("hybrid_override_pattern", "layers_block_type"))
     if isinstance(listed, list) and all(isinstance(word, str) and word in _SUBLAYERS for word in listed):
         return "".join(_SUBLAYERS[word] for word in listed)
     return pattern if isinstance(pattern, str) else ""
@@ -332,30 +354,31 @@ def _experts_of(document: _Document, name: str, visited: str = "num_experts_per_
 
 
 def _qwen3_next(document: _Document) -> dict[str, Any]:
-    """Return the fields of Qwen3-Next: gated delta nets, gated attention in every fourth block, experts in all."""
+    """Return the fields of Qwen3-Next and Qwen3.5: gated delta nets, gated attention in every fourth block, experts."""
     types, interval = _listed(document, "layer_types"), document.count("full_attention_interval", 4) or 1
     full = [word == "full_attention" for word in types] or [(one + 1) % interval == 0 for one in _blocks(document)]
-    dense = document.fields.get("mlp_only_layers") or []
-    width = document.count("moe_intermediate_size")
-    shared = document.count("shared_expert_intermediate_size", 0)
-    return (
-        _grouped_gated(document)
-        | _experts_of(document, "num_experts")
-        | _pattern(["*" if one else "G" for one in full], ["-" if at in dense else "E" for at in range(len(full))])
-        | {
-            "head_norm": True, "attention_gate": True, "expert_ffn": width, "shared_gate": shared > 0,
-            "shared_experts": _multiple(document, "shared_expert_intermediate_size", shared, width),
-            "state_heads": document.count("linear_num_value_heads", 32),
-            "state_head_size": document.count("linear_value_head_dim", 128),
-            "state_size": document.count("linear_key_head_dim", 128),
-            "state_groups": document.count("linear_num_key_heads", 16),
-            "conv_size": document.count("linear_conv_kernel_dim", 4),
-        }
-    )  # fmt: skip
+    routed, dense = document.count("num_experts", 0), document.given("mlp_only_layers") or []
+    mlps = ["E" if routed and at not in dense else "-" for at in range(len(full))]
+    fields = _grouped_gated(document) | _pattern(["*" if one else "G" for one in full], mlps) | {
+        "head_norm": True, "attention_gate": True, "prediction_layers": document.count("mtp_num_hidden_layers", 0),
+        "state_heads": document.count("linear_num_value_heads", 32),
+        "state_head_size": document.count("linear_value_head_dim", 128),
+        "state_size": document.count("linear_key_head_dim", 128),
+        "state_groups": document.count("linear_num_key_heads", 16),
+        "conv_size": document.count("linear_conv_kernel_dim", 4),
+    }  # fmt: skip
+    return fields | _qwen_shared(document) | _experts_of(document, "num_experts") if routed else fields
+
+
+def _qwen_shared(document: _Document) -> dict[str, Any]:
+    """Return the width of a Qwen's experts, and its gated shared ones."""
+    width, shared = document.count("moe_intermediate_size"), document.count("shared_expert_intermediate_size", 0)
+    shared = _multiple(document, "shared_expert_intermediate_size", shared, width)
+    return {"expert_ffn": width, "shared_experts": shared, "shared_gate": shared > 0}
 
 
 def _kimi_linear(document: _Document) -> dict[str, Any]:
-    """Return the fields of Kimi Linear: Kimi delta attention, latent attention in blocks counted from 1, experts."""
+    """Return the fields of Kimi Linear and K3: Kimi delta attention, latent attention in listed blocks, experts."""
     linear, first = _section(document, "linear_attn_config"), document.count("first_k_dense_replace", 0)
     full, size = linear.fields.get("full_attn_layers"), linear.count("head_dim")
     if not isinstance(full, list):
@@ -368,6 +391,9 @@ def _kimi_linear(document: _Document) -> dict[str, Any]:
         | {
             "shared_experts": document.count("num_shared_experts", 0),
             "expert_ffn": document.count("moe_intermediate_size"), "state_heads": linear.count("num_heads"),
+            "expert_hidden": document.count("routed_expert_hidden_size", 0),
+            "residual_block": document.count("attn_res_block_size", 0),
+            "attention_gate": document.flag("mla_use_output_gate"), "full_gate": linear.flag("use_full_rank_gate"),
             "state_groups": linear.count("num_heads"), "state_head_size": size, "state_size": size,
             "conv_size": linear.count("short_conv_kernel_size", 4),
         }
@@ -376,7 +402,7 @@ def _kimi_linear(document: _Document) -> dict[str, Any]:
 
 def _llama4(document: _Document) -> dict[str, Any]:
     """Return the fields of Llama 4: experts in some blocks, of `intermediate_size`, and a shared one."""
-    step, listed = document.count("interleave_moe_layer_step", 1) or 1, document.fields.get("moe_layers")
+    step, listed = document.count("interleave_moe_layer_step", 1) or 1, document.given("moe_layers")
     routed = listed if isinstance(listed, list) and listed else [at for at in _blocks(document) if (at + 1) % step == 0]
     width = document.count("intermediate_size")
     return (
@@ -411,35 +437,31 @@ def _deepseek_sparse(document: _Document) -> dict[str, Any]:
     return _deepseek_latent(document) | {name: document.count(field) for name, field in fields.items()}
 
 
-_FAMILIES: Mapping[str, Callable[[_Document], dict[str, Any]]] = {
-    "llama": _llama,
-    "mistral": _mistral,
-    "mixtral": _mixtral,
-    "gpt_oss": _gpt_oss,
-    "qwen2": _qwen2,
-    "qwen2_moe": _qwen2_moe,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
-    "gemma": _gemma,
-    "gemma2": _gemma2,
-    "gemma3_text": _gemma3,
-    "gpt_neox": _gpt_neox,
-    "deepseek": _deepseek,
-    "deepseek_v2": _deepseek_latent,
-    "deepseek_v3": _deepseek_latent,
-    "kimi_k2": _deepseek_latent,
-    "deepseek_v32": _deepseek_sparse,
-    "kimi_linear": _kimi_linear,
-    "nemotron_h": _nemotron_h,
-    "qwen3_next": _qwen3_next,
-    "glm4_moe": _glm4_moe,
-    "minimax_m2": _minimax_m2,
-    "olmo3": _olmo3,
-    "llama4_text": _llama4,
-    "gemma3": _gemma3,
-    "llama4": _llama4,
-    "mistral3": _mistral,
+_NAMES: Mapping[_Family, str] = {
+    _llama: "llama",
+    _mistral: "mistral mistral3",
+    _mixtral: "mixtral",
+    _gpt_oss: "gpt_oss",
+    _qwen2: "qwen2",
+    _qwen2_moe: "qwen2_moe",
+    _qwen3: "qwen3 qwen3_vl qwen3_vl_text",
+    _qwen3_moe: "qwen3_moe qwen3_vl_moe qwen3_vl_moe_text",
+    _qwen3_next: "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
+    _gemma: "gemma",
+    _gemma2: "gemma2",
+    _gemma3: "gemma3 gemma3_text",
+    _gpt_neox: "gpt_neox",
+    _deepseek: "deepseek",
+    _deepseek_latent: "deepseek_v2 deepseek_v3 kimi_k2",
+    _deepseek_sparse: "deepseek_v32 glm_moe_dsa",
+    _kimi_linear: "kimi_linear kimi_k3",
+    _nemotron_h: "nemotron_h",
+    _glm4_moe: "glm4_moe",
+    _minimax_m2: "minimax_m2",
+    _olmo3: "olmo3",
+    _llama4: "llama4 llama4_text",
 }
+_FAMILIES = {name: family for family, names in _NAMES.items() for name in names.split()}
 _TELLING = {
     "linear_attn_config": _kimi_linear,
     "hybrid_override_pattern": _nemotron_h,

@@ -78,7 +78,8 @@ class Shape:
     dense_layers: int = _size("first blocks that keep a dense MLP of width `ffn`", "3")
     shared_gate: bool = _flag("what the shared experts give is scaled by a gate of the token (Qwen)")
     expert_hidden: int = _size("width of tokens in routed experts (Nemotron 3 Super)", "1024", "`hidden`")
-    attention_gate: bool = _flag("attention's output is scaled by a gate from the queries' matrix (Qwen3-Next)")
+    attention_gate: bool = _flag("attention's output is scaled by a gate, as wide as it is (Qwen3-Next, Kimi K3)")
+    full_gate: bool = _flag("the gate of Kimi delta attention's output is one matrix, not two of low rank (Kimi K3)")
     index_heads: int = _size("heads of the indexer of DeepSeek's sparse attention", "64")
     index_head_size: int = _size("width of these heads", "128", "needed with `index_heads`")
     index_tokens: int = _size(

@@ -215,6 +215,8 @@ def _latent_attention(model: Shape, sparse: bool) -> list[Linear]:
         up.append(Linear(model.query_rank, query, holds_output=True, module="latent"))
     else:
         up.append(Linear(h, query, holds_input=False, holds_output=True))
+    if model.attention_gate:
+        up.append(Linear(h, a * model.value_head_size, holds_input=False, holds_output=True))
     if sparse:
         size = model.index_head_size
         down.append(Linear(h, size + model.index_heads, parallel="copy", holds_input=False, holds_output=True))
@@ -271,8 +273,10 @@ def _mix(model: Shape, letter: str) -> _Sublayer:
     rates = {"M": heads, "G": 2 * heads, "K": heads}[letter]
     projected = 2 * values + 2 * keys + rates - (values if letter == "K" else 0)
     matrices = [Linear(h, projected, holds_output=True), Linear(values, h, parallel="row")]
+    if letter == "K" and model.full_gate:
+        matrices.append(Linear(h, values, holds_input=False, holds_output=True))
     if letter == "K":
-        for outputs in (keys, values):  # of the decay, and of the output's gate
+        for outputs in (keys, values)[: 2 - model.full_gate]:  # of the decay, and of the output's gate
             matrices.append(Linear(h, width, parallel="copy", holds_input=False, holds_output=True))
             matrices.append(Linear(width, outputs, holds_input=False, holds_output=True))
     convolved = values + 2 * keys
