@@ -11,6 +11,8 @@ from ppsim.engines import kernels
 from ppsim.engines.kernels import (
     RECEIVER,
     ROW_END,
+    TRANSFER_END,
+    TRANSFER_START,
     BarrierColumns,
     CopyColumns,
     Devices,
@@ -72,8 +74,6 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     call_compiled(kernels.link_queues, queues)
     by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
     lengths = _lengths(plan, by_kind)
-    if in_time_order:
-        lengths = lengths._replace(waits=np.append(lengths.waits, np.zeros(posts.syncs)))
     columns = Rows(
         schedule.offsets, schedule.device, schedule.source, plan.fused, lengths, plan.blocking, plan.message_overhead
     )
@@ -85,13 +85,20 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     elif not in_time_order:
         call_compiled(kernels.run_queues, columns, queues, streams, devices, *scratch, times)
     else:
-        from ppsim.engines.contention import port_columns, run_in_time_order
+        from ppsim.engines.contention import make_items, port_capacity, run_in_time_order
 
-        call_compiled(
-            run_in_time_order, columns, queues, *streams, port_columns(plan.ports, posts, rows), devices, times
-        )
+        items, links = make_items(plan, posts, links, streams.barriers)
+        queues, times = queues._replace(links=links), np.empty((len(links), 4))
+        waits = lengths.waits, np.zeros(posts.syncs), streams.copies.seconds, streams.barriers.seconds
+        columns = columns._replace(lengths=lengths._replace(waits=np.concatenate(waits)))
+        call_compiled(run_in_time_order, columns, queues, *streams, items, port_capacity(plan), devices, times)
+        cuts = items.first_copy, items.first_barrier
+        _, streams.copies.start[:], streams.barriers.start[:] = np.split(times[:, TRANSFER_START], cuts)
+        _, streams.copies.end[:], streams.barriers.end[:] = np.split(times[:, TRANSFER_END], cuts)
     if not np.array_equal(devices.position, schedule.offsets[1:]):
-        arrived = np.append(plan.remote, np.ones(posts.syncs, bool)) & (queues.links[:, RECEIVER] < 0)
+        arrived = np.append(plan.remote, np.ones(posts.syncs, bool)) & (
+            queues.links[: rows + posts.syncs, RECEIVER] < 0
+        )
         state = devices.position, devices.posted, arrived
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
     of_rows = unwritable(times[:rows]).T  # a timeline need not copy columns of a table that nobody can write to
@@ -181,20 +188,12 @@ def _gather_columns(plan: Plan) -> GatherColumns:
 def _copy_columns(plan: Plan) -> CopyColumns:
     """Return the copies, with times to be filled."""
     copies = no_copies(plan.schedule.devices) if plan.copies is None else plan.copies
-    count, behind = len(copies.stage), copies.previous
+    count = len(copies.stage)
     of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
     needed = np.flatnonzero(copies.user >= 0)
     of_row[copies.user[needed]] = needed
-    next_of_engine, reload = np.full(count, -1), np.full(count, -1)
-    next_of_engine[behind[behind >= 0]] = np.flatnonzero(behind >= 0)
-    late = np.flatnonzero(copies.after >= 0)
-    reload[copies.after[late]] = late
-    waits = 1 + (behind >= 0) + (copies.after >= 0)
-    return CopyColumns(
-        copies.offsets, copies.way, copies.before, copies.after, copies.seconds,
-        np.full(count, np.nan), np.full(count, np.nan), of_row, copies.device, copies.line, waits.astype(np.int8),
-        next_of_engine, reload, np.ones(copies.lines, bool),
-    )  # fmt: skip
+    start, end = np.full((2, count), np.nan)
+    return CopyColumns(copies.offsets, copies.way, copies.before, copies.after, copies.seconds, start, end, of_row)
 
 
 def _barrier_columns(plan: Plan) -> BarrierColumns:

@@ -58,9 +58,14 @@ class EventModel:
         self.ends_first = bytearray(transfers)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * transfers, [None] * transfers)  # of RECVs, of SENDs
         self.gathers = GatherStreams(self.env, plan)
-        self.copies = CopyStreams(self.env, plan, self.arbitrate_later)
         self.barriers = BarrierStreams(self.env, plan)
-        self.ports = None if plan.ports is None else PortLines(plan.ports, _turns(plan.posts))
+        self.ports, self.first_copy = PortLines(plan, transfers), transfers
+        self.copies = CopyStreams(
+            self.env,
+            plan,
+            lambda copy: self.join_lines(transfers + copy),
+            lambda copy: self.leave_ports(transfers + copy),
+        )
         self.arbitrating = False
         self.step_end = StepEnd(self.env, plan)
         self.awaited = self.step_end.completed
@@ -72,7 +77,10 @@ class EventModel:
             [self.env.process(self.run_async(one) if posts is None else self.run_queued(one, posts)) for one in devices]
         )
         self.env.run()
-        del self.copies.arbitrate  # a model that refers to itself would stay until Python's garbage collection
+        del (
+            self.copies.join,
+            self.copies.leave,
+        )  # a model that refers to itself would stay until Python's garbage collection
         if self.position != self.plan.schedule.offsets[1:].tolist():
             # Without posts all transfers that have started end before a deadlock.
             arrived = self.ended if self.plan.posts is not None else ~np.isnan(self.times[3])
@@ -200,11 +208,10 @@ class EventModel:
         """Note that one end of a transfer is first in its queue; it starts when both are."""
         self.ends_first[transfer] += 1
         if self.ends_first[transfer] == 2:
-            if self.ports is None or not self.ports.of(transfer):
-                self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
+            if self.ports.ports_of.get(transfer):
+                self.join_lines(transfer)
             else:
-                self.ports.ready.append(transfer)
-                self.arbitrate_later()
+                self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
 
     def leave_queues(self, transfer: int) -> None:
         """End a transfer: the next in each of its queues becomes the first."""
@@ -215,12 +222,21 @@ class EventModel:
             queue.popleft()
             if queue:
                 self.become_first(queue[0])
-        if self.ports is not None and self.ports.of(transfer):
-            self.ports.leave(transfer)
-            self.arbitrate_later()
+        if self.ports.ports_of.get(transfer):
+            self.leave_ports(transfer)
+
+    def join_lines(self, item: int) -> None:
+        """Let a transfer or copy join the lines of its ports after everything else of this time has happened."""
+        self.ports.ready.append(item)
+        self.arbitrate_later()
+
+    def leave_ports(self, item: int) -> None:
+        """Free the ports of a transfer or copy that has ended."""
+        self.ports.leave(item)
+        self.arbitrate_later()
 
     def arbitrate_later(self) -> None:
-        """Serve ports and switches after everything else of this time has happened."""
+        """Serve ports after everything else of this time has happened."""
         if not self.arbitrating:
             self.arbitrating = True
             arbitration = Arrival(self.env)
@@ -228,21 +244,15 @@ class EventModel:
             arbitration.after(0.0, LAST)
 
     def arbitrate(self, _: simpy.Event) -> None:
-        """Start the transfers and copies whose ports and switches are free."""
+        """Start the transfers and copies whose ports are free."""
         self.arbitrating = False
-        for transfer in self.ports.start() if self.ports else ():
-            self.start_transfer(transfer).callbacks.append(lambda _, transfer=transfer: self.leave_queues(transfer))
-        self.copies.start_first()
+        for item in self.ports.start():
+            if item >= self.first_copy:
+                self.copies.turns[item - self.first_copy].succeed()
+            else:
+                self.start_transfer(item).callbacks.append(lambda _, item=item: self.leave_queues(item))
 
 
 def _plain(column: np.ndarray) -> Any:
     """Return a view of a column that reads and writes Python's own numbers, without a stored object per row."""
     return column.data
-
-
-def _turns(posts: Posts | None) -> dict[int, int]:
-    """Return the order in which transfers join a line at equal times: lower sender, then program order."""
-    if posts is None:
-        return {}
-    sends = np.flatnonzero(posts.is_send)
-    return dict(zip(posts.transfer[sends].tolist(), sends.tolist(), strict=True))

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
+import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.plan.host_copies import Copies
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Gathers, Ports
+from ppsim.plan.streams import Gathers
 
 LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
@@ -86,20 +87,18 @@ class GatherStreams(_Awaited):
 class CopyStreams(_Awaited):
     """The copies of each device: one process per copy, one copy engine per device and way.
 
-    A copy waits for the one before it on its engine, a RELOAD also for an OFFLOAD, then for its switch. It joins the
-    line of its switch after everything else of that time has happened: `arbitrate` requests a call of `start_first`.
+    A copy waits for the one before it on its engine, a RELOAD also for an OFFLOAD, then for its switch, a port:
+    `join` puts it in line, and its event in `turns` happens when it may start; `leave` frees the switch.
     """
 
-    def __init__(self, env: simpy.Environment, plan: Plan, arbitrate: Callable[[], None]):
-        self.env, self.arbitrate = env, arbitrate
+    def __init__(self, env: simpy.Environment, plan: Plan, join: Callable[[int], None], leave: Callable[[int], None]):
+        self.env, self.join, self.leave = env, join, leave
         self.unposted = _unposted(plan, plan.copies)
         self.seconds: list[float] = []
         self.copied: list[simpy.Event] = []
         self.needed_first: list[list[int]] = []
         self.of_row: dict[int, simpy.Event] = {}
-        self.line_of: list[int] = []
-        self.lines: list[deque[simpy.Event]] = []
-        self.ready: list[tuple[int, simpy.Event]] = []
+        self.turns: dict[int, simpy.Event] = {}
         copies = plan.copies
         if copies is not None:
             self.seconds = copies.seconds.tolist()
@@ -108,10 +107,7 @@ class CopyStreams(_Awaited):
             self.needed_first = [[other for other in both if other >= 0] for both in waits]
             of_row = zip(copies.user.tolist(), self.copied, strict=True)
             self.of_row = {user: copied for user, copied in of_row if user >= 0}
-            self.line_of = copies.line.tolist()
-            self.lines = [deque() for _ in range(copies.lines)]
-        self.free = [True] * len(self.lines)
-        self.changed: list[int] = []
+            self.turns = {copy: env.event() for copy in np.flatnonzero(copies.line >= 0).tolist()}
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
 
     def post(self, device: int, row: int) -> None:
@@ -125,32 +121,15 @@ class CopyStreams(_Awaited):
         for other in self.needed_first[number]:
             if self.copied[other].callbacks is not None:
                 yield self.copied[other]
-        line = self.line_of[number]
-        if line >= 0:
-            turn = self.env.event()
-            self.ready.append((number, turn))
-            self.arbitrate()
-            yield turn
+        if number in self.turns:
+            self.join(number)
+            yield self.turns[number]
         self.start[number] = self.env.now
         yield self.env.timeout(self.seconds[number])
         self.end[number] = self.env.now
         self.copied[number].succeed()
-        if line >= 0:
-            self.free[line] = True
-            self.changed.append(line)
-            self.arbitrate()
-
-    def start_first(self) -> None:
-        """Let ready copies join their lines, lower device first; start the first of each line whose switch is free."""
-        for number, turn in sorted(self.ready, key=lambda one: one[0]):
-            self.lines[self.line_of[number]].append(turn)
-            self.changed.append(self.line_of[number])
-        self.ready.clear()
-        while self.changed:
-            line = self.changed.pop()
-            if self.free[line] and self.lines[line]:
-                self.free[line] = False
-                self.lines[line].popleft().succeed()
+        if number in self.turns:
+            self.leave(number)
 
 
 class BarrierStreams(_Awaited):
@@ -200,34 +179,41 @@ class BarrierStreams(_Awaited):
 class PortLines:
     """The lines before ports: first come, first served, without overtaking.
 
-    Transfers that become ready at one time join together in the order of `turn`, each in the lines of all its ports. A
-    transfer starts when it is first in all its lines and each of its ports is free, and occupies them until it ends. So
-    no two transfers can wait for each other.
+    Items (transfers by consuming row, and copies, whose numbers follow those of all transfers) that become ready at one
+    time join together in the order of `turn`, each in the lines of all its ports. An item starts when it is first in
+    all its lines and each of its ports is free, and occupies them until it ends. So no two can wait for each other.
     """
 
-    def __init__(self, ports: Ports, turn: dict[int, int]):
-        self.ports_of = [[port for port in row if port >= 0] for row in ports.of_transfer.tolist()]
-        self.free = ports.capacity.tolist()
+    def __init__(self, plan: Plan, first_copy: int):
+        ports, copies, posts = plan.ports, plan.copies, plan.posts
+        self.ports_of: dict[int, list[int]] = {}
+        self.free: list[int] = []
+        self.turn: dict[int, int] = {}
+        if ports is not None and posts is not None:
+            self.ports_of = {
+                row: [port for port in own if port >= 0] for row, own in enumerate(ports.of_transfer.tolist())
+            }
+            self.free = ports.capacity.tolist()
+            sends = np.flatnonzero(posts.is_send)  # lower sender first, then program order
+            self.turn = dict(zip(posts.transfer[sends].tolist(), sends.tolist(), strict=True))
+        for copy, line in enumerate(() if copies is None else copies.line.tolist()):
+            self.ports_of[first_copy + copy] = [len(self.free) + line] if line >= 0 else []
+        self.free += [1] * (0 if copies is None else copies.lines)
         self.lines: list[deque[int]] = [deque() for _ in self.free]
-        self.turn = turn
         self.ready: list[int] = []
         self.changed: list[int] = []
 
-    def of(self, transfer: int) -> list[int]:
-        """Return the ports of a transfer; none for a sync, which has a number above those of the rows."""
-        return self.ports_of[transfer] if transfer < len(self.ports_of) else []
-
-    def leave(self, transfer: int) -> None:
-        """Free the ports of a transfer that has ended."""
-        for port in self.ports_of[transfer]:
+    def leave(self, item: int) -> None:
+        """Free the ports of an item that has ended."""
+        for port in self.ports_of[item]:
             self.free[port] += 1
             self.changed.append(port)
 
     def start(self) -> list[int]:
-        """Let ready transfers join their lines, and return those that start."""
-        for transfer in sorted(self.ready, key=self.turn.__getitem__):
-            for port in self.ports_of[transfer]:
-                self.lines[port].append(transfer)
+        """Let ready items join their lines, and return those that start."""
+        for item in sorted(self.ready, key=lambda item: self.turn.get(item, item)):
+            for port in self.ports_of[item]:
+                self.lines[port].append(item)
                 self.changed.append(port)
         self.ready.clear()
         started = []

@@ -60,12 +60,7 @@ class GatherColumns(NamedTuple):
 
 
 class CopyColumns(NamedTuple):
-    """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies.
-
-    `waits` counts the events that a copy waits for: its post, the copy before it on its engine, an OFFLOAD.
-    `next_of_engine` and `reload` are the copies that wait for it, or -1; `free` is True for each line whose switch is
-    free.
-    """
+    """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies."""
 
     offsets: np.ndarray
     way: np.ndarray
@@ -75,12 +70,6 @@ class CopyColumns(NamedTuple):
     start: np.ndarray
     end: np.ndarray
     of_row: np.ndarray
-    device: np.ndarray
-    line: np.ndarray
-    waits: np.ndarray
-    next_of_engine: np.ndarray
-    reload: np.ndarray
-    free: np.ndarray
 
 
 class BarrierColumns(NamedTuple):
@@ -114,7 +103,7 @@ class Devices(NamedTuple):
     ----------
     position, running_until : its next row, and the row after the slot that it runs, or -1
     posted : the number of its posts made
-    waiting_for : the transfer that it waits for, -1, or -2 - a copy
+    waiting_for : the transfer or other item that it waits for, or -1
     waiting_at : the barrier that it waits for, or -1
     free_at : the end of its last slot
     sends_done, sent_at : the post before which the ends of its SENDs are known, and the latest of those ends
