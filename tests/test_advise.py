@@ -206,3 +206,19 @@ def test_frameworks_are_offered_for_the_losses_and_modules_that_their_parsers_ta
     else:
         with pytest.raises(ppsim.ConfigError, match="its parser takes one L"):
             ppsim.to_launch(config, "Megatron-LM")
+
+
+def test_other_stages_than_the_bars_of_a_pattern_give_are_tried_with_balanced_layers():
+    config = as_config({
+        "model": {"num_layers": 16, "hidden": 1024, "heads": 16, "vocabulary": 1000, "sequence": 512,
+                  "pattern": "M-M-|M-*-|M-M-|*-M-", "state_heads": 32, "state_head_size": 64, "state_size": 128},
+        "hardware": {"device": "H100 SXM", "link": "NVLink 4"},
+        "layout": {"data": 2},
+        "schedule": {"name": "1f1b", "devices": 4, "microbatches": 8},
+    })  # fmt: skip
+    with pytest.raises(ppsim.CostError, match=r"bars of model\.pattern make 4 stages, but the schedule has 2; make 2"):
+        config.changed({"schedule.devices": 2}).simulate()
+    changes = [one.changes for one in ppsim.advise(config).advice]
+    assert {"schedule.devices": 2, "layout.tensor": 2, "layout.sequence_parallel": True,
+            "layout.partition": "balanced"} in changes  # fmt: skip
+    assert any(one.get("schedule.name") == "interleaved-1f1b" for one in changes)

@@ -322,7 +322,7 @@ def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Faul
 def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[str, Any]) -> list[Fault]:
     """Return the faults of the window of gathered stages: an invalid one, or one without weights gathered by stage."""
     keys = [key for key in WINDOW if key in section]
-    if keys and not ("unshard" in given or (layout and layout.shards_stages)):
+    if keys and not ("unshard" in given or (layout and layout.shards_by("stage"))):
         why = "goes with weights that are gathered by stage: layout.sharded with sharded_by: stage, or costs.unshard"
         return [(("schedule", key), why) for key in keys]
     try:

@@ -183,7 +183,9 @@ class Config:
     def sharded(self) -> bool:
         """True if weights are sharded over data-parallel copies, so that UNSHARD and REDUCE_GRAD run."""
         return any(
-            one.layout.shards_stages if isinstance(one, DerivedCosts) else getattr(one, "unshard", None) is not None
+            one.layout.shards_by("stage")
+            if isinstance(one, DerivedCosts)
+            else getattr(one, "unshard", None) is not None
             for one in towers_of(self.costs).values()
         )
 

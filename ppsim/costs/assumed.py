@@ -142,9 +142,9 @@ def state(setup: Setup) -> str:
     split = ""
     if setup.layout.sharded:
         gathered = f"at most {counted(setup.layout.max_active_stages, 'stage')} of a device gathered"
-        if setup.layout.shards_blocks:
+        if setup.layout.shards_by("block"):
             gathered = "embedding, head and two blocks gathered"
-        elif setup.layout.holds_gathered:
+        elif setup.layout.shards_by("step"):
             gathered = "all gathered from the first forward of a step to its last backward"
         split = f", weights and state split over data-parallel GPUs, {gathered}"
     elif setup.layout.reduces_blocks:

@@ -68,7 +68,7 @@ def regather_seconds(setup: Setup, parameters: tuple[float, float], messages: in
     Sharded weights leave this gather to the next UNSHARD, or to the next block, unless they are gathered once a step.
     """
     layout = setup.layout
-    leaves_parts = layout.holds_gathered or (layout.distributed_optimizer and not layout.sharded)
+    leaves_parts = layout.shards_by("step") or (layout.distributed_optimizer and not layout.sharded)
     return gather_seconds(setup, parameters, messages) if leaves_parts else 0.0
 
 
@@ -128,7 +128,7 @@ def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
     Nothing overlaps these copies.
     """
     device = setup.cluster.device
-    if not (setup.layout.shards_blocks and setup.layout.chosen("shard_copies")) or device.achieved is not None:
+    if not (setup.layout.shards_by("block") and setup.layout.chosen("shard_copies")) or device.achieved is not None:
         return 0.0, 0.0
     shared = [size > 1 for size in setup.layout.optimizer_groups]
     weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))

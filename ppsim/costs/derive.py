@@ -195,7 +195,7 @@ class DerivedCosts(Setup):
     def _fp8_copies(self, layers: Sequence[Layer]) -> float:
         """Return the bytes of weights in fp8, minus the bf16 bytes they replace; with sharded blocks of two blocks."""
         layout, fp8 = self.layout, [sum(self.layout.fp8_parameters(layer)) for layer in layers]
-        if layout.shards_blocks:
+        if layout.shards_by("block"):
             return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(fp8)[-2:]) * layout.fp8_gather
         return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(fp8)
 

@@ -317,7 +317,7 @@ EFFECTS = (
     ),
     Effect(
         "unshard", "seconds", "ring all-gather of 2 P bytes of sharded weights, each UNSHARD", f"{ZERO}, section 7",
-        step=lambda setup, stage: gather_seconds(setup, stage.parameters) if setup.layout.shards_stages else None,
+        step=lambda setup, stage: gather_seconds(setup, stage.parameters) if setup.layout.shards_by("stage") else None,
     ),
     Effect(
         "optimizer_step", "seconds",
@@ -421,7 +421,9 @@ def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     found: dict[str, float] = {}
     for effect in EFFECTS:
         seconds = effect.step(setup, stage) if effect.step else None
-        exposed = effect.hidden_under == "backward" and setup.layout.holds_gathered  # reduced after the last backward
+        exposed = effect.hidden_under == "backward" and setup.layout.shards_by(
+            "step"
+        )  # reduced after the last backward
         seconds = seconds + data_wait(setup) if seconds and effect.hidden_under else seconds
         if seconds and effect.hidden_under and setup.layout.chosen("overlap_data") and not exposed:
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket

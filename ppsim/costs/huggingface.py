@@ -18,12 +18,9 @@ from ppsim.costs.shape import MAX_LAYERS
 
 Source = str | PathLike[str] | Mapping[str, Any]
 _SHAPE = {
-    "num_layers": "num_hidden_layers",
-    "hidden": "hidden_size",
-    "heads": "num_attention_heads",
-    "ffn": "intermediate_size",
-    "vocabulary": "vocab_size",
-}
+    "num_layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
+    "ffn": "intermediate_size", "vocabulary": "vocab_size",
+}  # fmt: skip
 _EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 SLIDING = "sliding_attention"  # stands for a block with a window in `layer_types`
 _SHAPING = re.compile(
@@ -438,29 +435,15 @@ def _deepseek_sparse(document: _Document) -> dict[str, Any]:
 
 
 _NAMES: Mapping[_Family, str] = {
-    _llama: "llama",
-    _mistral: "mistral mistral3",
-    _mixtral: "mixtral",
-    _gpt_oss: "gpt_oss",
-    _qwen2: "qwen2",
-    _qwen2_moe: "qwen2_moe",
-    _qwen3: "qwen3 qwen3_vl qwen3_vl_text",
+    _llama: "llama", _mistral: "mistral mistral3", _mixtral: "mixtral", _gpt_oss: "gpt_oss", _qwen2: "qwen2",
+    _qwen2_moe: "qwen2_moe", _qwen3: "qwen3 qwen3_vl qwen3_vl_text",
     _qwen3_moe: "qwen3_moe qwen3_vl_moe qwen3_vl_moe_text",
-    _qwen3_next: "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
-    _gemma: "gemma",
-    _gemma2: "gemma2",
-    _gemma3: "gemma3 gemma3_text",
-    _gpt_neox: "gpt_neox",
-    _deepseek: "deepseek",
-    _deepseek_latent: "deepseek_v2 deepseek_v3 kimi_k2",
-    _deepseek_sparse: "deepseek_v32 glm_moe_dsa",
-    _kimi_linear: "kimi_linear kimi_k3",
-    _nemotron_h: "nemotron_h",
-    _glm4_moe: "glm4_moe",
-    _minimax_m2: "minimax_m2",
-    _olmo3: "olmo3",
-    _llama4: "llama4 llama4_text",
-}
+    _qwen3_next: "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text", _gemma: "gemma", _gemma2: "gemma2",
+    _gemma3: "gemma3 gemma3_text", _gpt_neox: "gpt_neox", _deepseek: "deepseek",
+    _deepseek_latent: "deepseek_v2 deepseek_v3 kimi_k2", _deepseek_sparse: "deepseek_v32 glm_moe_dsa",
+    _kimi_linear: "kimi_linear kimi_k3", _nemotron_h: "nemotron_h", _glm4_moe: "glm4_moe", _minimax_m2: "minimax_m2",
+    _olmo3: "olmo3", _llama4: "llama4 llama4_text",
+}  # fmt: skip
 _FAMILIES = {name: family for family, names in _NAMES.items() for name in names.split()}
 _TELLING = {
     "linear_attn_config": _kimi_linear,

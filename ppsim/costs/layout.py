@@ -262,25 +262,14 @@ class Layout:
                 continue
             yield name, default
 
-    @property
-    def shards_blocks(self) -> bool:
-        """If weights are gathered and freed block by block."""
-        return self.sharded and self.chosen("sharded_by") == "block"
-
-    @property
-    def shards_stages(self) -> bool:
-        """If weights are gathered stage by stage, by UNSHARD."""
-        return self.sharded and self.chosen("sharded_by") == "stage"
+    def shards_by(self, unit: str) -> bool:
+        """Return if weights are gathered by stage (UNSHARD), by block, or by step: from its first F to its last B."""
+        return self.sharded and self.chosen("sharded_by") == unit
 
     @property
     def reduces_blocks(self) -> bool:
         """If gradients are reduced block by block for each microbatch, so that a GPU holds its part of them."""
-        return self.shards_blocks or bool(self.distributed_optimizer and self.chosen("sharded_gradients"))
-
-    @property
-    def holds_gathered(self) -> bool:
-        """If gathered weights are held from the first forward of a step to its last backward."""
-        return self.sharded and self.chosen("sharded_by") == "step"
+        return self.shards_by("block") or bool(self.distributed_optimizer and self.chosen("sharded_gradients"))
 
     @property
     def gradient_bytes(self) -> int:
@@ -326,7 +315,7 @@ class Layout:
         """Recipe for products in fp8; None if all run in bf16."""
         if self.fp8 == "none":
             return None
-        each_microbatch = self.shards_blocks and not self.fp8_gather
+        each_microbatch = self.shards_by("block") and not self.fp8_gather
         fused = self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts")
         return Casts(self.fp8, self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused)
 
@@ -377,11 +366,20 @@ class Layout:
             counts[-1] += len(layers) - model.num_layers - 1
         return partition.cut(layers, counts)
 
+    def cut_by_pattern(self, model: Model) -> bool:
+        """Return whether the bars of the model's pattern give the stages; any partition but "even" replaces them."""
+        return "|" in model.pattern and self.partition == "even"
+
     def _blocks(self, model: Model, num_stages: int) -> list[int]:
         if isinstance(self.partition, tuple):
             return partition.explicit(self.partition, model.num_layers, num_stages)
-        if "|" in model.pattern and self.partition == "even":
-            return partition.explicit([len(stage) for stage in model.stage_patterns], model.num_layers, num_stages)
+        if self.cut_by_pattern(model):
+            if len(stages := model.stage_patterns) != num_stages:
+                raise CostError(
+                    f"the bars of model.pattern make {len(stages)} stages, but the schedule has {num_stages}; make "
+                    f"{num_stages} stages, or give a partition such as balanced"
+                )
+            return partition.explicit([len(stage) for stage in stages], model.num_layers, num_stages)
         return partition.even(model.num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
 
     def recompute_of_stages(self, num_stages: int) -> list[str]:
@@ -482,11 +480,11 @@ class Layout:
         """
         total = sum(parameters)
         split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
-        if self.holds_gathered:
+        if self.shards_by("step"):
             gathered = reduced = 1.0
         elif self.reduces_blocks and not self.sharded:
             gathered = 1.0
-        if self.reduces_blocks or self.holds_gathered:
+        if self.reduces_blocks or self.shards_by("step"):
             gradients = self.gradient_bytes * (split + reduced * total)
             return WEIGHT_BYTES * gathered * total, gradients, OPTIMIZER_BYTES * split
         weights = split + gathered * total if self.sharded else total

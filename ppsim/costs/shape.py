@@ -86,9 +86,10 @@ class Shape:
         "tokens that a query attends to, chosen by the indexer", "2048", "needed with `index_heads`"
     )
     pattern: str = declared(
-        "sublayers of the blocks in Megatron-LM's letters, `[*E]` for a block of two; a bar ends a stage, `/` begins "
-        "a prediction module", rule(lambda value: isinstance(value, str), "must be text, such as 'M-M-M*-'"), "",
-        example="'M-M*-'", default_text="attention, and MLP or experts",
+        "sublayers of the blocks in Megatron-LM's letters, `[*E]` for a block of two; a bar ends a stage, unless "
+        "`layout.partition` is not `even`; `/` begins a prediction module",
+        rule(lambda value: isinstance(value, str), "must be text, such as 'M-M-M*-'"), "", example="'M-M*-'",
+        default_text="attention, and MLP or experts",
     )  # fmt: skip
     state_heads: int = _size("heads of a Mamba-2 layer, or value heads of a delta net", "128")
     state_head_size: int = _size("width of such a head", "64")

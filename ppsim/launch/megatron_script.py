@@ -147,7 +147,7 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         yield "layout.recompute=latent: the model has no latent attention"
     if layout.fp8_gather and not (layout.distributed_optimizer or layout.sharded):
         yield "layout.fp8_gather: needs layout.distributed_optimizer=true (--fp8-param-gather)"
-    if layout.sharded and not layout.shards_blocks:
+    if layout.sharded and not layout.shards_by("block"):
         yield "layout.sharded_by: Megatron FSDP gathers weights block by block; set it to block"
     if layout.context > 1 and model.sequence % (2 * layout.context):
         yield f"layout.context={layout.context}: model.sequence must be a multiple of {2 * layout.context}"

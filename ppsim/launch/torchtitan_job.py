@@ -158,7 +158,7 @@ def _flags(costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[st
     if layout.tensor > 1 and not layout.sequence_parallel:
         yield "--parallelism.no-enable-sequence-parallel"
     if layout.sharded:
-        yield f"--parallelism.fsdp_reshard_after_forward {'always' if layout.shards_blocks else 'never'}"
+        yield f"--parallelism.fsdp_reshard_after_forward {'always' if layout.shards_by('block') else 'never'}"
     if pipelined or layout.expert > 1:
         yield "--training.disable_cuda_graphs"
     if layout.chosen("fused"):

@@ -178,12 +178,16 @@ def _grouping(name: str, devices: int, microbatches: int) -> dict[str, int] | No
 
 
 def _partition_for(config: Config, stages: int) -> dict[str, Any]:
-    """Return the keys that follow another number of stages: what is listed per stage gets a rule instead."""
+    """Return the keys that follow another number of stages: what is listed per stage gets a rule instead.
+
+    A balanced partition replaces the stages that the bars of a hybrid's pattern give.
+    """
     costs = config.costs
     if not isinstance(costs, DerivedCosts) or stages == _num_stages(config):
         return {}
     layout, keys = costs.layout, dict[str, Any]()
-    if not isinstance(layout.partition, str) or layout.first_stage_layers is not None or layout.last_stage_layers:
+    listed = not isinstance(layout.partition, str) or layout.cut_by_pattern(costs.model)
+    if listed or layout.first_stage_layers is not None or layout.last_stage_layers:
         keys = {**{key: None for key in ENDS if value_at(config.data, key) is not None}, PARTITION: BALANCED}
     if not isinstance(layout.recompute, str):
         keys[RECOMPUTE_LEVEL] = max(layout.recompute, key=layout.recompute.count)
