@@ -562,3 +562,14 @@ def test_lines_over_numbers_that_double_have_a_logarithmic_axis_and_names_at_the
     assert {text.get_text() for text in axes.texts} == {"1f1b", "zb-h1"}
     assert axes.get_legend() is None
     assert figure.get_figwidth() == 3.3
+
+
+@pytest.mark.parametrize("width", [3.3, 7.0])
+def test_words_of_other_charts_lie_within_their_figures(width):
+    runs = [(4.0, 30.0), (8.0, 20.0)]
+    unit = "microbatches through one device share of the model"
+    ledger = run("interleaved-1f1b", 16, 128, stages_per_device=2).plot_ledger(width=width)
+    for figure in (ledger, draw_front(runs, ["1f1b", "zb-h1"], "peak activations", unit, width=width)):
+        drawn = figure.get_tightbbox()
+        assert drawn.x0 >= -0.01
+        assert drawn.x1 <= width + 0.01

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import textwrap
 from typing import Any
 
 import matplotlib
@@ -43,6 +45,12 @@ def checked_width(width: Any) -> float:
 def font_points(size: float) -> float:
     """Return a font size in points, in proportion to the user's `font.size`."""
     return size * float(matplotlib.rcParams["font.size"]) / BASE_SIZE
+
+
+def wrapped(text: str, width: float) -> str:
+    """Return a text in lines that fit into a figure of a width in inches; a number stays with its noun."""
+    joined = re.sub(r"(\d) ", "\\1\u00a0", text)
+    return "\n".join(textwrap.fill(line, int(16 * width)) for line in joined.splitlines()).replace("\u00a0", " ")
 
 
 class _RoundedLayout(ConstrainedLayoutEngine):

@@ -400,6 +400,7 @@ def _mark_end(ax: Axes, block: _Block, longest: float, theme: Theme, layout: _Fi
     if end > longest * (1 + 1e-9):
         unit = time_unit(longest)
         style: Any = {"fontsize": font_points(11 * POINTS), "ha": "right", "va": "bottom", "color": theme.text}
+        style["bbox"] = {"facecolor": theme.paper, "edgecolor": "none", "pad": 1}  # over the end of the rows above
         words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
         ax.annotate(words, (1, 1), (0, 1), "axes fraction", "offset points", annotation_clip=False, **style)
         return

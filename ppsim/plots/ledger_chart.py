@@ -11,7 +11,16 @@ from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots.boxes import title_text
-from ppsim.plots.figures import Chart, checked_width, font_points, legend_below, plain_axes, settings, time_axis
+from ppsim.plots.figures import (
+    Chart,
+    checked_width,
+    font_points,
+    legend_below,
+    plain_axes,
+    settings,
+    time_axis,
+    wrapped,
+)
 from ppsim.plots.palette import theme_of
 from ppsim.plots.scale import device_steps
 from ppsim.timeline import TimelineColumns
@@ -53,9 +62,8 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
         for device, idle in enumerate(left.tolist() if devices <= _NAMED else ()):
             ax.annotate(percent_text(idle / (step or 1.0)), (idle, device), (3, 0), textcoords="offset points", **style)
         of_step = f"idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
-        title = f"{title_text(timeline)}: {of_step}" if wide > 5 else f"{title_text(timeline)}\n{of_step}"
-        ax.set_title(
-            title, loc="left", parse_math=False, fontsize=font_points(_SIZE), color=colours.text, fontweight="bold"
-        )
+        title = wrapped(f"{title_text(timeline)}{': ' if wide > 5 else chr(10)}{of_step}", wide)
+        style = {"fontsize": font_points(_SIZE), "color": colours.text, "fontweight": "bold"}
+        ax.set_title(title, loc="left", parse_math=False, **style)
         legend_below(figure, ax, colours)
     return figure

@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 from ppsim.actions import Kind
 from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
-from ppsim.plots.figures import PAGE, Chart, checked_width, figure_of, font_points, plain_axes, settings
+from ppsim.plots.figures import PAGE, Chart, checked_width, figure_of, font_points, plain_axes, settings, wrapped
 from ppsim.plots.palette import LIGHT, Theme, theme_of
 from ppsim.plots.scale import number_text
 
@@ -105,7 +105,7 @@ def draw_front(
         corners = [points[index] for index in front]
         style: Any = {"color": colours.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
         axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", label="Pareto front", **style)
-        axes.set_xlabel(f"{memory} ({symbol})")
+        axes.set_xlabel(wrapped(f"{memory} ({symbol})", figure.get_figwidth()))
         axes.set_ylabel(f"step time ({time_symbol})")
         place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
         axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text, **place)

@@ -14,7 +14,7 @@ import numpy as np
 NARROWEST_MARK, FULL_MARK, LOWEST_MARK = 3.0, 6.0, 6.0  # pixels
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
-NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, 2.5  # pixels
+NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)  # pixels; room of a digit, and of more
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 
 
@@ -60,7 +60,7 @@ def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray
 
 def characters(word: str) -> float:
     """Return the width of a label in digits; W, the letter of a kind, is wider than a digit."""
-    return len(word) + 0.6 * word.startswith("W")
+    return len(word) + 0.55 * word.startswith("W")
 
 
 def number_sizes(
@@ -68,13 +68,13 @@ def number_sizes(
 ) -> np.ndarray:
     """Return the size of each box's label, 0 where it does not fit; `digit` is the width of a digit of size 1.
 
-    Labels of two and more characters need twice the space at their sides, else they would nearly touch the edges. A
+    Labels of two and more characters need more space at their sides, else they would nearly touch the edges. A
     label has the size at which one of `longest` characters fits, if one does: equal boxes have numbers of one size.
     """
 
     def fitting(characters: np.ndarray) -> np.ndarray:
         long = characters * digit
-        room = np.where(long > digit, 2 * NUMBER_ROOM, NUMBER_ROOM)
+        room = np.where(long > digit, *NUMBER_ROOM[::-1])
         loose = (width - room) / np.maximum(long, digit)
         size = np.clip(np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), loose)), *NUMBER_SIZES)
         return np.where((long * size + room <= width) & (height >= LOWEST_NUMBER), size, 0.0)

@@ -151,8 +151,8 @@ function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overlin
   });
 }
 
-function sizeOf(text, wide, tall, shown, length = text.length) {   // of a label in a box, or of one of more characters, 0 where it does not fit; two and more need twice the space at their sides
-  const long = (length + (text[0] === "W" ? 0.6 : 0)) * 0.56, room = length > 1 ? 5 : 2.5;
+function sizeOf(text, wide, tall, shown, length = text.length) {   // of a label in a box, or of one of more characters, 0 where it does not fit; two and more need more space at their sides
+  const long = (length + (text[0] === "W" ? 0.55 : 0)) * 0.56, room = length > 1 ? 4 : 2.5;
   const size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / long)), 9), 12);
   return long * size + room <= shown ? size : 0;
 }
