@@ -72,11 +72,11 @@ class Page:
 
     def until_true(self, found, what):
         """What `found` returns, as soon as that is something."""
-        end = time.monotonic() + WAIT
+        end, pause = time.monotonic() + WAIT, 0.01
         while time.monotonic() < end:
             if result := found():
                 return result
-            time.sleep(0.02)
+            time.sleep(pause := min(2 * pause, 0.1))  # each question costs the browser's processors time
         raise AssertionError(f"nothing after {WAIT} s: {what}")
 
     def text(self, css):

@@ -67,18 +67,21 @@ def test_the_viewer_shows_names_as_text(page, tmp_path):
         assert_nothing_was_executed(page, "viewer")
 
 
-def open_explorer(page, address, state):
-    page.browser.get("about:blank")
-    page.browser.get(address + "#" + quote(json.dumps(state)))
-    page.until(
-        "return typeof runs !== 'undefined' && runs.length > 0 && runs.every((run) => run.result && !run.flight)"
-    )
+def show(page, address, state, script, name):
+    """Give the explorer's page a state by its address, which an open page reads again; wait for the name."""
+    if page.run("return location.href").startswith(address):
+        page.run("location.hash = arguments[0]", quote(json.dumps(state)))
+    else:
+        page.browser.get(address + "#" + quote(json.dumps(state)))
+    is_done = "typeof runs !== 'undefined' && runs.length > 0 && runs.every((run) => run.result && !run.flight)"
+    page.until(f"return {is_done} && {script} === arguments[0]", name)
 
 
 def test_the_explorer_shows_the_names_of_files_and_faulty_values_as_text(page, explorer):
     for name in NAMES:
         schedules = [{"csv": CSV, "name": name}, {"csv": "0F0", "name": name}, {"schedule": name}]
-        open_explorer(page, explorer, {"common": {"devices": 2, "microbatches": 2}, "schedules": schedules})
+        state = {"common": {"devices": 2, "microbatches": 2}, "schedules": schedules}
+        show(page, explorer, state, "document.querySelector('#cards .card b')?.textContent", name)
         page.until("return document.documentElement.dataset.drawn")
         assert page.find(".viewer canvas").get_attribute("aria-label").startswith(f"{name}, 2 devices")
         assert page.text("#notes").count(f"{name}: ") == 2
@@ -101,7 +104,7 @@ def test_the_explorer_shows_configs_with_such_names_and_values_as_text(page, ser
                 "common": {"config": name, "forward": name, "changes": {"layout.recompute": name}},
                 "schedules": [{}],
             }
-            open_explorer(page, address, state)
+            show(page, address, state, "state.common.config", name)
             assert name in page.run("return [...document.querySelectorAll('option')].map((one) => one.value)")
             assert page.run(
                 "return [...document.querySelectorAll('input')].some((one) => one.value === arguments[0])", name
