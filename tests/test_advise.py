@@ -16,8 +16,13 @@ GPT_3 = ppsim.load_config(CONFIGS / "gpt-3-175b-64xa100.yaml", overrides={"sched
 
 
 @functools.cache
-def advice():
-    return ppsim.advise(LLAMA)
+def advice(*headroom):
+    return ppsim.advise(LLAMA, *headroom)
+
+
+@functools.cache
+def page():
+    return run_ppsim("advise", LLAMA).out.splitlines()
 
 
 def test_the_head_on_the_last_stage_is_named_and_moving_blocks_away_helps_most_of_one_schedule():
@@ -27,9 +32,9 @@ def test_the_head_on_the_last_stage_is_named_and_moving_blocks_away_helps_most_o
     first = next(one for one in found.advice if one.idea == "layers")
     assert first.removes is not None
     assert first.removes.startswith("imbalance")
-    page = " ".join(run_ppsim("advise", LLAMA, "--headroom", "0").out.split())  # the reasons are wrapped
-    assert "device 7 computes 45 % longer than the mean" in page
-    assert "layers fastest by simulation" in page
+    words = " ".join(run_ppsim("advise", LLAMA, "--headroom", "0").out.split())  # the reasons are wrapped
+    assert "device 7 computes 45 % longer than the mean" in words
+    assert "layers fastest by simulation" in words
 
 
 @pytest.mark.parametrize("config", [LLAMA, UNIT_COSTS, GPT_3])
@@ -41,7 +46,7 @@ def test_a_change_gives_the_step_that_is_promised(config):
 
 
 def test_the_best_come_first_and_what_does_not_fit_last():
-    found = ppsim.advise(LLAMA, headroom=0.3)
+    found = advice(0.3)
     keys = [(one.kind == "hardware", one.fits is False, one.step) for one in found.advice]
     assert keys == sorted(keys)
     assert {one.fits for one in found.advice} == {True, False}
@@ -95,7 +100,7 @@ def test_advice_begins_with_what_the_framework_of_the_config_runs():
 
 
 def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
-    found = ppsim.advise(LLAMA, headroom=0.3)  # 61.7 of 56 GB
+    found = advice(0.3)  # 61.7 of 56 GB
     assert found.fits is False
     fitting = [one for one in found.advice if one.fits and one.kind != "hardware"]
     first = {one.idea: one for one in reversed(fitting)}
@@ -108,7 +113,7 @@ def test_the_page_says_that_the_config_does_not_fit():
     assert tight[0] == "does not fit: 61.7 GB of 59.5 GB usable (tight)"
     assert "fits: 4.97 s -> " in tight[1]
     assert nothing[0] == "does not fit: 4.97 s, 61.7 GB of 0.849 GB usable (tight); no single change makes it fit"
-    assert "does not fit" not in run_ppsim("advise", LLAMA).out.splitlines()[0]
+    assert "does not fit" not in page()[0]
 
 
 @pytest.mark.parametrize("headroom", [1, -0.1, "x", True])
@@ -176,10 +181,9 @@ def test_a_gain_that_published_pairs_leave_uncertain_is_no_advice():
 
 
 def test_the_page_fits_a_terminal_and_verbose_shows_every_change_with_its_keys():
-    page = run_ppsim("advise", LLAMA).out.splitlines()
-    assert len(page) <= 24
-    assert max(map(len, page)) <= 100
-    assert page[:2] == [
+    assert len(page()) <= 24
+    assert max(map(len, page())) <= 100
+    assert page()[:2] == [
         "PP 8 -> 2, DP 1 -> 4: 4.97 s -> 3.58 s (-28 %)",
         "  memory 61.7 GB -> 72.7 GB of 76.4 GB usable",
     ]
