@@ -38,7 +38,8 @@ _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: 
 _SCRIPT = (
     '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
-    'frame.style = "width:100%;height:{height}px;border:0"; frame.srcdoc = {page}; {follow}'
+    'frame.style = "width:calc(100% + 12px);margin-left:-12px;height:{height}px;border:0"; '
+    "frame.srcdoc = {page}; {follow}"
     "box.replaceChildren(frame); }})()</script>"
 )
 _FOLLOW = (  # the theme of the still picture, which is that of the page around it

@@ -241,11 +241,11 @@ function drawNames({ chart, rows, row }, first, last) {   // device numbers at 1
   }
 }
 
-function drawCauses({ chart, rows, row }, first, last) {   // idle time by cause beside each row, on one scale for all schedules
-  const x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
+function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
+  const { chart, row } = place, x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
   const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
   for (let device = first; device < last; device++) {
-    const y = rows + device * row, tall = row - gapOf(chart) * gapFade(chart);
+    const { begin: y, end } = bandOf(chart, place, device), tall = end - y - gapOf(chart) * gapFade(chart);
     let x = x1;
     for (const cause of CAUSES) {
       const part = (chart.ledger[cause]?.[device] || 0) / (chart.makespan || 1) / most * wide;
