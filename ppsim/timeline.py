@@ -8,8 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ppsim.base.arrays import SizedColumns
-from ppsim.base.immutable import Columns, EqualColumns, cached_column, closed, equal
+from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal
 from ppsim.costs.table import CostModel, CostTable, Workload
 from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.host_copies import OFFLOADS, RELOADS

@@ -132,7 +132,7 @@ IMPORTED_BY_TESTS = {
         "ppsim.plan.holding", "ppsim.studies.points",
     ],
     "functions that every layer uses, tested over all inputs": [
-        "ppsim.base.arrays", "ppsim.base.errors", "ppsim.base.files", "ppsim.base.immutable", "ppsim.base.units",
+        "ppsim.base.errors", "ppsim.base.files", "ppsim.base.immutable", "ppsim.base.units",
     ],
     "formulas and laws that are compared with their sources": [
         "ppsim.costs.combined_slot", "ppsim.costs.host_time", "ppsim.costs.networks", "ppsim.costs.operators",

@@ -13,7 +13,7 @@ from strategies import damaged_orders
 import ppsim
 from ppsim import DeadlockError, Schedule, ScheduleError
 from ppsim.actions import Kind
-from ppsim.base.arrays import distinct
+from ppsim.base.immutable import distinct
 
 
 def faults(orders, **options):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import Kind, is_backward, is_copy, is_vocabulary
-from ppsim.base.arrays import distinct
+from ppsim.base.immutable import distinct
 from ppsim.costs.collectives import regather_seconds
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import update_seconds

@@ -7,12 +7,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
-from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import ConfigError, DeadlockError, ScheduleError, listing, shown
+from ppsim.base.immutable import distinct, list_of_rows
 from ppsim.checks.deadlock import find_waiting_cycle, require_no_deadlock
-from ppsim.checks.program_faults import crossed_transfers, eviction_faults, program_faults
-from ppsim.checks.sentences import MAX_FAULTS_PER_RULE, first_faults, late_rows, located, pairs_of, position
+from ppsim.checks.program_faults import (
+    MAX_FAULTS_PER_RULE,
+    crossed_transfers,
+    eviction_faults,
+    first_faults,
+    late_rows,
+    located,
+    pairs_of,
+    position,
+    program_faults,
+)
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.program import lower_schedule
 from ppsim.lowering.rows import has_transfers
@@ -278,7 +287,8 @@ def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
         run_valid, rows, schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, stages, microbatches,
         row_of, weights, recomputed, source,
     )  # fmt: skip
-    return source if valid and _slices_in_order(schedule, row_of) else None
+    whole = valid and bool((row_of >= 0).all()) and weights.sum() == np.count_nonzero(schedule.kind == Kind.I)
+    return source if whole and _slices_in_order(schedule, row_of) else None
 
 
 def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
@@ -293,7 +303,7 @@ def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
 
 @kernel(allocates=True)
 def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, weights, recomputed, source):
-    """Run the lists and fill `source`; return False at the first fault or a deadlock.
+    """Run the lists and fill `source`; return False at a deadlock or the first fault other than a missing action.
 
     Sweeps over the devices, up and down, run each device as far as possible. `row_of`, by stage * microbatches +
     microbatch, first F and then B or I, holds the row once it has run, -1 before. `weights` is True once W has run,
@@ -303,12 +313,11 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
     """
     devices, cells = len(offsets) - 1, stages * microbatches
     position = offsets[:-1].copy()
-    forwards = inputs = weight_grads = recomputes = 0
-    left, visits, step = offsets[-1], -64 * devices, 1
+    left, visits, upward = offsets[-1], -64 * devices, True
     while left > 0:
         before = left
-        device = 0 if step > 0 else devices - 1
-        while 0 <= device < devices:
+        for turn in range(devices):
+            device = turn if upward else devices - 1 - turn
             first, last, begin = offsets[device], offsets[device + 1], position[device]
             if first == last:
                 return False
@@ -324,19 +333,16 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
                     if made < first or kind[made] != _I or weights[own]:
                         return False
                     weights[own] = True
-                    weight_grads += 1
                 elif code == _R:
                     if row_of[own] < first or row_of[own] >= last or row_of[cells + own] >= 0 or recomputed[own]:
                         return False
                     recomputed[own] = True
-                    recomputes += 1
                 else:
                     if code == _F:
                         if at > 0:
                             need = row_of[own - microbatches]
                             if need < 0:
                                 break
-                        forwards += 1
                     else:
                         if row_of[own] < first or row_of[own] >= last:
                             return False
@@ -345,7 +351,6 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
                             need = row_of[own + microbatches]
                             if need < 0:
                                 break
-                        inputs += code == _I
                     if row_of[own] >= 0:
                         return False
                     row_of[own] = row
@@ -353,13 +358,11 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
                 row += 1
             position[device] = row
             left -= row - begin
-            device += step
         visits += devices
         if left == before or visits > 8 * (offsets[-1] - left):
             return False
-        step = -step
-    counted = 2 * forwards + inputs + recomputes == offsets[-1]
-    return counted and forwards == cells and inputs == weight_grads
+        upward = not upward
+    return True
 
 
 # Faults that stop a valid program from running

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -38,6 +39,14 @@ MAX_DRAWN = 4  # other pipelines on a page
 MAX_ROWS = 65_536  # actions of all steps that a page can show
 MAX_SUSPECTS = 2
 SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"), "free links": ("link",)}
+
+
+class MeasuredStep(NamedTuple):
+    """A measured step, its slow parts and its stalls."""
+
+    timeline: Timeline
+    slow: list[Slow]
+    stalls: list[Slow]
 
 
 @command
@@ -76,13 +85,14 @@ def explain(
     run = None if config is None else read_case(config, settings).simulate()
     costs = _costs_of_all_steps(recorded)
     explanation = study.explain(measured, run, framework=framework, profile=costs, trace=recorded)
-    steps = _steps(recorded, step)
+    readings = functools.cache(functools.partial(_reading, recorded))
+    steps = _steps(recorded, step, readings)
     explanation = replace(explanation, notes=[*steps, *explanation.notes])
     if profile:
         write_profile(costs or calibrate([recorded]), profile)
         say(f"wrote {profile}")
     if gantt:
-        _draw(explanation, gantt, recorded, step)
+        _draw(explanation, gantt, recorded, step, readings)
     answer(
         explanation.to_dict(),
         json,
@@ -90,7 +100,14 @@ def explain(
     )
 
 
-def _steps(recorded: Trace, step: int | None) -> list[str]:
+def _reading(recorded: Trace, step: int) -> MeasuredStep:
+    """Return a recorded step as a timeline, with its slow parts and its stalls, by its own medians."""
+    timeline = Timeline.of(recorded.timeline(step))
+    own = replayed_plan(timeline)
+    return MeasuredStep(timeline, slow_parts(timeline, own, None), stalls(timeline, own))
+
+
+def _steps(recorded: Trace, step: int | None, readings: Callable[[int], MeasuredStep]) -> list[str]:
     """Return a line that names the shown step, and the longest with its worst straggler; nothing for a single step."""
     steps, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
     if len(steps) == 1:
@@ -102,8 +119,7 @@ def _steps(recorded: Trace, step: int | None) -> list[str]:
     note = f"step {shown} ({which}) of {len(steps)} is shown"
     if shown == longest:
         return [f"{note}; it is the longest"]
-    timeline = Timeline.of(recorded.timeline(longest))
-    slow = slow_parts(timeline, replayed_plan(timeline), None)
+    slow = readings(longest).slow
     straggler = [f", {one.where} takes {_against(one)}" for one in slow if one.what == "action"][:1]
     return ["".join([f"{note}; step {longest} is the longest: {seconds_text(seconds.max(), DIGITS)}", *straggler])]
 
@@ -116,7 +132,9 @@ def _costs_of_all_steps(recorded: Trace) -> Profile | None:
         return None
 
 
-def _draw(explanation: Explanation, path: Path, recorded: Trace, step: int | None) -> None:
+def _draw(
+    explanation: Explanation, path: Path, recorded: Trace, step: int | None, readings: Callable[[int], MeasuredStep]
+) -> None:
     """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians.
 
     A page can show the other steps too, marks what is slow, and has the other pipelines of the job.
@@ -129,10 +147,10 @@ def _draw(explanation: Explanation, path: Path, recorded: Trace, step: int | Non
         others = recorded.others[:MAX_DRAWN]
         timelines += [Timeline.of(one.timeline()) for one in others]
         titles += [f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others]
-        marks = _marks(measured, explanation.slow, explanation.stalls)
-        iterations = _iterations(recorded, recorded.median_step if step is None else step, measured, marks)
+        chosen = MeasuredStep(measured, explanation.slow, explanation.stalls)
+        iterations = _iterations(recorded, recorded.median_step if step is None else step, chosen, readings)
         save_html(
-            timelines, path, titles, shown=("differences", "ledger"), marks=[marks], iterations=iterations,
+            timelines, path, titles, shown=("differences", "ledger"), marks=[_marks(chosen)], iterations=iterations,
             text=explanation_text(explanation),
         )  # fmt: skip
     else:
@@ -140,27 +158,27 @@ def _draw(explanation: Explanation, path: Path, recorded: Trace, step: int | Non
     say(f"wrote {path}")
 
 
-def _iterations(recorded: Trace, step: int, measured: Timeline, marks: Marks) -> Iterations:
+def _iterations(
+    recorded: Trace, step: int, chosen: MeasuredStep, readings: Callable[[int], MeasuredStep]
+) -> Iterations:
     """Return the recorded steps for a page: the chosen one, the shortest, the longest, and the first others."""
     numbers, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
     if (step := step % len(recorded.end)) not in numbers:  # some of its actions are missing
-        return Iterations([step], [measured.makespan], 0, {0: (measured, marks)})
+        return Iterations([step], [chosen.timeline.makespan], 0, {0: (chosen.timeline, _marks(chosen))})
     shown = numbers.index(step)
-    wanted = dict.fromkeys([shown, int(seconds.argmin()), int(seconds.argmax()), *range(len(numbers))])
-    timelines = {shown: (measured, marks)}
-    for index in list(wanted)[: max(MAX_ROWS // len(measured.row_start), 3)]:
-        if index != shown:
-            timeline = Timeline.of(recorded.timeline(numbers[index]))
-            own = replayed_plan(timeline)
-            timelines[index] = timeline, _marks(timeline, slow_parts(timeline, own, None), stalls(timeline, own))
+    wanted = [*dict.fromkeys([shown, int(seconds.argmin()), int(seconds.argmax()), *range(len(numbers))])]
+    found = {
+        index: readings(numbers[index]) for index in wanted[1 : max(MAX_ROWS // len(chosen.timeline.row_start), 3)]
+    }
+    timelines = {index: (one.timeline, _marks(one)) for index, one in {shown: chosen, **found}.items()}
     return Iterations(numbers, seconds.tolist(), shown, timelines)
 
 
-def _marks(measured: Timeline, slow: Sequence[Slow], stalled: Sequence[Slow]) -> Marks:
+def _marks(reading: MeasuredStep) -> Marks:
     """Return the marks of a measured step: devices with slow stages, slow actions, and long waits."""
-    actions = {one.where: f"{_against(one)}: a straggler" for one in slow if one.what == "action"}
-    waits = {one.where: f"waits {_against(one)}: a stall" for one in stalled}
-    return Marks(_slow_devices(measured, slow), actions, waits)
+    actions = {one.where: f"{_against(one)}: a straggler" for one in reading.slow if one.what == "action"}
+    waits = {one.where: f"waits {_against(one)}: a stall" for one in reading.stalls}
+    return Marks(_slow_devices(reading.timeline, reading.slow), actions, waits)
 
 
 def _against(slow: Slow) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from ppsim.base.arrays import list_of_rows
+from ppsim.base.immutable import list_of_rows
 from ppsim.engines.event_resources import LAST
 from ppsim.plan.dispatch import Choices
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.arrays import list_of_rows
 from ppsim.base.compiling import call_compiled, kernel
+from ppsim.base.immutable import list_of_rows
 from ppsim.plan.dispatch import Choices
 
 

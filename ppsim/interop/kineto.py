@@ -19,8 +19,7 @@ from ppsim.actions import Kind
 from ppsim.base.documents import check_document, document_error
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import is_number
-from ppsim.interop import nsight, otlp
-from ppsim.interop.events import read_events
+from ppsim.interop.events import NSIGHT, OTLP, processes, read_events, read_process, read_spans, spans_by_rank
 from ppsim.interop.primus_dumps import is_primus, read_primus
 from ppsim.interop.ranges import (
     NO_PIPELINE,
@@ -91,7 +90,7 @@ class Launches:
 PREFIX, PYTORCH = "PP:", "PyTorch"
 RECEIVED = ("gloo:recv", "nccl:recv")
 ENGINE = "autograd::engine::evaluate_function"
-SUFFIXES = (".json", ".json.gz", nsight.SUFFIX, *otlp.SUFFIXES)
+SUFFIXES = (".json", ".json.gz", NSIGHT, *OTLP)
 GPU = "gpu_user_annotation"
 STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # longer numbers are no actions
 BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # an action of a stage that is not the last
@@ -139,7 +138,7 @@ def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = N
         is_folder = Path(path).is_dir()
     except (TypeError, ValueError, OSError):  # no path, or too long for the system; `read_trace` reports it
         is_folder = False
-    if not is_folder and not str(path).endswith((nsight.SUFFIX, *otlp.SUFFIXES)):
+    if not is_folder and not str(path).endswith((NSIGHT, *OTLP)):
         return read_trace(path)
     if not is_folder and not Path(path).is_file():
         raise ConfigError(f"{path}: cannot be read: no such file")
@@ -291,16 +290,16 @@ class _Head:
 
 def _sources(files: list[Path]) -> Iterator[tuple[str, Callable]]:
     """Yield the place and the reader of each rank: a file of the profiler, a process in an export, or spans."""
-    exports = [path for path in files if path.name.endswith(nsight.SUFFIX)]
+    exports = [path for path in files if path.name.endswith(NSIGHT)]
     exports.sort(key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)])
-    runs = [(path, process) for path in exports for process in nsight.processes(path)]
+    runs = [(path, process) for path in exports for process in processes(path)]
     for rank, (path, process) in enumerate(runs):
-        yield str(path), partial(nsight.read_process, path, process, rank)
-    recorded = [path for path in files if path.name.endswith(otlp.SUFFIXES)]
-    for rank, found in otlp.spans_by_rank(recorded).items():
-        yield f"{recorded[0].parent}: rank {rank}", partial(otlp.read_spans, found)
+        yield str(path), partial(read_process, path, process, rank)
+    recorded = [path for path in files if path.name.endswith(OTLP)]
+    for rank, found in spans_by_rank(recorded).items():
+        yield f"{recorded[0].parent}: rank {rank}", partial(read_spans, found)
     for path in files:
-        if not path.name.endswith((nsight.SUFFIX, *otlp.SUFFIXES)):
+        if not path.name.endswith((NSIGHT, *OTLP)):
             yield str(path), partial(read_events, path)
 
 

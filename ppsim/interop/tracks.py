@@ -12,8 +12,8 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import BARRIER, COLLECTIVE, OPTIMIZER, step_graph
 from ppsim.analysis.memory import activations_over_time
-from ppsim.base.arrays import list_of_rows
 from ppsim.base.errors import ConfigError
+from ppsim.base.immutable import list_of_rows
 from ppsim.schedule.barriers import BARRIER_NAMES, participants
 from ppsim.timeline import TimelineColumns
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.arrays import DeviceLists
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError
+from ppsim.base.immutable import DeviceLists
 from ppsim.lowering.rows import compute_before, consumers, crosses_devices, has_transfers, transfer_ends
 from ppsim.schedule.barriers import awaited_rows, with_barriers
 from ppsim.schedule.columns import ScheduleColumns

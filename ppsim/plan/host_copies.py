@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_copy
-from ppsim.base.arrays import DeviceLists
-from ppsim.base.immutable import EqualColumns
+from ppsim.base.immutable import DeviceLists, EqualColumns
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.holding import moved_bytes

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind
-from ppsim.base.arrays import DeviceLists
-from ppsim.base.immutable import EqualColumns
+from ppsim.base.immutable import DeviceLists, EqualColumns
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import compute_before, crosses_devices
 from ppsim.lowering.sharding import last_backwards

@@ -11,8 +11,8 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
-from ppsim.base.arrays import distinct
 from ppsim.base.errors import ConfigError
+from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.lanes import LaneSpans, Spans, band, lane_spans

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.arrays import SizedColumns
+from ppsim.base.immutable import SizedColumns
 from ppsim.schedule.barriers import BARRIER_NAMES, participants
 from ppsim.timeline import TimelineColumns
 

@@ -45,8 +45,7 @@ def simulate(
     engine : {"auto", "event", "compiled"}
         "event" is the SimPy model; "compiled" gives the same timeline bit for bit, faster. "auto" takes the compiled
         engine from 20,000 rows on, because loading Numba takes time; if the code must be compiled first, from 500,000
-        rows over all calls of a process. It takes the event model if Numba cannot be imported.
-        `Timeline.engine` names the engine.
+        rows over all calls of a process. Without Numba it takes the event model. `Timeline.engine` names the engine.
     optimizer : {"sync", "post-validated"}, optional
         End the step with an optimizer step, which lasts as long as the costs give. "sync" starts it when all devices
         have their gradients, as a global gradient norm needs; "post-validated" starts it on each device when its own
@@ -73,18 +72,22 @@ def simulate(
         cannot be imported.
     """
     check_call(schedule, transport, engine, optimizer)
-    costs = Costs() if costs is None else costs
-    if not is_cost_model(costs):
-        raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
-    costs = with_stages_of_run(costs, schedule, transport, optimizer)
+    check_jitter(jitter, seed)
+    costs = with_stages_of_run(checked_costs(costs), schedule, transport, optimizer)
     table = costs.table(schedule.compute)
     plan = make_plan(schedule, table, transport, optimizer)
     if jitter is not None:
-        check_jitter(jitter, seed)
         plan = JitteredPlan(plan, jitter, int(seed)).sample(0)
     plan = dispatched(plan, table, dispatch, memory_limit, engine)
     engine, times = run_for_timeline(plan, engine)
     return Timeline(plan, table, costs, times, engine=engine)
+
+
+def checked_costs(costs: CostModel | None) -> CostModel:
+    """Return a cost model, `Costs()` for None; CostError for anything else."""
+    if costs is not None and not is_cost_model(costs):
+        raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
+    return Costs() if costs is None else costs
 
 
 def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:

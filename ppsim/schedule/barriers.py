@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
-from ppsim.base.arrays import SizedColumns, list_of_rows
-from ppsim.base.immutable import EqualColumns, cached_on
+from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, list_of_rows
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary, slot_kind
-from ppsim.base.arrays import distinct, list_of_rows
 from ppsim.base.errors import ScheduleError, shown, visible
-from ppsim.base.immutable import cached_column, unwritable
+from ppsim.base.immutable import cached_column, distinct, list_of_rows, unwritable
 from ppsim.base.rules import checked_methods
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
