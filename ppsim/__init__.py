@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ppsim.costs import Cluster, Costs, DerivedCosts, Layout, Model
     from ppsim.launch import from_launch, to_launch
     from ppsim.plan.jitter import Jitter
-    from ppsim.run.batches import Batch, simulate_many
     from ppsim.run.schedules import (
         Family,
         Program,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
         with_offload,
         with_recompute,
     )
-    from ppsim.run.simulation import simulate
+    from ppsim.run.simulation import Batch, simulate, simulate_many
     from ppsim.run.timelines import Timeline
     from ppsim.studies.advise import advise, what_fits
     from ppsim.studies.choose import choose
@@ -52,12 +51,11 @@ if not TYPE_CHECKING:  # type checkers report a name that is not imported above
         "ppsim.costs": ("Cluster", "Costs", "DerivedCosts", "Layout", "Model"),
         "ppsim.launch": ("from_launch", "to_launch"),
         "ppsim.plan.jitter": ("Jitter",),
-        "ppsim.run.batches": ("Batch", "simulate_many"),
         "ppsim.run.schedules": (
             "Family", "Program", "Schedule", "build", "lower", "schedules", "with_encoder", "with_offload",
             "with_recompute",
         ),
-        "ppsim.run.simulation": ("simulate",),
+        "ppsim.run.simulation": ("Batch", "simulate", "simulate_many"),
         "ppsim.run.timelines": ("Timeline",),
         "ppsim.studies.advise": ("advise", "what_fits"),
         "ppsim.studies.choose": ("choose",),

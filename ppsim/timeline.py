@@ -11,9 +11,8 @@ import numpy as np
 from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal
 from ppsim.costs.table import CostModel, CostTable, Workload
 from ppsim.engines.times import RowEnds, Times, unqueued_times
-from ppsim.plan.host_copies import OFFLOADS, RELOADS
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Gathers, Reductions
+from ppsim.plan.streams import OFFLOADS, RELOADS, Gathers, Reductions
 from ppsim.schedule.columns import ScheduleColumns
 
 

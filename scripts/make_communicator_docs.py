@@ -4,7 +4,7 @@ from pathlib import Path
 
 import ppsim
 from ppsim.base.files import write_atomically
-from ppsim.lowering.receive_buffers import POOLS
+from ppsim.lowering.program import POOLS
 from ppsim.plots.chart_files import save_comparison
 from ppsim.run.timelines import Timeline
 

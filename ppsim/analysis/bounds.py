@@ -10,11 +10,10 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bounds
 from ppsim.analysis.memory import peak_activations
-from ppsim.base.immutable import cached_on
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import cached_on, short_repr
 from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.holding import Holding
-from ppsim.plan.host_copies import OFFLOADS
+from ppsim.plan.streams import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.timeline import TimelineColumns
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.analysis.memory import activations_over_time, memory_over_time, static_memory
-from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, unwritable
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, short_repr, unwritable
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
 

@@ -9,8 +9,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step_graph
 from ppsim.base.compiling import call_fastest, kernel
-from ppsim.base.immutable import EqualColumns, distinct, unwritable
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import EqualColumns, distinct, short_repr, unwritable
 from ppsim.schedule.barriers import spans_devices
 from ppsim.timeline import TimelineColumns
 

@@ -14,9 +14,8 @@ from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
 from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, peak_memory, static_memory, usable_memory
 from ppsim.base.documents import unknown_keys
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.immutable import EqualColumns, SizedColumns
+from ppsim.base.immutable import EqualColumns, SizedColumns, short_repr
 from ppsim.base.rules import Check, check_fields, declarations, declared, described, rule, text, whole_number
-from ppsim.base.short_repr import short_repr
 from ppsim.base.units import parse_quantity
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import FillSpans, TimelineColumns

@@ -13,9 +13,8 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import EqualColumns
-from ppsim.plan.host_copies import RELOADS, Copies
 from ppsim.plan.resolve import Plan, Posts
-from ppsim.plan.streams import Gathers, Ports
+from ppsim.plan.streams import RELOADS, Copies, Gathers, Ports
 from ppsim.timeline import TimelineColumns
 
 # Nodes of streams that are not actions: the wait of a "sync" optimizer for all devices, its steps, and the collectives

@@ -14,9 +14,8 @@ from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
 from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
-from ppsim.base.immutable import EqualColumns, unwritable
+from ppsim.base.immutable import EqualColumns, short_repr, unwritable
 from ppsim.base.rules import checked_methods
-from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.engines.running import run_for_timeline

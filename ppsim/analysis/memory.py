@@ -10,8 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.immutable import EqualColumns, cached_on, unwritable
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import EqualColumns, cached_on, short_repr, unwritable
 from ppsim.base.tables import aligned
 from ppsim.base.units import parse_quantity, value_text
 from ppsim.lowering.rows import consumers
@@ -24,8 +23,8 @@ from ppsim.plan.holding import (
     moved_fraction,
     static_bytes,
 )
-from ppsim.plan.host_copies import RELOADS
 from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
+from ppsim.plan.streams import RELOADS
 from ppsim.timeline import TimelineColumns
 
 HEADROOM = 0.1  # fraction of a device's memory that every answer keeps free, unless it is asked for another one

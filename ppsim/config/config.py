@@ -17,8 +17,8 @@ from ppsim.actions import Kind
 from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_yaml
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods
-from ppsim.base.short_repr import short_repr
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys
 from ppsim.costs import CostModel, Costs

@@ -23,8 +23,8 @@ from ppsim.base.documents import (
 )
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.host import note_calibration
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_methods, choice, fraction, number, positive, rule, share
-from ppsim.base.short_repr import short_repr
 from ppsim.base.units import counted
 from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number
-from ppsim.base.short_repr import short_repr
 from ppsim.costs.pairs import distinct_values, ports_by_node
 from ppsim.costs.setup import Setup, card_columns
 from ppsim.costs.spread import Spread, unlike_published

@@ -12,8 +12,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.immutable import call_text
 from ppsim.base.rules import checked_methods, choice, declarations, declared, described, whole_number
-from ppsim.base.short_repr import call_text
 from ppsim.costs.microbatches import (
     CAUSAL,
     ORDERS,

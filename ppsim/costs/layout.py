@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ppsim.base.errors import ConfigError, CostError, UnknownNameError, shown
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import (
     argument,
     check_fields,
@@ -19,7 +20,6 @@ from ppsim.base.rules import (
     rule,
     whole_number,
 )
-from ppsim.base.short_repr import short_repr
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.model import Model

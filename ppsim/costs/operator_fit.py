@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.base.documents import check_document, read_json, read_yaml
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import short_repr
 from ppsim.costs.operators import SCORES_AGAIN
 
 SCHEMA, MEASURED = "ppsim.operators/1", "ppsim.measured-operators/1"

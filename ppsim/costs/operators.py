@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
-from ppsim.base.short_repr import short_repr
 from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Linear, Operators
 
 FP8_BYTES = 1

@@ -24,8 +24,8 @@ from ppsim.base.documents import (
 )
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import Check, checked_methods, choice, number, rule, whole_number
-from ppsim.base.short_repr import short_repr
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
 from ppsim.costs.pairs import equal_for_all_pairs, values_by_node
 from ppsim.costs.spread import PRICED_BY_OTHERS, StepSpread

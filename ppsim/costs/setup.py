@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ppsim.base.errors import ConfigError
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import argument, check_fields, checked_methods, declared, instance, is_number, rule
-from ppsim.base.short_repr import short_repr
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout, recompute_levels
 from ppsim.costs.model import Model

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, whole_number
-from ppsim.base.short_repr import short_repr
 
 LARGEST = 2**40
 MAX_LAYERS = 2_000

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import argument, check_fields, checked_methods, choice, declared, described, instance
-from ppsim.base.short_repr import short_repr
 from ppsim.costs.operators import FITTED, FITTED_WORDS, OperatorLaw, Rates
 
 

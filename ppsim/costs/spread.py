@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import short_repr
 from ppsim.base.units import percent_text
 from ppsim.costs.collectives import gather_seconds, reduce_seconds
 from ppsim.costs.setup import Setup

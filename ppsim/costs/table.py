@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.immutable import EqualColumns
+from ppsim.base.immutable import EqualColumns, short_repr
 from ppsim.base.rules import Check, positive, weight
-from ppsim.base.short_repr import short_repr
 from ppsim.costs.pairs import LinkRule, PortRule, distinct_values
 from ppsim.schedule.columns import ScheduleColumns
 

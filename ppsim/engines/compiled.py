@@ -23,9 +23,8 @@ from ppsim.engines.kernels import (
 )
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
-from ppsim.plan.host_copies import no_copies
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Gathers
+from ppsim.plan.streams import Gathers, no_copies
 from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 

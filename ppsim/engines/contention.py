@@ -27,8 +27,8 @@ from ppsim.engines.kernels import (
     wait_for_sends,
 )
 from ppsim.lowering.posts import Posts
-from ppsim.plan.host_copies import no_copies
 from ppsim.plan.resolve import Plan
+from ppsim.plan.streams import no_copies
 
 SENDER, TURN = 4, 5  # further columns of `Queues.links`: another device that may wait, and the order of joining lines
 

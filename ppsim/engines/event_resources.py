@@ -10,9 +10,8 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from ppsim.plan.host_copies import Copies
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Gathers
+from ppsim.plan.streams import Copies, Gathers
 
 LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 

@@ -13,9 +13,8 @@ from ppsim.actions import FIRST_TRANSFER, Kind
 from ppsim.base.documents import check_document, check_schema, checked_by, document_error, path_text, read_json, record
 from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
 from ppsim.base.files import read_text
-from ppsim.base.immutable import EqualColumns
+from ppsim.base.immutable import EqualColumns, short_repr
 from ppsim.base.rules import checked_methods, choice, weight
-from ppsim.base.short_repr import short_repr
 from ppsim.base.units import counted
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile

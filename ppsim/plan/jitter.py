@@ -11,8 +11,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import Check, checked_methods, number
-from ppsim.base.short_repr import short_repr
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 

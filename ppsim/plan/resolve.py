@@ -10,13 +10,11 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError
-from ppsim.base.immutable import EqualColumns, cached_column
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import EqualColumns, cached_column, short_repr
 from ppsim.checks.deadlock import check_slots_can_start
 from ppsim.costs.table import CostTable, check_table
 from ppsim.lowering.posts import Posts, posts_in_order, queued_posts, unqueued_posts
 from ppsim.lowering.rows import crosses_devices
-from ppsim.plan.host_copies import Copies, find_copies, with_costs
 from ppsim.plan.lengths import (
     barrier_seconds,
     by_kind_and_stage,
@@ -26,7 +24,17 @@ from ppsim.plan.lengths import (
     transfer_lengths,
     transfers_by_row,
 )
-from ppsim.plan.streams import Gathers, Ports, Reductions, find_gathers, find_reductions, make_ports
+from ppsim.plan.streams import (
+    Copies,
+    Gathers,
+    Ports,
+    Reductions,
+    find_copies,
+    find_gathers,
+    find_reductions,
+    make_ports,
+    with_costs,
+)
 from ppsim.schedule.barriers import Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 

@@ -1,16 +1,18 @@
-"""Gathers of weights, reductions of gradients, and the ports that transfers share."""
+"""Streams beside the rows of a plan: gathers of weights, reductions, copies of activations; ports of transfers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind
+from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_copy
 from ppsim.base.immutable import DeviceLists, EqualColumns
 from ppsim.costs.table import CostTable
-from ppsim.lowering.rows import compute_before, crosses_devices
+from ppsim.lowering.rows import compute_before, crosses_devices, row_table, row_tables
 from ppsim.lowering.sharding import last_backwards
+from ppsim.plan.holding import moved_bytes
+from ppsim.plan.lengths import HOST_MEMORY, copy_seconds
 from ppsim.schedule.columns import ScheduleColumns
 
 POST_VALIDATED = "post-validated"
@@ -129,3 +131,184 @@ def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     consumer = np.flatnonzero(remote)
     of_transfer[consumer] = table.port_columns[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
     return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))
+
+
+# Copies of activations to host memory or another device and back: their order, switches and lengths
+
+
+OFFLOADS, RELOADS = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class Copies(DeviceLists, EqualColumns):
+    """The OFFLOADs and RELOADs, and the moves of evicted activations, in program order.
+
+    A device has one copy engine per way, which runs its copies one after the other. A copy is posted when the compute
+    actions before it have ended; a RELOAD also waits for the end of its OFFLOAD. A RELOAD from another device waits for
+    every OFFLOAD posted before it, because it takes their memory. An F on a device that evicts waits until the OFFLOADs
+    before it have freed as much memory as if moves took no time. If neighbours share a switch, a copy that could start
+    joins the switch's line for its way. A line lets one copy through at a time: first come, first served, at equal
+    times the lower device, then program order.
+
+    Attributes
+    ----------
+    offsets : int64 (devices + 1,)
+        Device d owns `offsets[d]:offsets[d + 1]`.
+    stage, microbatch : int32 (copies,)
+    way : int8 (copies,)
+        OFFLOADS or RELOADS.
+    before : int32 (copies,)
+        First row of its device after the post.
+    origin : int32 (copies,)
+        The OFFLOAD whose activation a RELOAD brings back; else -1.
+    after : int32 (copies,)
+        The OFFLOAD whose end a RELOAD waits for, unless an earlier RELOAD waits for it; else -1.
+    user : int32 (copies,)
+        The row that waits for the copy: after a RELOAD the first R or backward of its activation, after an OFFLOAD an
+        F; else -1.
+    host : int32 (copies,)
+        The device that holds the activation between the two copies, or HOST_MEMORY.
+    line : int32 (copies,)
+        Number of the switch's line, or -1 if the copy goes through no switch.
+    seconds : float64 (copies,)
+    """
+
+    offsets: np.ndarray
+    stage: np.ndarray
+    microbatch: np.ndarray
+    way: np.ndarray
+    before: np.ndarray
+    origin: np.ndarray
+    after: np.ndarray
+    user: np.ndarray
+    host: np.ndarray
+    line: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def previous(self) -> np.ndarray:
+        """The previous copy on the copy engine of each copy, or -1; int64."""
+        order = np.lexsort((self.way, self.device))  # stable, so in program order
+        same = (np.diff(self.way[order]) == 0) & (np.diff(self.device[order]) == 0)
+        previous = np.full(len(order), -1, np.int64)
+        previous[order[1:][same]] = order[:-1][same]
+        return previous
+
+    @property
+    def lines(self) -> int:
+        """Number of lines before switches."""
+        return int(self.line.max(initial=-1)) + 1
+
+
+def no_copies(devices: int) -> Copies:
+    """Return the copies of lists that move nothing."""
+    none = np.empty(0, np.int32)
+    return Copies(
+        np.zeros(devices + 1, np.int64), none, none, np.empty(0, np.int8), none, none, none, none, none, none,
+        np.empty(0),
+    )  # fmt: skip
+
+
+def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
+    """Return the OFFLOADs and RELOADs of a valid program and the moves of evicted activations, or None."""
+    if not program.is_program and not len(program.evicted):
+        return None
+    found = [_copies_in_lists(program), _moves_of_evicted(program.compute)]
+    device, before, way, stage, microbatch, host = (np.concatenate(column) for column in zip(*found, strict=True))
+    if not len(device):
+        return None
+    order = np.lexsort((before, device))  # stable: copies before the same row stay in program order
+    device, before, way, stage, microbatch, host = (
+        column[order] for column in (device, before, way, stage, microbatch, host)
+    )
+    compute, reloads = program.compute, way == RELOADS
+    cell = stage.astype(np.int64) * compute.microbatches + microbatch
+    offload_of = np.full(compute.num_stages * compute.microbatches, -1, np.int32)
+    offload_of[cell[~reloads]] = np.flatnonzero(~reloads)
+    origin = np.where(reloads, offload_of[cell], -1)
+    last_offload = np.maximum.accumulate(np.where(reloads, -1, np.arange(len(way))))
+    user = np.where(reloads, _first_users(compute)[stage, microbatch], -1)
+    copies = Copies(
+        np.searchsorted(device, np.arange(compute.devices + 1)),
+        stage,
+        microbatch,
+        way.astype(np.int8),
+        before,
+        origin,
+        _each_once(np.where(reloads & (host != HOST_MEMORY), last_offload, origin)).astype(np.int32),
+        (_with_waiting_forwards(compute, user, device, before, reloads) if len(compute.evicted) else user),
+        host,
+        np.empty(0, np.int32),
+        np.empty(0),
+    )
+    return with_costs(copies, compute, table)
+
+
+def _with_waiting_forwards(
+    compute: ScheduleColumns, user: np.ndarray, device: np.ndarray, before: np.ndarray, reloads: np.ndarray
+) -> np.ndarray:
+    """Return `user` with, for each move out, the first F that waits for its end.
+
+    The count of activations follows list order, as if moves took no time; it includes a RELOAD under way. An F may
+    start if the count, plus the moves out under way, is at most the largest count of its device.
+    """
+    rows = len(compute.kind)
+    coming = np.bincount(before[reloads], minlength=rows + 1)[:rows]
+    waiting = np.cumsum(coming - np.bincount(user[reloads] + 1, minlength=rows + 1)[:rows])
+    leaving = np.bincount(before[~reloads], minlength=rows + 1)[:rows]
+    forward, backward = compute.kind == Kind.F, is_backward(compute.kind)
+    freed = np.append(0, backward[:-1].astype(np.int64))
+    level = np.cumsum(forward + coming - leaving - freed)  # 0 again after the last row of each device
+    free = np.maximum.reduceat(level, compute.offsets[:-1])[compute.device] - level + waiting
+    first = np.searchsorted(device, compute.device)
+    out = np.flatnonzero(~reloads)
+    posted = np.cumsum(leaving) - np.searchsorted(out, first)  # moves out of the device before each row
+    last = posted - 1 - free
+    needing = np.flatnonzero(forward & (last >= 0))
+    copy, at = np.unique(out[np.searchsorted(out, first[needing]) + last[needing]], return_index=True)
+    user = user.copy()
+    user[copy] = needing[at]
+    return user
+
+
+def _each_once(after: np.ndarray) -> np.ndarray:
+    """Return `after` with -1 for each copy if an earlier copy waits for the same OFFLOAD."""
+    once = np.full_like(after, -1)
+    first = np.unique(after, return_index=True)[1]
+    once[first] = after[first]
+    return once
+
+
+def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
+    """Return device, next row, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32."""
+    row = np.flatnonzero(is_copy(program.kind))
+    before = np.cumsum(program.kind < FIRST_TRANSFER)[row]
+    way, host = program.kind[row] == Kind.RELOAD, np.full(len(row), HOST_MEMORY)
+    columns = program.device[row], before, way, program.stage[row], program.microbatch[row], host
+    return tuple(column.astype(np.int32) for column in columns)
+
+
+def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
+    """Return these columns for evicted activations: out after F, and back in the action before the R or backward."""
+    stage, microbatch, host = compute.evicted.T
+    forward, user = row_tables(compute)[0][stage, microbatch], _first_users(compute)[stage, microbatch]
+    before = np.concatenate([forward + 1, np.maximum(user - 1, forward + 1)])
+    way = np.repeat([OFFLOADS, RELOADS], len(stage))
+    device, stage, microbatch, host = (np.tile(one, 2) for one in (compute.device[forward], stage, microbatch, host))
+    return tuple(column.astype(np.int32) for column in (device, before, way, stage, microbatch, host))
+
+
+def _first_users(compute: ScheduleColumns) -> np.ndarray:
+    """Return the row of the R or, without one, of the backward, by [stage, microbatch]."""
+    recompute = row_table(compute, compute.kind == Kind.R)
+    return np.where(recompute >= 0, recompute, row_tables(compute)[1]).astype(np.int32)
+
+
+def with_costs(copies: Copies, compute: ScheduleColumns, table: CostTable) -> Copies:
+    """Return the copies with their seconds and their switches under the costs of a table."""
+    neighbours = table.offload_switch or 1
+    switched = (copies.host == HOST_MEMORY) & (neighbours > 1)
+    line = np.where(switched, 2 * (copies.device // neighbours) + copies.way, -1).astype(np.int32)
+    sender, receiver = np.where(copies.way == OFFLOADS, [copies.device, copies.host], [copies.host, copies.device])
+    moved = moved_bytes(compute, table, copies.stage, copies.microbatch, copies.host == HOST_MEMORY)
+    return replace(copies, line=line, seconds=copy_seconds(table, sender, receiver, moved))

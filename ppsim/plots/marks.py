@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from ppsim.actions import Kind
 from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
-from ppsim.plan.host_copies import OFFLOADS, RELOADS
+from ppsim.plan.streams import OFFLOADS, RELOADS
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS

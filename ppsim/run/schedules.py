@@ -19,8 +19,7 @@ from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
 from ppsim.families.encoder import add_encoder
-from ppsim.lowering.program import lower_schedule
-from ppsim.lowering.receive_buffers import ReceiveBuffers, find_receive_buffers
+from ppsim.lowering.program import ReceiveBuffers, find_receive_buffers, lower_schedule
 from ppsim.lowering.sharding import FULL, MAX_ACTIVE_STAGES, Window
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table

@@ -1,19 +1,30 @@
-"""Simulation: a schedule, costs and a transport give a timeline."""
+"""Simulation: a schedule, costs and a transport give a timeline; many costs or samples of jitter give a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ppsim.analysis.measures import MEASURES, shown_in
+from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import checked_call
+from ppsim.base.host import need
+from ppsim.base.immutable import equal
+from ppsim.base.progress import track
+from ppsim.base.rules import checked_call, checked_methods
+from ppsim.base.units import seconds_text, value_text
 from ppsim.checks.faults import validate
-from ppsim.costs.given import Costs
-from ppsim.costs.table import CostModel, is_cost_model
+from ppsim.costs import CostModel, Costs, CostTable
+from ppsim.costs.table import is_cost_model
 from ppsim.engines.running import ENGINES, dispatched, run_for_timeline
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
-from ppsim.plan.resolve import make_plan
+from ppsim.plan.lengths import structure
+from ppsim.plan.resolve import Plan, make_plan, repriced
 from ppsim.plan.streams import OPTIMIZERS
+from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_stages_of_run
@@ -106,3 +117,240 @@ def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer
             f"without a common end; leave it out"
         )
     validate(schedule)
+
+
+# Batch of runs: one schedule under many costs or many samples of jitter; shared parts are computed once
+
+
+if TYPE_CHECKING:
+    import pandas
+
+SAMPLES = 100
+MAX_SAMPLES = 10_000_000  # the measures of this many take a gigabyte
+
+
+@checked_methods
+class Batch:
+    """The measures of many runs of one schedule, one entry per run: the samples of each of the costs in turn.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    transport, engine : str
+        Transport and engine of the runs.
+    seed, samples : int
+        Seed, and number of samples per entry of the costs; 1 if nothing is random.
+    case, sample : int64 arrays, one entry per run
+        Indices of the costs in the given list, and of the sample.
+    measures : list of str
+        Names of the attributes with measures, such as `batch.bubble_fraction`: float64 arrays, one entry per run.
+        docs/glossary.md defines them.
+    """
+
+    makespan: np.ndarray
+    span: np.ndarray
+    bubble_fraction: np.ndarray
+    bubble_ratio: np.ndarray
+    span_bubble_fraction: np.ndarray
+    peak_activations: np.ndarray
+
+    def __init__(self, schedule: Schedule, transport: str, engine: str, cases: int, samples: int, seed: int):
+        self.schedule, self.transport, self.engine = schedule, transport, engine
+        self.seed, self.samples = seed, samples
+        self.case = np.repeat(np.arange(cases), samples)
+        self.sample = np.tile(np.arange(samples), cases)
+        self.measures = [measure.name for measure in shown_in("batch")]
+        for name in self.measures:
+            setattr(self, name, np.empty(cases * samples))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both hold equal measures of equal runs of one schedule."""
+        return equal(vars(self), vars(other)) if isinstance(other, Batch) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self.case)
+
+    def percentile(self, percent: float, measure: str = "makespan") -> float:
+        """Return the value that `percent` % of all runs do not exceed, interpolated, in the measure's unit.
+
+        Raises ConfigError for an unknown measure, or a percent outside 0 to 100.
+        """
+        if measure not in self.measures:
+            raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(self.measures)}")
+        if isinstance(percent, bool) or not isinstance(percent, int | float | np.number) or not 0 <= percent <= 100:
+            raise ConfigError(f"percent={shown(percent)} must be a number from 0 to 100")
+        return float(np.percentile(getattr(self, measure), percent))
+
+    @property
+    def p5(self) -> float:
+        """5th percentile of the makespan, seconds."""
+        return self.percentile(5)
+
+    @property
+    def p50(self) -> float:
+        """Median of the makespan, seconds."""
+        return self.percentile(50)
+
+    @property
+    def p95(self) -> float:
+        """95th percentile of the makespan, seconds."""
+        return self.percentile(95)
+
+    def probability_faster_than(self, other: Batch) -> float:
+        """Return the fraction of runs with a shorter makespan than the same run of `other`; a tie counts half.
+
+        Both batches need equal costs, samples and seed. Run k of both then has equal random numbers, so fewer samples
+        distinguish two schedules. Factors of single actions are equal only for schedules with equal numbers of stages
+        and microbatches. Raises ConfigError for other batches.
+        """
+        if not isinstance(other, Batch):
+            raise ConfigError(f"{shown(other)} is no batch; compare with what another ppsim.simulate_many gave")
+        mine, theirs = (len(self), self.samples, self.seed), (len(other), other.samples, other.seed)
+        if mine != theirs:
+            raise ConfigError(
+                f"batches of (runs, samples, seed) = {mine} and {theirs} cannot be paired; simulate both with the same "
+                f"costs, samples and seed"
+            )
+        return float(np.mean((self.makespan < other.makespan) + 0.5 * (self.makespan == other.makespan)))
+
+    def summary(self) -> str:
+        """Return percentiles of makespan and bubble fraction as readable text."""
+        lines = [f"{self.schedule.name}: {len(self)} runs, transport {self.transport}, engine {self.engine}"]
+        for name in ("makespan", "bubble_fraction"):
+            values = [(percent, self.percentile(percent, name)) for percent in (5, 50, 95)]
+            unit = MEASURES[name].unit
+            lines.append(f"{name}: {', '.join(f'P{percent} {value_text(value, unit)}' for percent, value in values)}")
+        return "\n".join(lines)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a table with one row per run and all columns (needs pandas)."""
+        pandas = need("pandas", "a table of runs")
+        names = ("case", "sample", *self.measures)
+        return pandas.DataFrame({name: getattr(self, name) for name in names})
+
+    def __repr__(self) -> str:
+        p50, p95 = seconds_text(self.p50), seconds_text(self.p95)
+        return f"<Batch {self.schedule.name}: {len(self)} runs, makespan P50 {p50}, P95 {p95}>"
+
+
+@checked_call()
+def simulate_many(
+    schedule: Schedule,
+    costs: CostModel | Sequence[CostModel] | None = None,
+    *,
+    transport: str = "async",
+    optimizer: str | None = None,
+    jitter: Jitter | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    engine: str = "auto",
+    progress: bool = True,
+    dispatch: str = "list",
+    memory_limit: float | Sequence[float] | None = None,
+) -> Batch:
+    """Run one schedule under many costs, or many times under jitter; computations without costs are shared.
+
+    Parameters
+    ----------
+    schedule : Schedule or Program
+        Validated first.
+    costs : list of Costs or any CostModel, or one of them
+        Default: `Costs()`.
+    transport, optimizer, engine : str
+        As in `ppsim.simulate`, but engine "auto" takes the compiled one at every size.
+    jitter : Jitter, optional
+        Noise of actions, transfers, devices and links.
+    samples : int, optional
+        Runs per entry of the costs; default 100 if the jitter is random, else 1.
+    seed : int >= 0
+        Equal seeds give equal samples for every schedule.
+    progress : bool
+        Show a progress bar on a terminal if the runs take long.
+    dispatch, memory_limit
+        As in `ppsim.simulate`.
+
+    Raises
+    ------
+    ScheduleError, DeadlockError, CostError, ConfigError
+        As in `ppsim.simulate`; also for invalid costs, samples or seed.
+
+    Examples
+    --------
+    >>> jitter = ppsim.Jitter(actions=0.05, slow_devices={3: 1.2})
+    >>> ppsim.simulate_many(schedule, costs, jitter=jitter, samples=1000).p95
+    """
+    check_call(schedule, transport, engine, optimizer)
+    models = _models(costs)
+    check_jitter(jitter, seed)
+    samples = _samples(samples, jitter)
+    if engine == "auto" and can_compile():
+        engine = "compiled"
+    batch = Batch(Schedule.of(schedule.compute), transport, engine, len(models), samples, int(seed))
+    runs = (
+        (dispatched(plan, table, dispatch, memory_limit, engine), table, model)
+        for plan, table, model in _runs(schedule, models, transport, optimizer, jitter, batch)
+    )
+    return _measured(batch, track(runs, len(batch), "simulating") if progress else runs)
+
+
+def _models(costs: CostModel | Sequence[CostModel] | None) -> list[CostModel]:
+    models: list[CostModel] = [*costs] if isinstance(costs, Iterable) else [Costs() if costs is None else costs]
+    if not models:
+        raise ConfigError("the list of costs is empty; give at least one, such as [ppsim.Costs()]")
+    for index, model in enumerate(models):
+        if not is_cost_model(model):
+            raise ConfigError(f"costs[{index}] is {shown(model)}, which prices no schedule; give ppsim.Costs(...)")
+    return models
+
+
+def _samples(samples: int | None, jitter: Jitter | None) -> int:
+    random = jitter is not None and jitter.is_random
+    if samples is None:
+        return SAMPLES if random else 1
+    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
+        raise ConfigError(f"samples={samples!r} must be a whole number of at least 1")
+    if samples > MAX_SAMPLES:
+        raise ConfigError(f"samples={shown(samples)} are too many; use at most {MAX_SAMPLES:,}")
+    if samples > 1 and not random:
+        raise ConfigError(f"samples={samples} without random jitter are all alike; give jitter=, or one sample")
+    return int(samples)
+
+
+def _runs(
+    schedule: Schedule,
+    models: list[CostModel],
+    transport: str,
+    optimizer: str | None,
+    jitter: Jitter | None,
+    batch: Batch,
+) -> Iterator[tuple[Plan, CostTable, CostModel]]:
+    """Yield plan, table and costs of each run, in the order of the batch's columns; plans share what has no costs."""
+    known: dict[tuple[bool, ...], Plan] = {}
+    for given in models:
+        model = with_stages_of_run(given, schedule, transport, optimizer)
+        table = model.table(schedule.compute)
+        first = known.get(structure(table))
+        plan = make_plan(schedule, table, transport, optimizer) if first is None else repriced(first, table)
+        known.setdefault(structure(table), plan)
+        if jitter is None:
+            yield plan, table, model
+            continue
+        jittered = JitteredPlan(plan, jitter, batch.seed)
+        for number in range(batch.samples):
+            yield jittered.sample(number), table, model
+
+
+def _measured(batch: Batch, runs: Iterable[tuple[Plan, CostTable, CostModel]]) -> Batch:
+    """Return the batch with the measures of all its runs."""
+    engine = batch.engine
+    for index, (plan, table, model) in enumerate(runs):
+        batch.engine, times = run_for_timeline(plan, engine)
+        timeline = Timeline(plan, table, model, times, engine=batch.engine)
+        for measure in map(MEASURES.__getitem__, batch.measures):
+            column = getattr(batch, measure.name)
+            unchanged = measure.fixed_by_order and index % batch.samples > 0
+            column[index] = column[index - 1] if unchanged else measure.number(timeline)
+    return batch

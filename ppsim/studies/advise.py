@@ -13,9 +13,9 @@ from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
+from ppsim.base.immutable import short_repr
 from ppsim.base.progress import track
 from ppsim.base.rules import checked_call, checked_methods
-from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error

@@ -14,9 +14,9 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
+from ppsim.base.immutable import short_repr
 from ppsim.base.progress import Bar
 from ppsim.base.rules import argument, checked_call, whole_number
-from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at

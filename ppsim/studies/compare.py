@@ -15,8 +15,8 @@ from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import HEADROOM, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call
-from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import latex_table, page_table
 from ppsim.base.units import value_text
 from ppsim.config import AnyConfig, Config, config_source

@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.interval import spread
 from ppsim.base.errors import ConfigError
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import short_repr
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace
 from ppsim.studies.calibration import predict, run_name

@@ -14,8 +14,8 @@ from ppsim.actions import Kind
 from ppsim.analysis.interval import step_interval, surely_faster
 from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call
-from ppsim.base.short_repr import short_repr
 from ppsim.base.units import seconds_text
 from ppsim.costs import CostModel
 from ppsim.costs.derive import DerivedCosts

@@ -14,8 +14,8 @@ from ppsim.analysis.memory import fit_of
 from ppsim.base.documents import check_schema, document_error, read_json
 from ppsim.base.errors import ConfigError, shown, visible
 from ppsim.base.files import read_text, write_atomically
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import is_number
-from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import aligned, paragraph
 from ppsim.base.units import counted, difference_text, parse_fraction, parse_quantity, value_text
 from ppsim.interop.result import plain

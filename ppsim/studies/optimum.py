@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import is_number
-from ppsim.base.short_repr import short_repr
 from ppsim.costs import CostModel
 from ppsim.families.registry import require_count
 from ppsim.run.schedules import Schedule, build

@@ -10,7 +10,7 @@ from ppsim.base.rules import checked_call
 from ppsim.config import AnyConfig, Config, as_config, legal_microbatches
 from ppsim.costs.packing import DYNAMIC, PACKINGS, PackedLengths
 from ppsim.costs.table import CostTable
-from ppsim.run.batches import simulate_many
+from ppsim.run.simulation import simulate_many
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_stages_of_run

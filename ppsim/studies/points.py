@@ -16,8 +16,8 @@ from ppsim.analysis.memory import HEADROOM, usable_bytes
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
+from ppsim.base.immutable import short_repr
 from ppsim.base.progress import track
-from ppsim.base.short_repr import short_repr
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ppsim.actions import KIND_NAMES
-from ppsim.base.short_repr import short_repr
+from ppsim.base.immutable import short_repr
 from ppsim.engines.running import run_plan
 from ppsim.plan.resolve import Plan
 from ppsim.run.simulation import simulate

@@ -16,8 +16,8 @@ from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
+from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, is_number
-from ppsim.base.short_repr import short_repr
 from ppsim.base.tables import WIDTH, aligned, html_table, latex_table, layout_lines, paragraph
 from ppsim.base.units import EXAMPLES, and_more, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
