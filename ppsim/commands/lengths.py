@@ -71,7 +71,7 @@ def _page(found: list[PackedSteps], drawn: np.ndarray, packing: str, tokens: int
     yield ""
     low, middle, high = (f"{value:,.0f}" for value in plain_quantiles(drawn.ravel()).values())
     yield (
-        f"{counted(len(drawn), 'step')} of {drawn.shape[1]:,} sequences: 5 % have at most {low} tokens, half "
+        f"{counted(len(drawn), 'step')} of {counted(drawn.shape[1], 'sequence')}: 5 % have at most {low} tokens, half "
         f"{middle}, 95 % {high}; a full one has {tokens:,}"
     )
     if memory := memory_text(found[0].full):

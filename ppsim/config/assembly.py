@@ -185,6 +185,17 @@ def _towers(
 ) -> TowerCosts | None:  # fmt: skip
     """Return the costs of a section `encoder`, at `path`, before a backbone with these costs."""
     faults += [((*path, *key), message) for key, message in _encoder_faults(section, checked, layout)]
+    if (
+        cluster
+        and cluster.node_of_device
+        and path == ("encoder",)
+        and section.get("placement", "separate") == "separate"
+    ):
+        rule = (
+            "towers on devices of their own begin on nodes of their own; leave it out, or choose placement phases; if "
+        )
+        rule += "all towers share one node, make network the same sheet as link"
+        faults.append((("hardware", "node_of_device"), rule))
     encoder = faults.attempt(
         path,
         lambda: EncoderTower(**{one.name: section[one.name] for one in fields(EncoderTower) if one.name in section}),
@@ -204,7 +215,8 @@ def _towers(
             return None
         shape = {"vocabulary": 1, "causal": False, **section["model"]}
         chosen = {"framework": layout.framework, "microbatch_size": int(size), **section.get("layout", {})}
-        own = faults.attempt((*path, "model"), lambda: DerivedCosts(Model(**shape), cluster, Layout(**chosen), given))
+        nodes = cluster if encoder.placement == "phases" else replace(cluster, node_of_device=None)
+        own = faults.attempt((*path, "model"), lambda: DerivedCosts(Model(**shape), nodes, Layout(**chosen), given))
         if own and "calibration" in checked:
             own = _calibrated(own, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
         if isinstance(costs, TowerCosts):  # whose border takes the features of both
