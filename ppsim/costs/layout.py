@@ -7,19 +7,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+from ppsim.base import rules
 from ppsim.base.errors import ConfigError, CostError, UnknownNameError, shown
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import (
-    argument,
-    check_fields,
-    checked_methods,
-    choice,
-    declared,
-    described,
-    flag,
-    rule,
-    whole_number,
-)
+from ppsim.base.rules import check_fields, checked_methods, declared, described
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.model import Model
@@ -84,19 +75,19 @@ DEFAULT_POLICIES: Mapping[str, Any] = {
 
 
 def _group(what: str, example: str) -> Any:
-    return declared(what, whole_number(), 1, example=example)
+    return declared(what, rules.whole_number(), 1, example=example)
 
 
 def _policy(what: str) -> Any:
-    return declared(what, flag, False, example="true")
+    return declared(what, rules.flag, False, example="true")
 
 
 def _by_framework(what: str) -> Any:
-    return declared(what, flag, None, example="true", default_text="the framework's")
+    return declared(what, rules.flag, None, example="true", default_text="the framework's")
 
 
 def _stages(what: str, example: str, default: str = "like the others") -> Any:
-    return declared(what, whole_number(0), None, example=example, default_text=default)
+    return declared(what, rules.whole_number(0), None, example=example, default_text=default)
 
 
 @checked_methods
@@ -160,7 +151,7 @@ class Layout:
     sharded_by: str | None = declared(
         "with `sharded`: `stage`, gathered by UNSHARD (torchtitan's pipelines); `block`, gathered under the block "
         "before it and freed; or `step`, gathered once a step and held, gradients reduced after the last backward",
-        choice("stage", "block", "step"), None, example="block", default_text="the framework's",
+        rules.choice("stage", "block", "step"), None, example="block", default_text="the framework's",
     )  # fmt: skip
     sharded_gradients: bool | None = _by_framework(
         "with `distributed_optimizer`: gradients split too (ZeRO stage 2), reduced by block for each microbatch"
@@ -172,19 +163,19 @@ class Layout:
     context_exchange: str | None = declared(
         "`gather` keys and values before attention (Llama 3); `ring`: pass them on from GPU to GPU, a part of the "
         "attention at a time; `all-to-all`: heads for tokens and back (Ulysses)",
-        choice("gather", "ring", "all-to-all"), None, example="gather", default_text="the framework's",
+        rules.choice("gather", "ring", "all-to-all"), None, example="gather", default_text="the framework's",
     )  # fmt: skip
     overlap_context: bool | None = declared(
-        "that exchange overlaps the attention", flag, None, example="false", default_text="of a ring alone",
+        "that exchange overlaps the attention", rules.flag, None, example="false", default_text="of a ring alone",
     )  # fmt: skip
     expert_tensor: int | None = declared(
         "GPUs that split the matrices of each expert; with 1, expert groups span the GPUs of tensor groups, each with "
         "whole experts (expert tensor parallelism of Megatron-Core)",
-        whole_number(), None, example="1", default_text="`tensor`",
+        rules.whole_number(), None, example="1", default_text="`tensor`",
     )  # fmt: skip
     expert_exchange: str | None = declared(
         "`all-to-all`, or `hierarchical`: a token goes once to each node that has experts of it (DeepEP)",
-        choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
+        rules.choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
     )  # fmt: skip
     grouped_experts: bool | None = _by_framework(
         "the products of a GPU's experts are one kernel; else the host starts one for each expert"
@@ -194,7 +185,7 @@ class Layout:
         "bytes per logit that the loss holds in its backward, in addition to the fp32 logits: 2 if the gradient takes "
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
         "loss and head are one kernel",
-        whole_number(0), None, example="0", default_text="the framework's",
+        rules.whole_number(0), None, example="0", default_text="the framework's",
     )  # fmt: skip
     bf16_gradients: bool | None = _by_framework(
         "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
@@ -206,7 +197,7 @@ class Layout:
         "products of a block, all but the router's, run in fp8: `tensor`, with one scale for each tensor, from its "
         "largest value; `delayed`: from that of the steps before; `block`: a scale for each block of a tensor "
         "(DeepSeek-V3, MXFP8); `none`: in bf16",
-        choice(*RECIPES), "none", example="tensor",
+        rules.choice(*RECIPES), "none", example="tensor",
     )  # fmt: skip
     fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
     fused_experts: bool | None = _by_framework(
@@ -222,7 +213,7 @@ class Layout:
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
         "tokens between experts as Megatron-Core's combined 1F1B does, layer by layer; `false` none, its parts run one "
         "after the other",
-        rule(lambda value: isinstance(value, bool) or value == "two-stream", "must be true, false or two-stream"),
+        rules.rule(lambda value: isinstance(value, bool) or value == "two-stream", "must be true, false or two-stream"),
         False,
         example="two-stream",
     )
@@ -384,7 +375,7 @@ class Layout:
 
     def recompute_of_stages(self, num_stages: int) -> list[str]:
         """Return the recompute level of each stage."""
-        argument("num_stages", num_stages, whole_number(1, partition.MAX_PIECES))
+        rules.argument("num_stages", num_stages, rules.whole_number(1, partition.MAX_PIECES))
         if not isinstance(self.recompute, str):
             if len(self.recompute) != num_stages:
                 raise CostError(

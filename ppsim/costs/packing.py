@@ -10,21 +10,10 @@ from math import ceil, log2
 
 import numpy as np
 
+from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
-from ppsim.base.rules import (
-    check_fields,
-    choice,
-    declared,
-    described,
-    is_number,
-    positive,
-    rule,
-    seed,
-    share,
-    text,
-    whole_number,
-)
+from ppsim.base.rules import check_fields, declared, described
 
 DYNAMIC = "dynamic-context"
 PACKINGS = ("pad", "pack", "balance", DYNAMIC)
@@ -33,7 +22,9 @@ _Sized = list[tuple[int, int]]  # sequences: their tokens, and the GPUs that hol
 BALANCED = 0.05  # relative difference of loads that Megatron-LM's scheduler accepts
 
 
-_spread = rule(lambda one: is_number(one) and 0 <= one <= 3, "must be a spread from 0 to 3, such as 1.0", float)
+_spread = rules.rule(
+    lambda one: rules.is_number(one) and 0 <= one <= 3, "must be a spread from 0 to 3, such as 1.0", float
+)
 
 
 @described
@@ -45,37 +36,34 @@ class SequenceLengths:
     """
 
     sequences: int = declared(
-        "sequences of one step, all data-parallel copies together", whole_number(1, MAX_SEQUENCES), example="512"
+        "sequences of one step, all data-parallel copies together", rules.whole_number(1, MAX_SEQUENCES), example="512"
     )
     file: str | None = declared(
-        "path of a text file with one length per line, relative to the config; sequences are drawn from it", text, None,
-        example="lengths.txt", default_text="none: lognormal",
+        "path of a text file with one length per line, relative to the config; sequences are drawn from it", rules.text,
+        None, example="lengths.txt", default_text="none: lognormal",
     )  # fmt: skip
     median: float | None = declared(
-        "median of a lognormal distribution, tokens",
-        positive,
-        None,
-        example="1500",
+        "median of a lognormal distribution, tokens", rules.positive, None, example="1500",
         default_text="needed, unless `file`",
-    )
+    )  # fmt: skip
     spread: float = declared("sigma of the logarithm of that distribution, 0 to 3", _spread, 1.0, example="1.4")
     packing: str = declared(
         "`pad`: the sequences of a microbatch have the length of the longest; `pack`: sequences share a microbatch up "
         "to its tokens, in the order drawn, best fit; `balance`: as few microbatches as best fit needs, longest first, "
         "of nearly equal work; "
         "`dynamic-context`: a sequence runs on as many GPUs of the data and context groups as its tokens need",
-        choice(*PACKINGS), "pack", example="balance",
+        rules.choice(*PACKINGS), "pack", example="balance",
     )  # fmt: skip
     attention: float | None = declared(
         "fraction of a full sequence's computation in attention over tokens, which grows with the square of a length",
-        share, None, example="0.2", default_text="derived from the model; needed without one",
+        rules.share, None, example="0.2", default_text="derived from the model; needed without one",
     )  # fmt: skip
     tokens: int | None = declared(
-        "tokens of a full sequence", whole_number(1, 2**40), None, example="8192",
+        "tokens of a full sequence", rules.whole_number(1, 2**40), None, example="8192",
         default_text="the model's; needed without one",
     )  # fmt: skip
-    batches: int = declared("steps to draw", whole_number(1, 10_000), 20, example="100")
-    seed: int = declared("equal seeds draw equal steps", seed, 0, example="7")
+    batches: int = declared("steps to draw", rules.whole_number(1, 10_000), 20, example="100")
+    seed: int = declared("equal seeds draw equal steps", rules.seed, 0, example="7")
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -31,11 +31,8 @@ class DeviceSheet:
     memory: float = declared("bytes, as the vendor says", rules.positive, unit="bytes", example="96 GB")
     achieved: float | None = declared(
         "part of `peak` that actions reach, without transfers and collectives, above 0 to 1, in place of `operators`",
-        rules.fraction,
-        None,
-        example="0.5",
-        default_text="by `operators`",
-    )
+        rules.fraction, None, example="0.5", default_text="by `operators`",
+    )  # fmt: skip
     usable: float | None = declared(
         "bytes that programs can allocate, as the driver reports them; `fits`, `choose` and all others use it",
         rules.positive, None, unit="bytes", example="95 GB", default_text="`memory`",
@@ -89,11 +86,9 @@ class LinkSheet:
 
     name: str = declared("name", rules.text, example="4 x 100G")
     bandwidth: float = declared(
-        "bytes per second, one way: of one device inside a node, of one network card between nodes",
-        rules.positive,
-        unit="bytes per second",
-        example="100 Gb/s",
-    )
+        "bytes per second, one way: of one device inside a node, of one network card between nodes", rules.positive,
+        unit="bytes per second", example="100 Gb/s",
+    )  # fmt: skip
     latency: float = declared(
         "seconds of one message, or of one hop of a collective", rules.weight, unit="seconds", example="8 us"
     )
@@ -138,47 +133,33 @@ class Cluster:
     device: DeviceSheet = declared("a name of `ppsim hardware`, or a section", _DEVICE_WANTED, example="H100 SXM")
     link: LinkSheet = declared("the link inside a node: a name, or a section", _LINK_WANTED, example="NVLink 4")
     network: LinkSheet = declared(
-        "one network card of a node, one way: a name, or a section",
-        _LINK_WANTED,
-        example="InfiniBand NDR",
+        "one network card of a node, one way: a name, or a section", _LINK_WANTED, example="InfiniBand NDR",
         default_text="`link`",
-    )
+    )  # fmt: skip
     gpus_per_node: int = declared("GPUs", rules.whole_number(), 8, example="4")
     node_of_device: tuple[int, ...] | None = declared(
-        "node of each pipeline device",
-        rules.whole_numbers,
-        None,
-        example="[0, 0, 1, 1]",
+        "node of each pipeline device", rules.whole_numbers, None, example="[0, 0, 1, 1]",
         default_text="one behind the other, in Megatron-LM's order of GPUs",
-    )
+    )  # fmt: skip
     cards_per_node: int | None = declared(
-        "network cards that neighbouring GPUs share, on which transfers wait for each other",
-        rules.whole_number(),
-        None,
-        example="4",
-        default_text="one a GPU, no waiting",
-    )
+        "network cards that neighbouring GPUs share, on which transfers wait for each other", rules.whole_number(),
+        None, example="4", default_text="one a GPU, no waiting",
+    )  # fmt: skip
     node_wait: float = declared(
         "seconds by which a collective between nodes lasts longer for each of its first 64 nodes: all wait for one",
         rules.weight, NODE_WAIT, unit="seconds", example="100 us", default_text="200 us",
     )  # fmt: skip
     host_bandwidth: float = declared(
-        "bytes per second between a GPU and its host's memory, one way, of OFFLOAD and RELOAD",
-        rules.positive,
-        PCIE_4,
-        unit="bytes per second",
-        example="63 GB/s",
-        default_text="31.5 GB/s, PCIe 4.0 x16",
-    )
+        "bytes per second between a GPU and its host's memory, one way, of OFFLOAD and RELOAD", rules.positive, PCIE_4,
+        unit="bytes per second", example="63 GB/s", default_text="31.5 GB/s, PCIe 4.0 x16",
+    )  # fmt: skip
     host_latency: float = declared(
         "seconds of an OFFLOAD or RELOAD in addition to its bytes", rules.weight, 0.0, unit="seconds", example="10 us"
     )
     contention: float = declared(
         f"part of the seconds of a hidden collective by which the overlapped computation grows ({FITTED_WORDS})",
-        rules.weight,
-        FITTED["contention"],
-        example="0.3",
-    )
+        rules.weight, FITTED["contention"], example="0.3",
+    )  # fmt: skip
     all_reduce: str = declared(
         "`ring`, `tree`, `fastest` of both, as NCCL chooses", choice(*ALL_REDUCES), "fastest", example="ring"
     )
