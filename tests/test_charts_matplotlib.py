@@ -204,15 +204,13 @@ def test_the_memory_curve_reaches_the_peak_and_the_fullest_device_is_an_area():
     assert area.get_alpha() == 0.12
 
 
-def test_memory_of_many_devices_is_the_fullest_and_one_area_of_the_others():
-    figure = run("1f1b", devices=17, microbatches=17).plot(memory=True)
-    axes = figure.axes[1]
-    assert "least to most of the other devices" in words_of(figure)
-    area = next(part for part in axes.collections if not isinstance(part, LineCollection))
-    corners = area.get_paths()[0].vertices
-    assert (corners[:, 1].min(), corners[:, 1].max()) == (0, 16)  # of device 16 at first, and of device 1
-    (fullest,) = lines_in(axes)
-    assert fullest[0][:, 1].max() == 17
+@pytest.mark.parametrize(("devices", "others"), [(17, 16), (64, 0)])
+def test_memory_of_other_devices_has_thin_lines_where_rows_are_high(devices, others):
+    figure = run("1f1b", devices=devices, microbatches=devices).plot(memory=True)
+    assert ("of the other devices" in words_of(figure)) == (others > 0)
+    *thin, fullest = lines_in(figure.axes[1])
+    assert [len(lines) for lines in thin] == [others] * (others > 0)
+    assert fullest[0][:, 1].max() == devices
 
 
 def test_what_does_not_fit_is_bold_in_the_colour_of_the_limit():

@@ -344,7 +344,9 @@ def _compose(
         y += rows + 8
         if strip is not None:
             area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
-            draw_memory(area, strip, number, theme, layout.beside, is_first=number == 0)
+            draw_memory(
+                area, strip, number, theme, others=not block.boxes.plain, beside=layout.beside, is_first=number == 0
+            )
             if layout.beside:
                 writer.write(_MARGIN, y + layout.memory / 2, strip.name, color=theme.quiet, va="center")
             y += layout.memory + 8

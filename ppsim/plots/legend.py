@@ -18,7 +18,7 @@ from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, font_points
 from ppsim.plots.marks import DASHES
-from ppsim.plots.memory_strip import MAX_CURVES, MemoryStrip
+from ppsim.plots.memory_strip import MemoryStrip
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import median_box
 
@@ -68,11 +68,7 @@ class Legend:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
-            bands = {len(every) > MAX_CURVES for every in memory.curves if len(every) > 1}
-            if True in bands:
-                style = {"linewidth": 9 * POINTS, "alpha": 0.25, "solid_capstyle": "butt"}
-                self._add("least to most of the other devices", color=theme.edge, **style)
-            if False in bands:
+            if any(not boxes.plain and boxes.timeline.schedule.devices > 1 for boxes in every):
                 self._add("of the other devices", color=theme.edge, linewidth=0.7 * POINTS, alpha=0.45)
         if memory is not None and memory.limit is not None:
             self._add("usable memory", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))

@@ -18,8 +18,6 @@ from ppsim.plots.figures import bare_axes, font_points
 from ppsim.plots.palette import Theme
 from ppsim.timeline import TimelineColumns
 
-MAX_CURVES = 16  # more devices are drawn as one area from the emptiest to the fullest
-_BINS = 1500
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 
 
@@ -59,18 +57,18 @@ class MemoryStrip:
         return f"{value:.4g} {self.symbol}".strip()
 
 
-def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool, is_first: bool) -> None:
-    """Draw the strip of one timeline: curves, limit, ticks at 0 and the limit, and the peak in words."""
+def draw_memory(
+    ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, others: bool, beside: bool, is_first: bool
+) -> None:
+    """Draw the strip of one timeline: curves, limit, ticks at 0 and the limit, and the peak in words.
+
+    `others`: devices with less memory than the fullest have thin lines, as their rows are high.
+    """
     curves, last = strip.curves[number], strip.lengths[number]
     peaks = [float(levels.max()) for _, levels in curves]
     fullest = int(np.argmax(peaks))
-    others = [curve for device, curve in enumerate(curves) if device != fullest]
-    if len(curves) > MAX_CURVES:
-        edges = np.linspace(0.0, last, _BINS)
-        low, high = _extremes(others, edges)
-        ax.fill_between(edges[:-1], low, high, step="post", color=theme.edge, alpha=0.25, linewidth=0.0, zorder=2)
-    else:
-        lines = [_steps(*curve, last) for curve in others]
+    if others:
+        lines = [_steps(*curve, last) for device, curve in enumerate(curves) if device != fullest]
         style: Any = {"colors": theme.edge, "alpha": 0.45, "linewidths": 0.7 * POINTS, "zorder": 2}
         ax.add_collection(LineCollection(lines, **style), autolim=False)
     step = _steps(*curves[fullest], last)
@@ -118,15 +116,3 @@ def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:
     """Return the points of a step curve from 0 to `last`, float64 (points, 2); `levels[0]` is before the first time."""
     x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
     return np.stack([x, np.repeat(levels, 2)], axis=1)
-
-
-def _extremes(curves: Sequence[tuple[np.ndarray, np.ndarray]], edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimum and maximum of step curves, given as in `_steps`, per time bin; float64 (bins,) each."""
-    low, high = np.full(len(edges) - 1, np.inf), np.full(len(edges) - 1, -np.inf)
-    for times, levels in curves:
-        first, last = np.searchsorted(times, edges[:-1], side="right"), np.searchsorted(times, edges[1:])
-        begin, within, parts = levels[first], np.append(levels[1:], 0.0), np.stack([first, last], axis=1).ravel()
-        changes = last > first
-        low = np.minimum(low, np.minimum(begin, np.where(changes, np.minimum.reduceat(within, parts)[::2], begin)))
-        high = np.maximum(high, np.maximum(begin, np.where(changes, np.maximum.reduceat(within, parts)[::2], begin)))
-    return low, high
