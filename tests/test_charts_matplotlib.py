@@ -571,3 +571,11 @@ def test_words_of_other_charts_lie_within_their_figures(width):
         drawn = figure.get_tightbbox()
         assert drawn.x0 >= -0.01
         assert drawn.x1 <= width + 0.01
+
+
+def test_low_rows_in_given_axes_have_a_legend_of_words():
+    axes = Figure(figsize=(7, 3)).subplots()
+    run("bpipe", 64, 128, ppsim.Costs(latency=0.1)).plot(ax=axes)
+    assert "rows too low for reloads, offloads, evictions" in [
+        text.get_text() for text in axes.get_legend().get_texts()
+    ]

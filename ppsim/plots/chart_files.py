@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import is_number
-from ppsim.plots.viewer import save_html
+from ppsim.plots.viewer import SHOWN, save_html
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def save_gantt(
     """Draw a timeline with the options of `ppsim.plots.gantt.draw` and write it atomically.
 
     The suffix of `path` is .png, .svg or .pdf; .html gives a page that zooms, shows what each action waited for, and
-    always shows memory. `dpi` is the pixels per inch of a PNG; `theme` is light for pictures, and the system's for
-    pages. Raises ConfigError for another suffix, a file that cannot be written, or an option that the format does not
-    have.
+    always shows memory and idle time by cause. `dpi` is the pixels per inch of a PNG; `theme` is light for pictures,
+    and the system's for pages. Raises ConfigError for another suffix, a file that cannot be written, or an option that
+    the format does not have.
     """
     if is_page(path):
         _refuse(path, options | {"dpi": dpi}, ("width", "labels", "until", "dpi"))
         on = [name for name in ("transfers", "critical_path") if options.get(name) not in (None, False)]
-        names = [*(name.removesuffix("_path") for name in on), "memory"]
+        names = [*(name.removesuffix("_path") for name in on), *SHOWN]
         title = options.get("title")
         save_html(timeline, path, None if title is None else [title], shown=names, theme=theme)
         return

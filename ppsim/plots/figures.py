@@ -120,16 +120,3 @@ def bare_axes(ax: Axes, theme: Theme, size: float) -> None:
     ax.grid(axis="x", color=theme.grid, linewidth=0.5)
     ax.set_axisbelow(True)
     ax.set_facecolor("none")
-
-
-def legend_below(figure: Figure, ax: Axes, theme: Theme) -> None:
-    """Place the legend of axes below them, in as many columns as fit, at most 6."""
-    handles, names = ax.get_legend_handles_labels()
-    for columns in range(6, 0, -1):
-        legend = figure.legend(
-            handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=font_points(7.0),
-            handlelength=0.9, handleheight=0.9, columnspacing=1.4, labelcolor=theme.text,
-        )  # fmt: skip
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width * 0.98:
-            return
-        legend.remove()

@@ -15,7 +15,6 @@ from ppsim.plots.figures import (
     Chart,
     checked_width,
     font_points,
-    legend_below,
     plain_axes,
     settings,
     time_axis,
@@ -65,5 +64,8 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
         title = wrapped(f"{title_text(timeline)}{': ' if wide > 5 else chr(10)}{of_step}", wide)
         style = {"fontsize": font_points(_SIZE), "color": colours.text, "fontweight": "bold"}
         ax.set_title(title, loc="left", parse_math=False, **style)
-        legend_below(figure, ax, colours)
+        style = {"frameon": False, "fontsize": font_points(_SIZE), "labelcolor": colours.text, "columnspacing": 1.4}
+        figure.legend(
+            loc="outside lower center", ncols=6 if wide > 5 else 3, handlelength=0.9, handleheight=0.9, **style
+        )
     return figure

@@ -133,7 +133,7 @@ class Legend:
                 style = {key: value for key, value in entry.style.items() if key != "markevery"}
                 handles.append(Line2D([], [], **style))
             else:
-                own = entry.swatch(self.theme)[-1][-1] if entry.kind is None else self.theme.kinds[entry.kind]
+                own = next((colour for *_, colour in entry.swatch(self.theme)), "none")
                 handles.append(Rectangle((0, 0), 1, 1, facecolor=own, edgecolor="none"))
         ax.legend(
             handles, self.texts, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False,

@@ -145,7 +145,7 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
         axes.barh(range(len(names)), [100 * fraction for fraction in fractions], color=LIGHT.kinds[Kind.F])
         small = font_points(_SMALL)
         for row, (fraction, note) in enumerate(zip(fractions, notes, strict=True)):
-            text = f"{percent_text(fraction, signed=True)}  {note}"
+            text = f"{percent_text(fraction, signed=True).replace('-', '−')}  {note}"
             axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=small)
         axes.set_yticks(range(len(names)), names, fontsize=small)
         axes.invert_yaxis()
