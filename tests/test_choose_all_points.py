@@ -70,6 +70,16 @@ def priced(costs, schedule, partition):
     return costs.with_partition(partition).table(schedule)
 
 
+RUNS = {}  # of points that several cases share
+
+
+def simulated(config, changes):
+    key = repr((config.data, changes))
+    if key not in RUNS:
+        RUNS[key] = config.changed(changes).simulate()
+    return RUNS[key]
+
+
 def every_point(config, free, headroom, asynchronous, certain):
     """All points that fit, in the order of their steps."""
     space = search_space(config, free, asynchronous=asynchronous)
@@ -92,7 +102,7 @@ def every_point(config, free, headroom, asynchronous, certain):
                         if str(string) in strings:
                             continue  # the even one, which is a point already
                         changes["layout.partition"] = str(string)
-                    run = space.config.changed(changes).simulate()
+                    run = simulated(space.config, changes)
                 except ppsim.PpsimError:
                     continue
                 if partition == "even":
