@@ -329,7 +329,7 @@ def test_a_page_and_a_comparison_are_saved_by_their_ending(tmp_path):
     page = (tmp_path / "chart.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "mine" in page
-    assert '["transfers", "critical", "memory"]' in page
+    assert '["transfers", "critical", "memory", "ledger"]' in page
     both = ppsim.compare([run().named("first"), run("gpipe")])
     both.save(tmp_path / "both.svg")
     both.save(tmp_path / "both.html", titles=["one", "other"])

@@ -199,7 +199,7 @@ def test_a_page_begins_with_what_was_asked_for(tmp_path):
     assert ppsim(*FLAGS, "--gantt", tmp_path / "chart.html", *drawing).status == 0
     page = (tmp_path / "chart.html").read_text()
     assert "<title>mine</title>" in page
-    assert '"on": ["transfers", "critical", "memory"]' in page
+    assert '"on": ["transfers", "critical", "memory", "ledger"]' in page
 
 
 def test_text_has_the_width_asked_for_and_colours_only_on_a_terminal(monkeypatch):
