@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from itertools import chain
 from typing import Any
@@ -15,14 +15,14 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
 
 
-def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
-    """Return one line per row; the first `left` columns (default: all) are flush left, the others flush right."""
+def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = None) -> list[str]:
+    """Return one line per row; the first `left` columns (default: all), or those numbers, are flush left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    flush_left = len(widths) if left is None else left
+    flush_left = left if isinstance(left, Collection) else range(len(widths) if left is None else left)
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if number < flush_left else cell.rjust(width)
+            cell.ljust(width) if number in flush_left else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
@@ -77,6 +77,11 @@ def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> s
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
     heads = [name.replace("_", " ") for name in names]
     return html_table(heads, [[cell(name, row.get(name)) for name in names] for row in rows])
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in cells)} |"
 
 
 _LATEX = {

@@ -6,10 +6,17 @@ from ppsim.actions import Kind
 from ppsim.base.errors import DeadlockError
 from ppsim.lowering.posts import Posts, queued_posts
 from ppsim.lowering.rows import crosses_devices
-from ppsim.schedule.barriers import awaited_rows, turn_of_collectives, with_barriers
+from ppsim.schedule.barriers import (
+    awaited_rows,
+    blocked_rows,
+    lenient_source,
+    turn_of_collectives,
+    waiting_cycle,
+    waiting_message,
+    with_barriers,
+)
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
-from ppsim.schedule.waiting import blocked_rows, lenient_source, waiting_cycle, waiting_message
 
 Node = tuple[str, int]
 

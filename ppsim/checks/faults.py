@@ -26,10 +26,9 @@ from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.program import lower_schedule
 from ppsim.lowering.rows import has_transfers
 from ppsim.lowering.sharding import last_backwards
-from ppsim.schedule.barriers import find_barriers
+from ppsim.schedule.barriers import find_barriers, waiting_message
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import outside_lists
-from ppsim.schedule.waiting import waiting_message
 
 
 def validate(schedule: ScheduleColumns) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_copy, is_send
 from ppsim.lowering.rows import row_tables, transfer_ends
 from ppsim.lowering.sharding import last_backwards
+from ppsim.schedule.barriers import lenient_source
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import cell_text
-from ppsim.schedule.waiting import lenient_source
 
 MAX_FAULTS_PER_RULE = 50
 

@@ -181,15 +181,8 @@ def _longer_than(own: str, now: float, rows: list[dict]) -> str:
 def _table_of(cells: Sequence[Sequence[str]]) -> list[str]:
     """Return the rank, names and frameworks flush left, numbers flush right; columns without values are left out."""
     columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
-    left = {"schedule", "", "runs in"}
-    widths = [max(map(len, column)) for column in columns]
-    return [
-        "  ".join(
-            cell.ljust(width) if column[0] in left else cell.rjust(width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        ).rstrip()
-        for row in zip(*columns, strict=True)
-    ]
+    left = [number for number, (head, *_) in enumerate(columns) if head in ("schedule", "", "runs in")]
+    return aligned([*zip(*columns, strict=True)], left)
 
 
 def _left_out(label: str, rows: list[dict]) -> str:

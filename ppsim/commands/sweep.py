@@ -13,7 +13,7 @@ import typer
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import fit_in_words
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, paragraph
+from ppsim.base.tables import WIDTH, aligned, markdown_row, paragraph
 from ppsim.base.units import and_more, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
@@ -192,6 +192,5 @@ def _table_text(found: Sweep, ending: str) -> str:
         cells = ([("" if value is None else str(value)) for value in row.values()] for row in rows)
         csv.writer(text, lineterminator="\n").writerows([[*rows[0]], *cells])
         return text.getvalue()
-    rows = found.table()
-    lines = [f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in row)} |" for row in rows]
-    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]]) + "\n"
+    heads, *rows = found.table()
+    return "\n".join([markdown_row(heads), f"|{'---|' * len(heads)}", *map(markdown_row, rows)]) + "\n"

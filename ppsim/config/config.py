@@ -37,8 +37,7 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family, split_stages
-from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, add_memory_actions
-from ppsim.search.recomputing import build_with_memory_actions
+from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, add_memory_actions, build_with_memory_actions
 
 
 @checked_methods

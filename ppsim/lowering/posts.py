@@ -9,10 +9,9 @@ from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError
 from ppsim.base.immutable import DeviceLists
 from ppsim.lowering.rows import compute_before, consumers, crosses_devices, has_transfers, transfer_ends
-from ppsim.schedule.barriers import awaited_rows, with_barriers
+from ppsim.schedule.barriers import awaited_rows, blocked_rows, waiting_cycle, waiting_message, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
-from ppsim.schedule.waiting import blocked_rows, waiting_cycle, waiting_message
 
 DIRECTIONS = "directions"  # the one transport whose FIFOs depend on what a transfer carries
 TRANSPORTS = ("async", "directed", DIRECTIONS, "pair", "rank", "blocking")

@@ -26,8 +26,7 @@ from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 from ppsim.search import find_family, split_stages
-from ppsim.search.memory_actions import add_copies, add_recomputes
-from ppsim.search.recomputing import build_with_memory_actions
+from ppsim.search.memory_actions import add_copies, add_recomputes, build_with_memory_actions
 
 Some = TypeVar("Some", bound=ScheduleColumns)
 

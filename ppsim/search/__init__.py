@@ -4,7 +4,7 @@ Importing this package completes the registry of families: code above this layer
 """
 
 # The import order continues the order of the registry.
-from ppsim.search import v_memory, zero_bubble_search, recomputing, auto  # noqa: F401, I001
+from ppsim.search import v_memory, zero_bubble_search, memory_actions, auto  # noqa: F401, I001
 from ppsim.families.registry import families, find_family, split_stages
 from ppsim.search.partitions import balanced_within, pieces_of
 from ppsim.search.problem import Problem

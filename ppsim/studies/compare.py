@@ -131,20 +131,8 @@ class Comparison:
     ) -> Figure:
         """Return the timelines on one time axis as a matplotlib figure, one below the other.
 
-        Parameters
-        ----------
-        width : float, optional
-            Width of the figure in inches. Default: 7; 3.3 is a column of a paper.
-        titles : list of str, optional
-            One per timeline. Default: the schedules' names.
-        labels : bool or "auto"
-            Write microbatch numbers if they fit ("auto", True), or never (False).
-        memory : bool or "activations" or "bytes"
-            Add memory over time below each chart: bytes if the costs know them, live activations otherwise.
-        theme : "light", "dark" or "grey"
-            Colours; grey is for print without colour, and its boxes name their kinds.
-
-        Raises ConfigError for any other option or value, and if there is no timeline.
+        `titles` has one title per timeline (default: the schedules' names); the other options are those of
+        `Timeline.plot`. Raises ConfigError for any other option or value, and if there is no timeline.
         """
         from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
 
@@ -172,16 +160,9 @@ class Comparison:
         from ppsim.plots.chart_files import save_comparison
 
         save_comparison(
-            self.timelines,
-            path,
-            width=width,
-            titles=titles,
-            labels=labels,
-            memory=memory,
-            theme=theme,
-            dpi=dpi,
+            self.timelines, path, width=width, titles=titles, labels=labels, memory=memory, theme=theme, dpi=dpi,
             base=self._base(),
-        )
+        )  # fmt: skip
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, bubble, peak.

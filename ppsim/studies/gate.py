@@ -16,7 +16,7 @@ from ppsim.base.errors import ConfigError, shown, visible
 from ppsim.base.files import read_text, write_atomically
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import is_number
-from ppsim.base.tables import aligned, paragraph
+from ppsim.base.tables import aligned, markdown_row, paragraph
 from ppsim.base.units import counted, difference_text, parse_fraction, parse_quantity, value_text
 from ppsim.interop.result import plain
 from ppsim.run.timelines import Timeline
@@ -464,13 +464,9 @@ def markdown_report(findings: Sequence[Finding]) -> str:
     lines = [f"### ppsim check: {heading}", ""]
     shown = [finding for finding in findings if finding.verdict != "same"]
     if shown:
-        lines += [_markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]
-        lines += [_markdown_row([*row(finding), "; ".join(finding.why) or "-"]) for finding in shown]
+        lines += [markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]
+        lines += [markdown_row([*row(finding), "; ".join(finding.why) or "-"]) for finding in shown]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_row(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def junit_report(findings: Sequence[Finding]) -> str:
