@@ -94,7 +94,7 @@ def test_latency_shows_as_idle_columns():
 
 
 @given(
-    name=st.sampled_from(["1f1b", "gpipe", "zb-h1", "interleaved-1f1b", "zb-v", "v-min"]),
+    name=st.sampled_from(["1f1b", "gpipe", "zb-h1", "interleaved-1f1b", "zb-v"]),
     devices=st.integers(1, 12),
     groups=st.integers(1, 3),
     width=st.integers(40, 200),

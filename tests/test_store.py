@@ -126,7 +126,7 @@ def test_layouts_that_choose_opens_follow_from_the_files_too(tmp_path):
     answers = []
     for layers in (32, 16, 32):
         model_file(tmp_path, layers)
-        only = {"schedule.name": ["1f1b", "gpipe"]}
+        only = {"schedule.name": ["1f1b", "gpipe"], "schedule.devices": [2], "layout.microbatch_size": [1]}
         stored = library.choose(tmp_path / "c.yaml", only=only, store=tmp_path / "runs.sqlite", workers=1)
         assert stored.rows() == library.choose(tmp_path / "c.yaml", only=only, workers=1).rows()
         answers.append(stored.rows()[0]["iteration_time"])

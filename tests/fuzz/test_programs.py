@@ -18,7 +18,7 @@ from tests.fuzz.cases import COUNTS, EXAMPLES, case, fuzz, some
 
 
 @given(seed=st.integers(0, 2**48))
-@some(10 if EXAMPLES > 15 else 1)  # test_compiled_engine.py tries 160 other cases in every run of the tests
+@some(10 if EXAMPLES > 15 else 4)  # test_compiled_engine.py tries 160 other cases in every run of the tests
 def test_both_engines_give_equal_bits_or_the_same_error_whatever_features_meet(seed):
     """Every level of every feature of `random_runs.FEATURES` meets every other."""
     with case("cases that cross all features through both engines"):
