@@ -145,7 +145,7 @@ def tuned() -> Iterator[tuple[str, Config]]:
     for run in set_aside("2026-11-26"):
         if run.name in MLPERF:
             given = {**run.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
-            title = f"GPT-3 175B, {given['hardware']['gpus']} H100, {run.name.replace('-', ' ', 1).title()}"
+            title = f"GPT-3 175B, {given['hardware']['gpus']} H100, MLPerf {run.name.split('-')[1]}"
             yield run.name, make_config(given | {"name": title}, place=run.name)
     for name in PAPERS:
         yield name, ppsim.load_config(ROOT / "configs" / f"{name}.yaml")
