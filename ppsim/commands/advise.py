@@ -22,6 +22,7 @@ from ppsim.commands.cells import (
 from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
+from ppsim.launch import own_framework
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
 from ppsim.studies.points import peak_of
@@ -55,11 +56,14 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
     lines = _answer(found)
     if better:
         shown = [one for one in found.advice if one.fits is not False] if verbose else better[:MAX_CHANGES]
-        lines += ["", *candidate_table("change", shown, found.config, found.headroom)]
+        others = [one for one in shown if found.needs_other(one)]
+        lines += ["", *candidate_table("change", shown, found.config, found.headroom, others)]
         if verbose:
             lines += ["", *lines_of_changes(shown, found.config)]
         elif len(better) > len(shown):
             lines.append(f"and {len(better) - len(shown)} more: -v")
+        if others:
+            lines.append(f"{OTHER} {own_framework(found.config)}, which the config names, does not run it")
     lines += ["", *paragraph("; ".join(short_reasons(found.run)), "why  ")]
     for one in hardware[:2]:
         lines.append(f"     {one.words}: {step_text(one.step)} ({versus(one.step, found.run.iteration_time)})")
@@ -71,7 +75,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
 def _answer(found: AdviceList) -> list[str]:
     """Return the answer: the best change with its effect and its keys, or that there is none."""
     run, better = found.run, [one for one in found.better if not found.needs_other(one)]
-    whose = f" that {found.framework} runs" if found.better and not better else ""
+    whose = f" that {own_framework(found.config)} runs" if found.better and not better else ""
     now = peak_text(peak_of(run), found.config, found.headroom)
     before = f"{step_text(run.iteration_time)}, {peak_text(peak_of(run), found.config, found.headroom, True)}"
     if found.fits is False and not better:
@@ -96,8 +100,6 @@ def _counts(found: AdviceList) -> list[str]:
     rest, refused = len(software) - len(helping), len(found.refused)
     counts = f"{counted(len(helping), 'change')} to try, {rest} do not help or do not fit, {refused} not possible"
     lines = [f"{counts}; {LEGEND}"]
-    if any(found.needs_other(one) for one in found.better[:MAX_CHANGES]):
-        lines.append(f"{OTHER} {found.framework}, which the config names, does not run this schedule")
     errors = {kind: found.error_of(kind) - 1 for kind in ("layouts", "schedules", "options")}
     if any(error > SAME for error in errors.values()):
         texts = ", ".join(f"{percent_text(error)} ({kind})" for kind, error in errors.items())

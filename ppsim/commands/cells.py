@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ppsim.analysis.memory import HEADROOM, fit_in_words, usable_bytes
-from ppsim.base.errors import PpsimError
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running, runner_of
-from ppsim.launch import FRAMEWORKS
+from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
+from ppsim.launch import FRAMEWORKS, has_launch_file, own_framework
 from ppsim.launch.megatron_script import prediction_faults
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
@@ -107,7 +106,8 @@ def change_lines(one: Candidate, config: Config) -> list[str]:
     keys = dict(one.changes)
     if one.layout_string and "layout.partition" in keys and keys["layout.partition"] != "even":
         keys["layout.partition"] = one.layout_string
-    options = wrapped_words(f"--set {key}={shlex.quote(_text(value))}" for key, value in keys.items())
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys.items()}
+    options = wrapped_words(f"--set {key}={shlex.quote(text)}" for key, text in texts.items())
     return [*options, *wrapped_words(_framework_words(one, config))]
 
 
@@ -118,25 +118,15 @@ def lines_of_changes(shown: Iterable[Candidate], config: Config) -> Iterator[str
         yield from change_lines(one, config)
 
 
-def own_framework(config: Config) -> str | None:
-    """Return the framework of launch files that a config names, also by a part such as megatron-core; None if none."""
-    named = str(value_at(config.data, "layout.framework") or "").lower()
-    return next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
-
-
 def _framework_words(one: Candidate, config: Config) -> list[str]:
     """Return the flags that a change sets and drops; empty if the config names no framework that has launch files."""
     name = own_framework(config)
-    if name is None:
+    if name is None or not has_launch_file(config):
         return []
-    try:
-        before = FRAMEWORKS[name].flags(config)
-    except PpsimError:  # nothing of this config can be typed
-        return []
-    try:
-        after = FRAMEWORKS[name].flags(config.changed(one.changes))
-    except PpsimError:
+    before, changed = FRAMEWORKS[name].flags(config), config.changed(one.changes)
+    if not has_launch_file(changed):
         return [f"{name}: cannot run it; ppsim advise --framework ranks what a framework runs"]
+    after = FRAMEWORKS[name].flags(changed)
     left = {flag.split()[0] for flag in after}
     dropped = [flag.split()[0] for flag in before if flag.split()[0] not in left]
     words = [*(flag for flag in after if flag not in before), *(["without", *dropped] if dropped else [])]
@@ -154,27 +144,26 @@ def wrapped_words(words: Iterable[str], indent: str = "  ") -> list[str]:
     return [*lines, line] if line.strip() else lines
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def candidate_table(label: str, shown: Iterable[Candidate], config: Config, headroom: float) -> list[str]:
-    """Return the lines of a table of changes, whose first column has this label."""
+def candidate_table(
+    label: str, shown: Sequence[Candidate], config: Config, headroom: float, others: Sequence[Candidate] = ()
+) -> list[str]:
+    """Return the lines of a table of changes, whose first column has this label; `others` are marked."""
     heads = [label, "step", "vs now", "memory", "removes (mean device)", "runs in"]
-    return aligned([heads, *(_candidate_row(one, config, headroom) for one in shown)], left=1)
+    rows = [_candidate_row(one, config, headroom) for one in shown]
+    for one, row in zip(shown, rows, strict=True):
+        row[-1] += f" {OTHER}" * (one in others)
+    return aligned([heads, *rows], left=1)
 
 
 def _candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]:
     """Return the cells of a change: words, step, difference, memory, what it removes, frameworks."""
     schedule = one.changes.get("schedule.name", config.schedule.get("name"))
     before = one.step - one.step_difference
-    letters = runs_in(schedule, config, one.changes) if schedule else "-"
-    own = LETTERS.get(runner_of(str(value_at(config.data, "layout.framework") or "")) or "", "")
     return [
         one.words,
         step_text(one.step),
         versus(one.step, before),
         peak_text(one.peak, config, headroom),
         one.removes or "-",
-        letters if own in letters else f"{letters} {OTHER}",
+        runs_in(schedule, config, one.changes) if schedule else "-",
     ]

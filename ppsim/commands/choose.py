@@ -30,7 +30,7 @@ from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTa
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
-from ppsim.frameworks import LAUNCH_OPTIONS, runner_of
+from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
 from ppsim.launch import FRAMEWORKS
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.search import find_family
@@ -141,16 +141,12 @@ def _keys(texts: list[str] | None, flag: str) -> dict[str, Any] | None:
 
 def _key(text: str, flag: str) -> tuple[str, list[Any]]:
     key, sign, values = text.partition("=")
-    listed = [_value(value.strip()) for value in values.split(",") if value.strip()]
+    listed = [int(text) if text.isdigit() else text for text in map(str.strip, values.split(",")) if text]
     if not listed and (sign or flag == "--only"):
         raise ConfigError(
             f"{flag} {text!r}: write {'KEY or ' * (flag == '--free')}KEY=VALUES, such as schedule.name=1f1b,zb-v"
         )
     return key.strip(), listed
-
-
-def _value(text: str) -> Any:
-    return int(text) if text.isdigit() else text
 
 
 def choice_lines(
@@ -204,7 +200,7 @@ def _answer(found: Choice) -> Iterator[str]:
     interval = run.interval
     texts = [step_text(one.step)]
     if interval is not None:
-        texts[0] += f" ({interval[0]:.2g} to {interval[1]:.2g} s)"
+        texts[0] += " ({:g} to {:g} s)".format(*(float(f"{bound:.2g}") for bound in interval))
     texts.append(peak_text(one.memory, config, found.headroom, True))
     if run.tokens_per_second is not None:
         texts += [f"{float(f'{run.tokens_per_second:.3g}'):,.0f} tokens/s", f"MFU {value_text(run.mfu, 'fraction')}"]
@@ -342,7 +338,9 @@ def _first_flags(config: Config) -> Iterator[str]:
     for name, flags in found.items():
         if isinstance(flags, list):
             yield f"run  {name}, these flags and the model's (-v):"
-            yield from wrapped_words([_shortened(flag) for flag in flags if _is_of_a_layout(flag)], "     ")
+            chosen = filter(_is_of_a_layout, flags)
+            short = (flag if len(flag) < WIDTH - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
+            yield from wrapped_words(short, "     ")
             return
     yield from paragraph(str(next(iter(found.values()))), "run  ")
 
@@ -353,15 +351,11 @@ def _is_of_a_layout(flag: str) -> bool:
     return not is_one and any(part in flag.replace("_", "-") for part in OF_A_LAYOUT)
 
 
-def _shortened(flag: str) -> str:
-    return flag if len(flag) < WIDTH - 10 else f"{flag.partition(' ')[0]} ..."
-
-
 def _launches(config: Config) -> Iterator[str]:
     """Yield each framework's flags, or why it cannot run the config; nothing for a config without a model."""
     for name, flags in _flags_by_framework(config).items() if config.model is not None else ():
         if isinstance(flags, ConfigError):
-            yield f"{flags}; --framework {runner_of(name)} tries only its schedules"
+            yield f"{flags}; --framework {SCHEDULES_OF_LAUNCH[name]} tries only its schedules"
         else:
             yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
             yield from wrapped_words(flags)

@@ -50,6 +50,10 @@ FACTS: Mapping[str, Facts] = {
 DEFAULT, EXAMPLE = "megatron-lm 2.6", "torchtitan"  # of a layout that names none: that of the papers
 
 
+# The name in SCHEDULES of what runs a launch file.
+SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch"}
+
+
 class SearchedLayouts(NamedTuple):
     """Layouts that `choose` tries in a framework.
 
@@ -86,15 +90,6 @@ LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIO
 def gathers_by(policies: str, devices: int) -> str:
     """Return `layout.sharded_by` of a framework's policies in a pipeline of this many devices."""
     return pytorch.PIPELINE_SHARDED_BY if policies == "torchtitan" and devices > 1 else "block"
-
-
-def runner_of(name: str) -> str | None:
-    """Return the framework in `SCHEDULES` that runs what `layout.framework` or a launch file names; None if none."""
-    first = name.partition(" ")[0].lower()
-    first = {"megatron-core": "megatron-lm", "megatron-bridge": "megatron-lm", "torchtitan": "pytorch"}.get(
-        first, first
-    )
-    return next((known for known in SCHEDULES if known.lower() == first), None)
 
 
 def frameworks_running(schedule: str, experts: bool = False) -> list[str]:

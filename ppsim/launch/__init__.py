@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import checked_call
-from ppsim.config import AnyConfig, Config, as_config
+from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.frameworks import LAUNCH_OPTIONS
 from ppsim.launch import megatron_script, torchtitan_job, torchtitan_reading
 from ppsim.launch.reading import Reading
@@ -26,6 +26,21 @@ FRAMEWORKS: Mapping[str, Launcher] = {
     "torchtitan": Launcher(torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job),
 }
 _SHORT = {"megatron": "Megatron-LM"}
+
+
+def own_framework(config: Config) -> str | None:
+    """Return the framework of launch files that a config names, also by a part such as megatron-core; None if none."""
+    named = str(value_at(config.data, "layout.framework") or "").lower()
+    return next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
+
+
+def has_launch_file(config: Config) -> bool:
+    """Return whether the framework that a config names can launch it; False if it names none that has launch files."""
+    name = own_framework(config)
+    try:
+        return name is not None and bool(FRAMEWORKS[name].flags(config))
+    except PpsimError:
+        return False
 
 
 @checked_call()

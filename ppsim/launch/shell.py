@@ -238,6 +238,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
         position += 1
         line += letter in "\n\v"
         pair = letter + text[position : position + 1]
+        is_redirection = pair == "&>" or (letter == "&" and current[-1:] == [">"])  # such as 2>&1
         if quote:
             quote = "" if letter == quote else quote
         elif letter == "\\":
@@ -253,7 +254,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
             is_test = pair == "[["
         elif letter in "()":
             brackets = max(0, brackets + (1 if letter == "(" else -1))
-        elif letter == "\n" or (letter in ";&|" and not is_test and not brackets and not _redirects(pair, current)):
+        elif letter == "\n" or (letter in ";&|" and not (is_test or brackets or is_redirection)):
             if brackets:
                 current.append(" ")
                 continue
@@ -274,11 +275,6 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
         raise ConfigError(f"line {start}: a quote {quote} is not closed; close it before the script ends")
     if statement := "".join(current).replace("\v", " ").strip():
         yield start, statement, sign
-
-
-def _redirects(pair: str, current: list[str]) -> bool:
-    """Return whether an & belongs to a redirection, such as 2>&1."""
-    return pair[0] == "&" and (pair == "&>" or (bool(current) and current[-1] == ">"))
 
 
 def _assigned(statement: str, variables: dict[str, str]) -> bool:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.interval import spread
@@ -17,9 +18,10 @@ from ppsim.base.immutable import short_repr
 from ppsim.base.progress import track
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.tables import page_table
-from ppsim.config import AnyConfig, Config, as_config, value_at
+from ppsim.config import AnyConfig, Config, as_config
 from ppsim.costs.spread import Spread, order_error
-from ppsim.frameworks import runner_of
+from ppsim.frameworks import SCHEDULES_OF_LAUNCH
+from ppsim.launch import has_launch_file, own_framework
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
 from ppsim.studies.free_keys import schedules_run_by
@@ -54,12 +56,9 @@ class AdviceList:
     fits : bool or None
         True if the config itself fits; None if that is not known.
     advice : list of Candidate
-        Changes of software before those of hardware, those that fit first, then those whose schedule the framework
-        runs, then the shortest step first.
+        Changes of software before those of hardware, those that fit first, then the shortest step first.
     refused : mapping of change in words to the rule that refuses it
     headroom : float
-    framework : str or None
-        The framework that runs the config by its `layout.framework`; None for any.
     """
 
     config: Config
@@ -68,42 +67,42 @@ class AdviceList:
     advice: list[Candidate]
     refused: Mapping[str, str]
     headroom: float = HEADROOM
-    framework: str | None = None
 
     __repr__ = short_repr
 
-    @property
+    @cached_property
     def better(self) -> list[Candidate]:
-        """The best change of each idea that fits and gains more than the model can tell, without hardware.
+        """The best change of each idea that gains more than the model can tell, or makes the config fit; no hardware.
 
-        If the config itself does not fit, the best change of each idea that makes it fit.
+        What the config's framework runs comes first.
         """
-        return [one for one in self._best(hardware=False) if self.fits is False or self.is_certain(one)]
+        fitting = [one for one in self.advice if one.fits is not False and one.kind != HARDWARE]
+        helping = [one for one in fitting if self.fits is False or self.is_certain(one)]
+        first: dict[str, Candidate] = {}
+        for one in sorted(helping, key=self.needs_other):
+            first.setdefault(one.idea, one)
+        return [*first.values()]
 
     @property
     def better_hardware(self) -> list[Candidate]:
         """The faster hardware that gains more than the model can tell."""
-        return [one for one in self._best(hardware=True) if self.is_certain(one)]
-
-    def _best(self, hardware: bool) -> list[Candidate]:
-        first: dict[str, Candidate] = {}
-        for one in self.advice:
-            if one.fits is not False and (one.kind == HARDWARE) == hardware:
-                first.setdefault(one.idea, one)
-        return [*first.values()]
+        return [one for one in self.advice if one.kind == HARDWARE and one.fits is not False and self.is_certain(one)]
 
     def is_certain(self, one: Candidate) -> bool:
         """Return whether the change shortens the step by more than half of published pairs miss their prediction."""
         return one.step * self.error_of(one.kind) < self.run.iteration_time
 
     def needs_other(self, one: Candidate) -> bool:
-        """Return whether the config's framework does not run the schedule of a changed config."""
+        """Return whether the framework that the config names does not run a change."""
         name = one.changes.get("schedule.name", self.config.schedule.get("name"))
-        return None not in (name, self.framework) and name not in schedules_run_by(self.framework, self.config.model)
+        runner = SCHEDULES_OF_LAUNCH.get(own_framework(self.config) or "")
+        if runner and name and name not in schedules_run_by(runner, self.config.model):
+            return True
+        return self._has_launch_file and not has_launch_file(self.config.changed(one.changes))
 
-    def rank(self, one: Candidate) -> tuple[Any, ...]:
-        """Return the key that sorts the changes."""
-        return one.kind == HARDWARE, one.fits is False, self.needs_other(one), one.step, one.peak, one.what
+    @cached_property
+    def _has_launch_file(self) -> bool:
+        return has_launch_file(self.config)
 
     def error_of(self, kind: str) -> float:
         """Return the smallest ratio of two steps that the model can tell, by kind of change; 1 for given costs."""
@@ -193,11 +192,9 @@ def advise(
         results = map(work, changes) if isinstance(runner, InProcess) else runner.map(work, changes)
         tried = [*track(results, len(changes), "advising")]
     found = [one for one in tried if one.refused is None]
+    found.sort(key=lambda one: (one.kind == HARDWARE, one.fits is False, one.step, one.peak, one.what))
     refused = {one.what: one.refused for one in tried if one.refused is not None}
-    own = framework or runner_of(str(value_at(config.data, "layout.framework") or ""))
-    advice = AdviceList(config, run, now.fits, found, refused, headroom, own)
-    found.sort(key=advice.rank)
-    return advice
+    return AdviceList(config, run, now.fits, found, refused, headroom)
 
 
 def _simulated(

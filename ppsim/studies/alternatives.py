@@ -182,8 +182,10 @@ def _partition_for(config: Config, stages: int) -> dict[str, Any]:
 
     A balanced partition replaces the stages that the bars of a hybrid's pattern give.
     """
-    costs = config.costs
-    if not isinstance(costs, DerivedCosts) or stages == _num_stages(config):
+    costs, own = config.costs, config.schedule
+    if not isinstance(costs, DerivedCosts) or stages == own["devices"] * (
+        own.get("stages_per_device") or find_family(own["name"]).stages_per_device
+    ):
         return {}
     layout, keys = costs.layout, dict[str, Any]()
     listed = not isinstance(layout.partition, str) or layout.cut_by_pattern(costs.model)
@@ -192,11 +194,6 @@ def _partition_for(config: Config, stages: int) -> dict[str, Any]:
     if not isinstance(layout.recompute, str):
         keys[RECOMPUTE_LEVEL] = max(layout.recompute, key=layout.recompute.count)
     return keys
-
-
-def _num_stages(config: Config) -> int:
-    section = config.schedule
-    return section["devices"] * (section.get("stages_per_device") or find_family(section["name"]).stages_per_device)
 
 
 def _group_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:

@@ -273,7 +273,9 @@ def compare(
             refused[label] = found
         else:
             timelines.append(found)
-    timelines.sort(key=_rank)
+    timelines.sort(
+        key=lambda run: (asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name)
+    )
     return Comparison(timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom)
 
 
@@ -358,7 +360,3 @@ def is_asynchronous(name: str) -> bool:
     """Return True if a schedule's name is that of a family whose steps follow each other without a drain."""
     family = families().get(split_stages(name.removesuffix(READY))[0])
     return family is not None and family.asynchronous
-
-
-def _rank(run: TimelineColumns) -> tuple[Any, ...]:
-    return asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name

@@ -181,12 +181,8 @@ def schedules_run_by(framework: str | None, model: Model | None = None, research
     if framework is not None and framework not in SCHEDULES:
         raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(SCHEDULES)}")
     experts = model is not None and model.experts > 0
-
-    def is_offered(name: str) -> bool:
-        running = frameworks_running(name, experts)
-        return framework in running if framework else bool(running) or research
-
-    return [name for name in families() if is_offered(name)]
+    running = {name: frameworks_running(name, experts) for name in families()}
+    return [name for name, by in running.items() if (framework in by if framework else by or research)]
 
 
 def names_run_by(framework: str, given: list[str], model: Model | None) -> list[str]:

@@ -437,7 +437,11 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
     else:
         lines = [f"OK    {counted(len(compared), 'measure')} of {configs}: no change"] if compared else []
     if not changed:
-        return "\n".join([*lines, *(_within(finding) for finding in findings if finding.of_limit)])
+        limited = [row(finding) for finding in findings if finding.of_limit]
+        kept = [
+            f"{name}: {measure} {now} is within its limit of {limit}" for name, measure, _, now, limit, _ in limited
+        ]
+        return "\n".join([*lines, *kept])
     lines += ["", *aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)]
     if len(changed) > len(shown):
         lines.append(f"and {len(changed) - len(shown)} more; -v prints all")
@@ -450,11 +454,6 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
     if "lost" in verdicts:
         lines.append("lost: in the baseline, and no longer known")
     return "\n".join(lines)
-
-
-def _within(finding: Finding) -> str:
-    config, measure, _, now, limit, _ = row(finding)
-    return f"{config}: {measure} {now} is within its limit of {limit}"
 
 
 def markdown_report(findings: Sequence[Finding]) -> str:

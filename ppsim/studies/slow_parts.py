@@ -56,9 +56,10 @@ def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow
     `run`, medians of the measured run do.
     """
     expected = None if run is None else in_measured_order(measured, run).plan
+    medians = medians_of(own.seconds, groups_of(own))
     found = [
         *_slow_stages(own, None if expected is None or expected.fused.any() else expected.seconds),
-        *_slow_actions(own),
+        *_worst("action", own, own.seconds, medians, (own.seconds > SLOW_ACTION * medians) & (medians > 0)),
         *_slow_microbatches(own),
         *_slow_links(measured, own, None if expected is None else expected.transfer_seconds),
     ]
@@ -116,12 +117,6 @@ def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | No
             excess = (seconds - expected) * int(mine.sum())
             found.append(Slow("link", f"{sender}-{receiver}", seconds, expected, excess))
     return found
-
-
-def _slow_actions(own: Plan) -> list[Slow]:
-    """Return the actions with the largest excess that are far longer than the median of their kind and stage."""
-    medians = medians_of(own.seconds, groups_of(own))
-    return _worst("action", own, own.seconds, medians, (own.seconds > SLOW_ACTION * medians) & (medians > 0))
 
 
 def _worst(what: str, own: Plan, seconds: np.ndarray, expected: np.ndarray, chosen: np.ndarray) -> list[Slow]:

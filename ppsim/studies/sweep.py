@@ -289,15 +289,11 @@ def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
     if isinstance(given, str):
         values = parse_values(given, key)
     else:
-        values = [_plain(value) for value in itertools.islice(given, MAX_POINTS + 1)]  # it may have no end
+        some = itertools.islice(given, MAX_POINTS + 1)  # it may have no end
+        values = [value.item() if hasattr(value, "item") else value for value in some]  # NumPy's, too
     if not values:
         raise ConfigError(f"over {key}: no values; give at least one, such as {key}=8")
     return values
-
-
-def _plain(value: Any) -> Any:
-    """Return a NumPy number as a Python number, which JSON and SQLite can store."""
-    return value.item() if hasattr(value, "item") else value
 
 
 def parse_values(text: str, key: str = "values") -> list[Any]:
