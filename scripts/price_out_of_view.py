@@ -272,13 +272,17 @@ def _tables(text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
 
 
 def nemo(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
-    """Yield the pre-training runs of NeMo 24.07, in fp8 with delayed scales."""
+    """Yield the pre-training runs of NeMo 24.07, in fp8 with delayed scales.
+
+    Its launcher (NVIDIA/NeMo-Framework-Launcher, tag 24.07) sets NVTE_FUSED_ATTN: 0 in launcher_scripts/conf/config.yaml
+    and grad_sync_dtype=bf16 in examples/training.
+    """
     for headings, row in _tables((folder / "nemo.md").read_text(encoding="utf-8")):
         known = NEMO.get(row.get("Model", ""))
         if headings[2] != "Pretraining" or known is None:
             continue
-        model = known if isinstance(known, dict) else data["models"][known]
-        yield _megatron(data, "NVIDIA NeMo 24.07", row, model, H100, "delayed", row["Model"], {})
+        model = (known if isinstance(known, dict) else data["models"][known]) | {"attention": "flash-2"}
+        yield _megatron(data, "NVIDIA NeMo 24.07", row, model, H100, "delayed", row["Model"], {"bf16_gradients": True})
 
 
 def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
