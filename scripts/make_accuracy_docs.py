@@ -998,8 +998,8 @@ contains both.
 - `layout.framework` sets the overlap: NeMo, Megatron-Bridge and dgxc-benchmarking run as `megatron-core`, FSDP in
   PyTorch as `torchtitan`, papers of 2021 to 2023 as `megatron-lm`.
 - The attention kernel is the one that a source names: llm-foundry measured its first tables with the Triton version
-  of FlashAttention 1 and its large-scale table with FlashAttention-2; torchtitan and fms-fsdp use FlashAttention-2
-  (torchtitan's `attention.py` requests it on Hopper).
+  of FlashAttention 1 and its large-scale table with FlashAttention-2; torchtitan and fms-fsdp use PyTorch's own
+  (torchtitan's `attention.py` requests it on Hopper), which is slower on H100 than the package of FlashAttention-2.
 - NeMo and Megatron-Bridge use sequence parallelism whenever they use tensor parallelism; this is their default.
 - A100 clusters have 200 Gb/s per GPU, later ones 400 Gb/s, with 8 GPUs per node. GB200 and GB300 have 72 GPUs in one
   NVLink domain.

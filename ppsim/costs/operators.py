@@ -105,7 +105,8 @@ class OperatorLaw:
     attention: float = declared("part of `peak` that the best attention kernel reaches", fraction, example="0.5")
     flash_2: float = declared("the same of FlashAttention-2", fraction, example="0.34")
     flash_1: float = declared("the same of FlashAttention 1 and its Triton version", fraction, example="0.14")
-    source: str = declared("where these four come from", text, "given", example="measured in May")
+    source: str = declared("where these rates come from", text, "given", example="measured in May")
+    sdpa: float | None = declared("that of PyTorch's", fraction, None, example="0.27", default_text="like `flash_2`")
     products_fp8: float | None = declared(
         "part of `peak_fp8` that the best fp8 matrix product reaches", fraction, None, example="0.78",
         default_text="like `products`",
@@ -114,7 +115,7 @@ class OperatorLaw:
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
     head_tail: float = declared(
-        "width of a head that doubles the time of `flash` and `flash-2`; the rates above are of heads of 128",
+        "width of a head that doubles the time of kernels other than `flash-1`; the rates above: heads of 128",
         weight, 24.0, example="24",
     )  # fmt: skip
     memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
@@ -131,7 +132,7 @@ class OperatorLaw:
 
     def kernel(self, name: str) -> float:
         """Return the part of the peak that an attention kernel reaches."""
-        return {"flash": self.attention, "flash-2": self.flash_2, "flash-1": self.flash_1}[name]
+        return {"flash": self.attention, "flash-1": self.flash_1, "sdpa": self.sdpa}.get(name) or self.flash_2
 
 
 class Rates(NamedTuple):
