@@ -39,6 +39,17 @@ def test_tensor_parallel_divides_the_work_and_adds_two_all_reduces_a_block():
     assert split.weight_grad[1] == pytest.approx(alone.weight_grad[1] / 2)
 
 
+def test_scaling_gathers_its_logits_and_computes_the_loss_of_all():
+    for device, passes in ((DEVICE, 0), (DEVICES["H100 SXM"], 1)):
+        cluster = replace(CLUSTER, device=device)
+        costs = [derived(Layout(tensor=2, framework=name), cluster=cluster) for name in ("eager", "scaling")]
+        split, whole = (one.for_stages(8) for one in costs)
+        gather = ring_pass(group_of(cluster, 2), 2 * 16 * 6)
+        loss = passes * costs[0].work(SMALL.layers[-1]).activations
+        assert np.subtract(whole.forward, split.forward) == pytest.approx([0] * 7 + [gather + loss], abs=1e-12)
+        assert np.subtract(whole.input_grad, split.input_grad) == pytest.approx([0] * 7 + [1.5 * loss], abs=1e-12)
+
+
 def test_a_group_that_leaves_the_node_pays_the_network():
     model = Model(num_layers=2, hidden=8, heads=8, vocabulary=6, sequence=16)
     inside = derived(Layout(tensor=4), model).for_stages(2).forward[0]

@@ -118,8 +118,7 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 def data_wait(setup: Setup) -> float:
     """Return the seconds that data-parallel GPUs wait for the last one."""
-    layout = setup.layout
-    return group_of(setup.cluster, layout.data_groups[0], layout.tensor).wait
+    return group_of(setup.cluster, setup.layout.data_groups[0], setup.layout.tensor).wait
 
 
 def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -154,8 +153,7 @@ def _border_all_reduce(setup: Setup, fp8: bool = False) -> float:
     group, moved = group_of(setup.cluster, setup.layout.tensor), setup.border_bytes
     if not setup.layout.sequence_parallel:
         return all_reduce(group, moved, algorithm=setup.cluster.all_reduce) + group.wait
-    gathered = moved * FP8_BYTES / VALUE_BYTES if fp8 else moved
-    return ring_pass(group, moved) + ring_pass(group, gathered) + 2 * group.wait
+    return ring_pass(group, moved) + ring_pass(group, moved * (FP8_BYTES / VALUE_BYTES if fp8 else 1)) + 2 * group.wait
 
 
 def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -167,18 +165,19 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     seconds = (layer.sums - bool(unsplit)) * one  # no GPU splits an expert
     if not setup.layout.chosen("overlap_tensor"):
         return seconds, seconds
-    work, first = setup.work(layer), seconds / setup.layout.tensor
-    rest = seconds - first  # nothing overlaps the first of the t parts of each collective
+    work, first = setup.work(layer), seconds / setup.layout.tensor  # nothing overlaps the first of its t parts
     return (
-        first + exposed_seconds(setup, rest, work.forward),
-        first + exposed_seconds(setup, rest, work.input_grad + work.weight_grad),
+        first + exposed_seconds(setup, seconds - first, work.forward),
+        first + exposed_seconds(setup, seconds - first, work.input_grad + work.weight_grad),
     )
 
 
 def tensor_parallel_outside(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the seconds of the tensor-parallel all-reduces of the embedding and of each loss."""
-    seconds = _border_all_reduce(setup)
-    return seconds * (layer.name == "embedding"), seconds * layer.losses
+    """Return the seconds of the tensor-parallel all-reduces of the embedding and of each loss, and of whole logits."""
+    seconds, layout = _border_all_reduce(setup), setup.layout
+    logits = VALUE_BYTES * layer.logits * layout.microbatch_size / layout.context * layout.run_by.facts.extra.logits
+    gather = ring_pass(group_of(setup.cluster, layout.tensor), logits) * bool(logits)
+    return seconds * (layer.name == "embedding") + gather, seconds * layer.losses
 
 
 def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:

@@ -169,10 +169,8 @@ class DerivedCosts(Setup):
         whole = self.layout.run_by.facts.extra.whole * (self.border_bytes - self.own_border_bytes) * bool(layers)
         dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
         logits, of_loss = sum(self.share(layer.logits) for layer in layers), self.layout.chosen("loss_bytes")
-        loss = logits * of_loss
-        if self.layout.run_by.facts.extra.logits:
-            loss += logits * (self.layout.tensor - 1) * (of_loss + LOGIT_BYTES)
-        return max([loss, whole, *dropped])
+        others = logits * (self.layout.tensor - 1) * self.layout.run_by.facts.extra.logits
+        return max([logits * of_loss + others * (of_loss + LOGIT_BYTES), whole, *dropped])
 
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
         """Return the bytes that a device with 1/part stages holds of one of them, by parameter of `Costs`."""

@@ -233,8 +233,8 @@ EFFECTS = (
     ),
     Effect(
         "layout.tensor", "seconds",
-        "one more all-reduce in the embedding's F, and in the head's I for each loss",
-        f"{KORTHIKANTI}, section 4.2", action=tensor_parallel_outside,
+        "one more all-reduce in the embedding's F, and in the head's I for each loss; Scaling gathers and passes all V",
+        f"{KORTHIKANTI}, section 4.2; Aleph-Alpha/scaling, lm_head.py", action=tensor_parallel_outside,
     ),
     Effect(
         "layout.sharded_by", "seconds",

@@ -105,6 +105,9 @@ class Setup:
             layout.casts, layout.regroups(self.model), not layout.groups_experts,
             layout.chosen("fused_norms"), layout.gradient_bytes,
         )  # fmt: skip
+        if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
+            moved = layout.tensor * layer.operators.activation_bytes
+            layer = replace(layer, operators=replace(layer.operators, activation_bytes=moved))
         return _layer_computation(device.rates, layer, self.model.sequence, share)
 
     def _at_one_rate(self, layer: Layer) -> Computation:

@@ -52,8 +52,6 @@ CLAMP_BYTES = 16  # moved per value after a clamped activation: both halves of i
 # written and read (fla-org/flash-linear-attention, ops/common/chunk_delta_h.py).
 STATE_BYTES, CHUNK = {"M": 16, "G": 4, "K": 4}, {"M": 128, "G": 64, "K": 64}
 EXPERT_BIAS_BYTES = 28  # moved per value of an expert's output: bias x router weight in fp32, added, joined, cast
-
-
 SINKHORN_ITERATIONS = 20
 
 

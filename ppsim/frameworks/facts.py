@@ -86,7 +86,7 @@ class Extra(NamedTuple):
     whole : int
         Inputs, outputs and gradients of a block's products that a backward holds whole with sequence parallelism.
     logits : bool
-        If each GPU of a tensor-parallel group holds the logits of the whole vocabulary for the loss.
+        If each GPU of a tensor-parallel group holds the logits of the whole vocabulary, and computes their loss.
     """
 
     fragments: float = 0.0
