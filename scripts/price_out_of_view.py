@@ -274,8 +274,8 @@ def _tables(text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
 def nemo(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
     """Yield the pre-training runs of NeMo 24.07, in fp8 with delayed scales.
 
-    Its launcher (NVIDIA/NeMo-Framework-Launcher, tag 24.07) sets NVTE_FUSED_ATTN: 0 in launcher_scripts/conf/config.yaml
-    and grad_sync_dtype=bf16 in examples/training.
+    Its launcher (NVIDIA/NeMo-Framework-Launcher, tag 24.07) sets NVTE_FUSED_ATTN: 0 in conf/config.yaml of
+    launcher_scripts, and grad_sync_dtype=bf16 in examples/training.
     """
     for headings, row in _tables((folder / "nemo.md").read_text(encoding="utf-8")):
         known = NEMO.get(row.get("Model", ""))
