@@ -162,7 +162,7 @@ def test_faulty_ports_are_named(ways, capacity, message):
     [
         ({"nodes": [0, 1, 2]}, "nodes lists 3 devices, but the schedule has 2"),
         ({"nodes": 3}, "nodes=3 must list"),
-        ({"nodes": [0, -1]}, "must list the node of each device"),
+        ({"nodes": [0, -1]}, "must list whole numbers of at least 0"),
         ({"nodes": [0, 1], "cards_per_node": 0}, "cards_per_node=0 must be a whole number"),
     ],
 )

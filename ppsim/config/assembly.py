@@ -363,12 +363,8 @@ def _unpriced_optimizer(checked: dict[str, Any], cluster: Cluster | None) -> lis
     known = cluster is None or cluster.device.memory_bandwidth is not None
     if "optimizer" not in checked or known or "optimizer_step" in checked.get("costs", {}):
         return []
-    return [
-        (
-            ("hardware", "device"),
-            "gives no memory_bandwidth, which the optimizer step is priced by; give it, or costs.optimizer_step",
-        )
-    ]
+    why = "gives no memory_bandwidth, which the optimizer step is priced by; give it, or costs.optimizer_step"
+    return [(("hardware", "device"), why)]
 
 
 def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number
+from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number, whole_numbers
 from ppsim.costs.pairs import distinct_values, ports_by_node
 from ppsim.costs.setup import Setup, card_columns
 from ppsim.costs.spread import Spread, unlike_published
@@ -251,13 +251,6 @@ def _joined(name: str, first: CostTable, second: CostTable) -> np.ndarray | None
     return np.concatenate(columns, axis=-1)
 
 
-def _is_node(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < 2**31)
-
-
-_TRANSFERS = rule(lambda value: _is_node(value) and value >= 1, "must be a whole number of at least 1")
-
-
 @described
 @dataclass(frozen=True)
 class SharedPorts:
@@ -272,16 +265,11 @@ class SharedPorts:
         "what prices everything else",
         rule(is_cost_model, "cannot price a schedule; give ppsim.Costs(forward=..., backward=...)"),
     )
-    nodes: Sequence[int] = declared(
-        "node of each pipeline device",
-        rule(
-            lambda nodes: isinstance(nodes, Sequence) and not isinstance(nodes, str) and all(map(_is_node, nodes)),
-            "must list the node of each device, such as [0, 0, 1, 1]",
-            tuple,
-        ),
+    nodes: Sequence[int] = declared("node of each pipeline device", whole_numbers)
+    cards_per_node: int = declared(
+        "transfers between nodes that a node sends, and receives, at once", whole_number(), 1
     )
-    cards_per_node: int = declared("transfers between nodes that a node sends, and receives, at once", _TRANSFERS, 1)
-    transfers_per_device: int = declared("transfers that a device sends, and receives, at once", _TRANSFERS, 1)
+    transfers_per_device: int = declared("transfers that a device sends, and receives, at once", whole_number(), 1)
 
     __repr__ = short_repr
 

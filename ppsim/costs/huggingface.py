@@ -21,7 +21,6 @@ _SHAPE = {
     "num_layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
     "ffn": "intermediate_size", "vocabulary": "vocab_size",
 }  # fmt: skip
-_EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 SLIDING = "sliding_attention"  # stands for a block with a window in `layer_types`
 _SHAPING = re.compile(
     "num_|_num|size|_dim$|rank|layer|expert|head|block|gate|window|residual|share|attn|index|compress"
@@ -70,9 +69,8 @@ def _read(source: Source) -> _Document:
         return _Document("the config", source)
     if not isinstance(source, str | PathLike):
         raise ConfigError(f"{shown(source)} is no config; give the path of a config.json, or its content as a mapping")
-    path = os.path.join(source, "config.json") if os.path.isdir(source) else source
-    place = os.fspath(path)
-    fields = read_json(read_text(path, most=MAX_CONFIG_BYTES), place, "a config.json")
+    place = os.fspath(os.path.join(source, "config.json") if os.path.isdir(source) else source)
+    fields = read_json(read_text(place, most=MAX_CONFIG_BYTES), place, "a config.json")
     if not isinstance(fields, dict):
         raise ConfigError(f"{place}: {shown(fields)} is no config; a config.json holds an object")
     return _Document(place, fields)
@@ -162,7 +160,7 @@ def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, 
     period = local.index(False) + 1 if not all(local) else 0
     if local == [not period or (block + 1) % period != 0 for block in _blocks(document)]:
         return {"window": window, "window_period": period}
-    routed = "E" if any(name in document.fields for name in _EXPERT_COUNTS) else "-"
+    routed = "E" if {"num_local_experts", "num_experts", "n_routed_experts"} & {*document.fields} else "-"
     return {"window": window} | _pattern(["W" if one else "*" for one in local], routed * len(local))
 
 

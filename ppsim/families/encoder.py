@@ -127,9 +127,7 @@ def _in_phases(schedule: ScheduleColumns, encoder: EncoderTower, own: list[Block
     groups = np.arange(-(-schedule.microbatches // encoder.batch))
     for device, block in enumerate(own):
         mine = groups[groups % len(own) == device]
-        yield concatenate(
-            _runs(schedule, encoder, 0, mine), block, _runs(schedule, encoder, 0, -1 - mine),
-        )  # fmt: skip
+        yield concatenate(_runs(schedule, encoder, 0, mine), block, _runs(schedule, encoder, 0, -1 - mine))
 
 
 def _in_first_stage(schedule: ScheduleColumns, encoder: EncoderTower, own: list[Block]) -> Iterator[Block]:

@@ -113,15 +113,8 @@ class RegisteredFamily:
 
     def describe(self) -> dict[str, str]:
         """Return the texts that pages print about the family, by label."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "idea": self.idea,
-            "constraints": self.constraints,
-            "makespan": self.makespan,
-            "peak_activations": self.peak_activations,
-            "source": self.source,
-        }
+        labels = ("name", "title", "idea", "constraints", "makespan", "peak_activations", "source")
+        return {label: getattr(self, label) for label in labels}
 
 
 _FAMILIES: dict[str, RegisteredFamily] = {}

@@ -178,10 +178,7 @@ def _grouping(name: str, devices: int, microbatches: int) -> dict[str, int] | No
 
 
 def _partition_for(config: Config, stages: int) -> dict[str, Any]:
-    """Return the keys that follow another number of stages: what is listed per stage gets a rule instead.
-
-    A balanced partition replaces the stages that the bars of a hybrid's pattern give.
-    """
+    """Return the keys that follow another number of stages: what is listed per stage, or by bars, gets a rule."""
     costs, own = config.costs, config.schedule
     if not isinstance(costs, DerivedCosts) or stages == own["devices"] * (
         own.get("stages_per_device") or find_family(own["name"]).stages_per_device
