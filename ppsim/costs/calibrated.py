@@ -32,6 +32,7 @@ SCHEMA = "ppsim.calibration/1"
 WHAT = "a calibration"
 PRIOR_RUNS = 2  # weight of the prior error, in runs
 PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
+FREEDOM = 4  # degrees of freedom of Student's t, which that error follows
 DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
 Value = TypeVar("Value")
 
@@ -59,21 +60,24 @@ class Constant(NamedTuple):
 
 
 LAW = "device.operators"
-# A new law adds a row: what its factor multiplies. Deviations were chosen on published runs in view, with those
-# of nanotron: three runs made no prediction of the others much worse (docs/howto/calibrate.md).
+KERNELS = ("attention", "flash_2", "flash_1")
+# A new law adds a row: what its factor multiplies. Deviations lie near those that make published runs in view the most
+# probable, where each source has constants of its own (type II maximum likelihood); docs/howto/calibrate.md.
 CONSTANTS: Mapping[str, Constant] = {
-    "products": Constant("rate of products that training keeps up", "", 0.1, (f"{LAW}.sustained", "device.achieved")),
-    "memory": Constant("part of the memory bandwidth that passes reach", "", 0.1, (f"{LAW}.memory",)),
-    "host": Constant("time of the host to start a kernel", "seconds", 0.12, (f"{LAW}.start",)),
+    "products": Constant(
+        "rate of products over the peak", "", 0.1, (f"{LAW}.products", f"{LAW}.products_fp8", "device.achieved")
+    ),
+    "attention": Constant("rate of attention over the peak", "", 0.3, tuple(f"{LAW}.{name}" for name in KERNELS)),
+    "memory": Constant("part of the memory bandwidth that passes reach", "", 0.25, (f"{LAW}.memory",)),
+    "host": Constant("time of the host to start a kernel", "seconds", 0.1, (f"{LAW}.start",)),
     "drift": Constant("waits of tensor groups for hosts that drift apart", "", 0.2),
-    "launch": Constant("time between operators", "seconds", 0.3, (f"{LAW}.launch",)),
-    "link": Constant("bandwidth inside a node", "bytes per second", 0.15, ("link.bandwidth",)),
-    "network": Constant("bandwidth between nodes", "bytes per second", 0.25, ("network.bandwidth",)),
-    "latency": Constant("latency between nodes", "seconds", 0.3, ("network.latency",)),
-    "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.5, ("node_wait",)),
-    "exposed": Constant("part of hidden communication that costs time", "", 0.4, ("contention",)),
-    "activations": Constant("bytes of activations over those predicted", "", 0.08, of_memory=True),
-    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.05, of_memory=True),
+    "link": Constant("bandwidth inside a node", "bytes per second", 0.35, ("link.bandwidth",)),
+    "network": Constant("bandwidth between nodes", "bytes per second", 0.45, ("network.bandwidth",)),
+    "latency": Constant("latency between nodes", "seconds", 0.5, ("network.latency",)),
+    "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.6, ("node_wait",)),
+    "exposed": Constant("part of hidden communication that costs time", "", 0.3, ("contention",)),
+    "activations": Constant("bytes of activations over those predicted", "", 0.06, of_memory=True),
+    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.03, of_memory=True),
 }
 
 
@@ -221,7 +225,7 @@ class Calibration:
     def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
         """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""
         known = float(slopes @ np.array(self.covariance) @ slopes)
-        half = student_quantile(self.runs + PRIOR_RUNS) * math.sqrt(known + self.error**2)
+        half = student_quantile(min(self.runs + PRIOR_RUNS, FREEDOM)) * math.sqrt(known + self.error**2)
         return CalibratedSpread(math.exp(half) * PER_DOUBLING**doublings, self.name, doublings)
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -25,7 +25,16 @@ from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import checked_call
 from ppsim.base.units import parse_quantity
 from ppsim.config import AnyConfig, Config, as_config, value_at
-from ppsim.costs.calibrated import CONSTANTS, PRIOR_ERROR, PRIOR_RUNS, Calibration, MeasuredRun, scaled, value_of
+from ppsim.costs.calibrated import (
+    CONSTANTS,
+    FREEDOM,
+    PRIOR_ERROR,
+    PRIOR_RUNS,
+    Calibration,
+    MeasuredRun,
+    scaled,
+    value_of,
+)
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.spread import DIMENSIONS, scales
 from ppsim.engines.running import run_for_timeline
@@ -37,8 +46,7 @@ from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
 
 KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
-SCALES = {0.05: 1.0, 0.5: 1.0, 1.0: 2.0}  # of the deviations of priors: odds before any run
-FREEDOM = 4.0  # degrees of freedom of Student's t
+SCALES = {0.05: 1.0, 0.5: 2.0, 1.0: 1.0, 4.0: 0.05}  # of the deviations of priors: odds before any run
 ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
 CLOSE = 3e-3  # the fit ends if no logarithm changes by more
