@@ -169,14 +169,11 @@ class PricedRun:
     """A measured run whose step can be simulated again under other constants."""
 
     def __init__(self, run: StepRun):
-        self.run, self.config = run, run.config
-        schedule = run.config.build()
-        self.schedule = run.config.lowered(schedule)
-        self.costs: Any = with_stages_of_run(
-            run.config.costs, self.schedule, run.config.transport, run.config.optimizer
-        )
+        config = run.config
+        self.run, self.config, self.schedule = run, config, config.lowered(config.build())
+        self.costs: Any = with_stages_of_run(config.costs, self.schedule, config.transport, config.optimizer)
         self.table = self.costs.table(self.schedule.compute)
-        self.plan = make_plan(self.schedule, self.table, run.config.transport, run.config.optimizer)
+        self.plan = make_plan(self.schedule, self.table, config.transport, config.optimizer)
 
     def under(self, logs: Mapping[str, float]) -> Timeline:
         """Return the simulated step with the constants multiplied by exp(logs)."""
@@ -193,21 +190,15 @@ class Peaks:
     """Peak bytes of each device of a simulated step under other constants of memory, which they grow with linearly."""
 
     def __init__(self, run: Timeline):
-        costs: Any = run.costs
         self.now = np.asarray(run.peak_memory)
-        twice = [costs_peaks(run, scaled(costs, {name: 2.0})) for name in OF_MEMORY]
-        self.growth = np.array([peaks - self.now for peaks in twice])
+        twice = [Timeline.__new__(Timeline) for _ in OF_MEMORY]
+        for other, name in zip(twice, OF_MEMORY, strict=True):  # the same actions, which hold what other costs say
+            other.__setstate__(run.__getstate__() | {"table": scaled(run.costs, {name: 2.0}).table(run.schedule)})
+        self.growth = np.array([np.asarray(other.peak_memory) - self.now for other in twice])
 
     def under(self, logs: np.ndarray) -> np.ndarray:
         """Return the peaks with the constants multiplied by exp(logs)."""
         return self.now + np.expm1(logs) @ self.growth
-
-
-def costs_peaks(run: Timeline, costs: Any) -> np.ndarray:
-    """Return the peak bytes of each device of a simulated step if its actions held what other costs say."""
-    other = Timeline.__new__(Timeline)
-    other.__setstate__(run.__getstate__() | {"table": costs.table(run.schedule)})
-    return np.asarray(other.peak_memory)
 
 
 # The fit
@@ -414,12 +405,16 @@ def _measured(
 
 
 def _next_run(calibration: Calibration, priced: Sequence[PricedRun]) -> dict[str, Any]:
-    """Return the layout, of those on the GPUs of the first run, whose step the calibration knows least."""
+    """Return the layout on the GPUs of the first run whose step is known least.
+
+    It differs in tensor groups, pipeline devices and microbatch size.
+    """
     config = calibrated_config(priced[0].config, calibration)
     if "name" not in config.schedule:
         return {}
     widest, found = 0.0, {}
-    for changes in _layouts(config):
+    layouts = list(search_space(config, [TENSOR, DEVICES, MICROBATCH_SIZE]).layouts())
+    for changes in layouts[:: -(-len(layouts) // MAX_TRIED) or 1]:
         try:
             other = calibrated_config(config.changed(changes), calibration)
             run = other.simulate()
@@ -439,10 +434,3 @@ def calibrated_config(config: Config, calibration: Calibration) -> Config:
     """Return a config of derived costs with the constants of a calibration."""
     costs: Any = config.costs
     return replace(config, costs=calibration.applied(costs))
-
-
-def _layouts(config: Config) -> list[dict[str, Any]]:
-    """Return layouts of the GPUs and the batch of a config: tensor groups, pipeline devices and microbatch sizes."""
-    space = search_space(config, [TENSOR, DEVICES, MICROBATCH_SIZE])
-    found = list(space.layouts())
-    return found[:: -(-len(found) // MAX_TRIED) or 1]
