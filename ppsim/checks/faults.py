@@ -277,8 +277,9 @@ def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
     """
     stages, microbatches, rows = schedule.num_stages, schedule.microbatches, len(schedule.kind)
     cells = stages * microbatches
-    # Each stage and microbatch needs an F and a backward; the tables stay as small as the columns.
-    if schedule.cuts_vocabulary or len(schedule.prefetched) or not 0 < 2 * cells <= rows:
+    # Each stage and microbatch needs an F and a backward, each device a row; tables stay as small as the columns.
+    enough = 0 < 2 * cells <= rows and np.diff(schedule.offsets).all()
+    if schedule.cuts_vocabulary or len(schedule.prefetched) or not enough:
         return None
     source, row_of = np.empty(rows, np.int32), np.full(2 * cells, -1, np.int32)
     weights, recomputed = np.full(cells, False, bool), np.zeros(cells if schedule.recomputes else 0, bool)
@@ -318,8 +319,6 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
         for turn in range(devices):
             device = turn if upward else devices - 1 - turn
             first, last, begin = offsets[device], offsets[device + 1], position[device]
-            if first == last:
-                return False
             row = begin
             while 0 <= row < last:
                 code, at, number = kind[row], stage[row], microbatch[row]

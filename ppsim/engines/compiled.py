@@ -77,7 +77,7 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
         schedule.offsets, schedule.device, schedule.source, plan.fused, lengths, plan.blocking, plan.message_overhead
     )
     times, devices = np.empty((len(links), 4)), _devices(plan, posts)
-    scratch = np.empty(schedule.devices, np.int32), np.empty(len(links), np.int32)
+    scratch = np.arange(schedule.devices - 1, -1, -1, dtype=np.int32), np.empty(len(links), np.int32)
     streams = None if _is_plain(plan) else Streams(_gather_columns(plan), _copy_columns(plan), _barrier_columns(plan))
     if streams is None:
         call_compiled(kernels.run_plain_queues, columns, queues, devices, *scratch, times)
@@ -98,7 +98,7 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
         arrived = np.append(plan.remote, np.ones(posts.syncs, bool)) & (
             queues.links[: rows + posts.syncs, RECEIVER] < 0
         )
-        state = devices.position, devices.posted, arrived
+        state = devices.position, devices.next_post - posts.offsets[:-1], arrived
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
     of_rows = unwritable(times[:rows]).T  # a timeline need not copy columns of a table that nobody can write to
     found = Times(*of_rows, **_step_end(plan, of_rows[ROW_END]))
@@ -114,7 +114,9 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
 def _is_plain(plan: Plan) -> bool:
     """Return if only rows and queued transfers take time in a plan, no slot is timed and no SEND blocks."""
     others = plan.gathers, plan.copies, plan.barriers, plan.ports
-    return all(other is None for other in others) and not plan.blocking and not plan.fused.any()
+    return not (
+        any(other is not None for other in others) or plan.blocking or plan.message_overhead or plan.fused.any()
+    )
 
 
 def _step_end(plan: Plan, row_end: np.ndarray) -> dict[str, np.ndarray]:
@@ -158,7 +160,7 @@ def _devices(plan: Plan, posts: Posts) -> Devices:
     count = plan.schedule.devices
     return Devices(
         position=plan.schedule.offsets[:-1].copy(),
-        posted=np.zeros(count, np.int64),
+        next_post=posts.offsets[:-1].copy(),
         waiting_for=np.full(count, -1, np.int64),
         running_until=np.full(count, -1, np.int64),
         free_at=np.zeros(count),

@@ -185,11 +185,11 @@ def advance(device, now, rows, queues, gathers, copies, barriers, items, devices
                 count_off(items.first_barrier + barriers.feeds[part], now, rows, queues, items, times, agenda)
         row = devices.running_until[device]
         devices.position[device], devices.running_until[device] = row, -1
-    post = queues.offsets[device] + devices.posted[device]
+    post = devices.next_post[device]
     while post < queues.offsets[device + 1] and queues.before[post] <= row:
         count_off(np.int64(queues.transfer[post]), now, rows, queues, items, times, agenda)
         post += 1
-    devices.posted[device] = post - queues.offsets[device]
+    devices.next_post[device] = post
     post_gathers(device, row, now, gathers, devices)
     while devices.next_copy[device] < copies.offsets[device + 1] and copies.before[devices.next_copy[device]] <= row:
         count_off(items.first_copy + devices.next_copy[device], now, rows, queues, items, times, agenda)

@@ -102,7 +102,7 @@ class Devices(NamedTuple):
     Attributes
     ----------
     position, running_until : its next row, and the row after the slot that it runs, or -1
-    posted : the number of its posts made
+    next_post : the post that it makes next
     waiting_for : the transfer or other item that it waits for, or -1
     waiting_at : the barrier that it waits for, or -1
     free_at : the end of its last slot
@@ -112,7 +112,7 @@ class Devices(NamedTuple):
     """
 
     position: np.ndarray
-    posted: np.ndarray
+    next_post: np.ndarray
     waiting_for: np.ndarray
     running_until: np.ndarray
     free_at: np.ndarray
@@ -158,7 +158,7 @@ def link_queues(queues):
 
 @kernel
 def run_plain_queues(rows, queues, devices, stack, moving, times):
-    """Run a plan without timed slots, blocking SENDs and streams, like `run_queues`.
+    """Run a plan without timed slots, blocking SENDs, streams and host time of messages, like `run_queues`.
 
     Numba compiles no branch for `streams is not None`, so the loop takes two thirds of the time. Without this call the
     compiled engine would be less than 100 times as fast as the event model.
@@ -170,28 +170,26 @@ def run_plain_queues(rows, queues, devices, stack, moving, times):
 def run_queues(rows, queues, streams, devices, stack, moving, times):
     """Fill `times`; at the end `devices` has the state in which each device has stopped.
 
-    `stack`, one entry per device, and `moving`, one entry per transfer, are scratch. Gathers and copies wait only for
+    `stack` holds all devices at first; `moving`, one entry per transfer, is scratch. Gathers and copies wait only for
     their own device, so their times are known when they are posted. `run_rows` cannot run such a plan: each of its rows
     waits for one other row, while a transfer also waits for the transfers before it in two queues.
     """
     set_lengths(rows, queues, times)
     height = len(stack)
-    for device in range(height):
-        stack[device] = height - 1 - device
     while height > 0:
         height -= 1
         device = stack[height]
-        row, last, free = devices.position[device], rows.offsets[device + 1], devices.free_at[device]
-        post, last_post = queues.offsets[device] + devices.posted[device], queues.offsets[device + 1]
+        row, post, free = devices.position[device], devices.next_post[device], devices.free_at[device]
+        last, last_post = rows.offsets[device + 1], queues.offsets[device + 1]
         while True:
             while post < last_post and queues.before[post] <= row:
-                number = queues.transfer[post]
-                of_host = rows.message_overhead if number < len(rows.device) else 0.0
-                if not queues.is_send[post]:
-                    free += of_host
+                number, sends = queues.transfer[post], queues.is_send[post]
+                takes_host = streams is not None and number < len(rows.device)
+                if takes_host and not sends:
+                    free += rows.message_overhead
                 times[number, TRANSFER_START] = max(times[number, TRANSFER_START], free)
-                if queues.is_send[post]:
-                    free += of_host
+                if takes_host and sends:
+                    free += rows.message_overhead
                 queues.links[number, WAITS] -= 1
                 if queues.links[number, WAITS] == 0:
                     height = run_transfers(number, rows, queues, streams, times, devices, moving, stack, height)
@@ -227,8 +225,7 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
                 if streams is not None and len(streams.barriers.feeds) > 0:
                     height = pass_barrier(part, free, streams.barriers, devices, stack, height)
             row = stop
-        devices.position[device], devices.free_at[device] = row, free
-        devices.posted[device] = post - queues.offsets[device]
+        devices.position[device], devices.next_post[device], devices.free_at[device] = row, post, free
 
 
 @kernel

@@ -79,8 +79,7 @@ def simulate(
     CostError
         The costs do not fit the schedule.
     ConfigError
-        Unknown transport, engine, optimizer or dispatch; invalid jitter, seed or limit; `engine="compiled"` if Numba
-        cannot be imported.
+        Unknown transport, engine, optimizer, dispatch; invalid jitter, seed, limit; `engine="compiled"` without Numba.
     """
     check_call(schedule, transport, engine, optimizer)
     check_jitter(jitter, seed)

@@ -174,7 +174,6 @@ def explain(
         Search a better schedule among those that it runs; default: the framework of the trace.
     profile : Profile, optional
         The costs for the better schedule, such as `calibrate` returns; default: the costs of the measured step.
-
     trace : Trace, optional
         All steps and pipelines that were recorded with the measured step.
 
