@@ -62,7 +62,8 @@ CHARTS = (
         "these costs do not have; its font is Liberation Sans, the chart's is matplotlib's own, so that pictures are "
         "equal on all machines, or that of `rcParams`; it has a line of costs below its title, and an axis up to 35 s, "
         "where the chart ends with the longest step; the chart's legend also names the lines of memory; letters of "
-        "grey boxes are smaller than in the mock-up, where they touch",
+        "grey boxes are smaller than in the mock-up, where they touch; rows of less than 12 pixels have memory of the "
+        "fullest device alone",
     ),
     Chart(
         "column",
@@ -79,15 +80,15 @@ CHARTS = (
         "changes rows often. Below, the fullest device is an area.",
         'run("zb-v", p, m).plot(critical_path=True, memory=True, theme=theme)',
         "the mock-up of the explorer has the same schedule and line, in rows of 60 pixels and without the memory of "
-        "the other devices; here the line is thinner where boxes are narrower than 8 pixels",
+        "the other devices; here the line is thinner where it turns back after less than 8 pixels",
     ),
     Chart(
         "transfers",
         "Transfers",
         "A line from the sender to the receiver; those of backwards are dashed.",
         'run("interleaved-1f1b", p, m).plot(transfers=True, theme=theme)',
-        "no mock-up has transfers; their lines are thin, and thinner if they would hide more than 15 % of the fills, "
-        "or 4 % if they cross the rows of other devices, as those from the last device back to the first do",
+        "no mock-up has transfers; those from the last device back to the first pass behind the actions of the devices "
+        "between, and show in gaps and idle time; rows of less than 12 pixels have no lines, as the legend says",
     ),
     Chart(
         "steps",
@@ -102,8 +103,8 @@ CHARTS = (
         "Overlapped slots",
         "A fused slot shows its first part above and its second below.",
         'run("dualpipe", p, m, ppsim.Costs(forward=1.0, backward=2.0, overlap=2.6)).plot(theme=theme)',
-        "no mock-up has fused slots; they have two halves as the rules say, which are stripes of 3 pixels with 64 "
-        "devices",
+        "no mock-up has fused slots; they have two halves as the rules say, in rows 1.3 times as high, so that both "
+        "numbers fit; the colours of both halves mix in rows of less than 12 pixels",
     ),
     Chart(
         "recompute",
@@ -116,15 +117,15 @@ CHARTS = (
     optimizer="sync",
 ).plot(theme=theme)""",
         "no mock-up has lanes; a row with lanes is 1.3 times as high, and a lane takes 18 % of it on a ground of "
-        "its own, so that rows of 6 pixels look striped",
+        "its own; rows of less than 12 pixels have no lanes, as the legend says",
     ),
     Chart(
         "evictions",
         "Evicted activations",
         "An activation goes to another device after its forward, and comes back for its backward.",
         'run("bpipe", p, m).plot(theme=theme)',
-        "no mock-up has evictions; their arrows cross the boxes between the two devices, as an eviction has no "
-        "other place",
+        "no mock-up has evictions; their arrows pass behind the actions of the devices between, and show in gaps, "
+        "lanes and idle time",
     ),
     Chart(
         "copies",
@@ -202,8 +203,8 @@ PAGES = (
         "",
         "another family is named also for a schedule above its bound; *Copy* also gives all measures as a table; the "
         "fused slot and a family's options have fields of their own; the legend is directly below the axis, on phones "
-        "too, names memory and may take a second line; the hint is above it, ends of steps are explained beside the "
-        "axis; *Setup* has a button for CSV files",
+        "too, names memory and may take a second line; the hint is below it, ends of steps are explained beside the "
+        "axis; memory takes the space that rows leave; *Setup* has a button for CSV files",
     ),
 )
 OTHERS = (

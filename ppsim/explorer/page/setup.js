@@ -55,7 +55,7 @@ const faultLine = (keys) => { const line = make("p", { className: "fault" }); li
 function showSetup() {
   const { common } = state, config = offer.configs[common.config], names = Object.keys(offer.configs), place = find("setup"), parts = [];
   if (names.length) parts.push(menu("Config", [["", "none"], ...names.map((name) => [name, name])], common.config || "", takeConfig));
-  parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microb.", field(common, "microbatches", "", 1))), faultLine("devices microbatches"));
+  parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))), faultLine("devices microbatches"));
   if (hasTable()) parts.push(heading("Cost by device (s)", plain("Paste…", pasteFromClipboard)), costTable(), faultLine("forward input_grad weight_grad latency by_device"));
   parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name])], common.transport || "",
     (name) => { if (name) common.transport = name; else delete common.transport; change(); }, "how transfers queue"));
