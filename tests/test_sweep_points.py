@@ -104,9 +104,10 @@ def test_other_measures_are_another_result(tmp_path):
 
 
 def test_a_point_that_kills_each_of_its_workers_is_left_out_and_the_others_are_done(monkeypatch):
-    expected = list(run_points(UNIT_COSTS, POINTS))
+    points = POINTS[3:7]  # two of them have 16 microbatches
+    expected = list(run_points(UNIT_COSTS, points))
     monkeypatch.setattr(study, "measure_points", die_at_16)
-    found = list(run_points(UNIT_COSTS, POINTS, workers=2))
+    found = list(run_points(UNIT_COSTS, points, workers=2))
     for point, whole in zip(found, expected, strict=True):
         if point.changes["schedule.microbatches"] == 16:
             assert "its worker died 4 times while it ran alone (ended with status 9)" in point.refused
@@ -125,7 +126,7 @@ def test_a_worker_that_died_is_replaced_and_its_points_are_done_again(monkeypatc
 LONG = """
 import sys
 from ppsim.studies import run_points
-points = [{"schedule.microbatches": m, "costs.latency": n / 100} for n in range(12) for m in range(8, 48)]
+points = [{"schedule.microbatches": m, "costs.latency": n / 100} for n in range(6) for m in range(8, 48)]
 found = list(run_points(sys.argv[1], points, store=sys.argv[2], workers=2))
 print(sum(point.measures["makespan"] for point in found))
 """
@@ -156,7 +157,7 @@ def test_a_run_that_was_killed_goes_on_and_two_runs_share_a_store(tmp_path):
     assert kept(store) >= 40
     both = [long_run(store), long_run(store)]
     assert [run.communicate(timeout=120)[0] for run in both] == [expected, expected]
-    assert kept(store) == 480
+    assert kept(store) == 240
 
 
 def test_derived_costs_say_tokens_per_second_and_memory():
