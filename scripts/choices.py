@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from subprocess import run as run_program
 from typing import Any
 
 import yaml
@@ -71,7 +72,8 @@ LATER: dict[str, dict[str, Any]] = {
 COUNTS_HEADS = ("Qwen3 235B-A22B", "Llama 3.1 405B")
 # What the software of a run had. Megatron-LM recomputes a part of the blocks from v2.6 on (August 2021, megatron/
 # arguments.py), modules from 2022 on. Stages of any layers come with --pipeline-model-parallel-layout (core 0.13, July
-# 2025); before, stages are even, or count embedding and head as a block each. NeMo of dgxc-benchmarking has core 0.12.
+# 2025), stages that count embedding and head as a block each with core 0.11; before, stages are even. NeMo of
+# dgxc-benchmarking has core 0.12; DeepSpeed's own stages of BLOOM and GLM count the ends.
 OLD = {"layout.recompute": ["none", "full"], "layout.sequence_parallel": False}
 DEEPSPEED = OLD | {"schedule.name": ["1f1b"]}
 PAPERS: dict[str, dict[str, Any]] = {
@@ -80,7 +82,8 @@ PAPERS: dict[str, dict[str, Any]] = {
     "mt-nlg-530b-280xa100": {}, "megascale-175b-12288xa100": {}, "nemotron-4-340b-6144xh100": {},
     "llama-3-405b-16384xh100": {},
 }  # fmt: skip
-ANY_STAGES = ("llama-3-405b-16384xh100", "bridge-")  # beginnings of names; the paper's own stages are uneven
+# Beginnings of names of runs whose software cuts stages anywhere (the paper's own are uneven), or counts the ends.
+ANY_STAGES, COUNTED_STAGES = ("llama-3-405b-16384xh100", "bridge-"), ("dgxc-", "bloom-176b", "glm-130b")
 # Before PyTorch 2.1 (October 2023) the allocator has no expandable segments. A run of Llama 3 70B whose tensors took
 # 58.8 of 80 GB ended out of memory in three to six of ten starts without them, and in none with them (NVIDIA-NeMo/
 # Megatron-Bridge, pull request 3107 and skills/nemo-mbridge-perf-memory-tuning).
@@ -107,7 +110,7 @@ def main(*names: str) -> None:
     ):
         for name, config in given.items():
             if {name, f"{kind}/{name}"} & {*names} or (not names and name not in found[kind]):
-                found[kind][name] = _limited(search, name, config) | {"title": config.name}
+                found[kind][name] = _limited(search, name, config) | {"title": config.name, "commit": _commit()}
                 print(kind, name, found[kind][name], flush=True)
                 found["not_searched"] = {
                     "published": [layouts[name].name for name in layouts if name not in found["published"]],
@@ -115,6 +118,12 @@ def main(*names: str) -> None:
                 }
                 text = yaml.safe_dump(found, sort_keys=True, width=200, allow_unicode=True)
                 write_atomically(FOUND, "# Written by scripts/choices.py; docs/choosing.md shows it.\n" + text)
+
+
+def _commit() -> str:
+    """Return the commit of the model that prices."""
+    command = ["git", "rev-parse", "--short=7", "HEAD"]
+    return run_program(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - ours
 
 
 def read() -> dict[str, Any]:
@@ -161,11 +170,11 @@ def _counting_ends(layers: int, stages: int) -> str:
     return f"Et*{blocks - 1}|(t*{blocks}|)*{stages - 2}t*{blocks - 1}L"
 
 
-def _stages_of_old(config: Config) -> list[str]:
-    """Return the partitions that software has without layout strings: even, and every one that counts the ends."""
+def _counting_ends_of_all(config: Config) -> list[str]:
+    """Return the layout strings that count the ends, of every number of stages that the layers allow."""
     layers = _layers(config)
     counts = [stages for stages in range(3, layers + 3) if (layers + 2) % stages == 0]
-    return ["even", *(_counting_ends(layers, stages) for stages in counts)]
+    return [_counting_ends(layers, stages) for stages in counts]
 
 
 def implausible() -> Iterator[tuple[str, Config]]:
@@ -240,7 +249,7 @@ def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     if not config.model or not config.model.experts:
         free = {key: values for key, values in free.items() if "expert" not in key}
     if not name.startswith(ANY_STAGES):
-        free["layout.partition"] = _stages_of_old(config)
+        free["layout.partition"] = ["even", *(_counting_ends_of_all(config) if name.startswith(COUNTED_STAGES) else ())]
     if name in PAPERS:
         del free["layout.sharding"]
         old = dict(PAPERS[name])

@@ -40,18 +40,11 @@ optimizer: sync
 """
 COMMAND = ["ppsim", "choose", "llama-3-8b.yaml", "--framework", "Megatron-LM"]
 NO_RECOMPUTE = (
-    "an honest gain by our model: the run repeats every forward, though it leaves memory free, and the best layout "
-    "found holds all activations. The papers of 2021 and 2022 recompute all blocks; fragmentation, which the model "
-    "does not count, may be a reason."
+    "an honest gain by our model: the run repeats every forward. With the best groups found all activations fit, also "
+    "beside a quarter of the memory in fragments. Full recomputation was usual before 2022, when Korthikanti et al. "
+    "published what it costs."
 )
-HEAD_ON_A_STAGE = (
-    "an honest gain by our model: the run's stages have equal numbers of blocks, and the head on the last one makes "
-    "the others wait. The best layout found gives that stage fewer blocks. Recipes that count the head as a block, "
-    "those of Llama 3.1 405B and Qwen3 235B, already have most of this gain."
-)
-FEWER_DEVICES = (
-    f"{HEAD_ON_A_STAGE} Half as many devices in a pipeline idle less, and need nearly all of the usable memory."
-)
+FEWER_DEVICES = "half as many devices in a pipeline idle less, and need nearly all of the usable memory."
 NO_PIPELINE = (
     "not certain: without a pipeline no stage waits, and experts over 64 GPUs, which one NVLink domain holds, leave "
     "memory for it. Megatron-Bridge's recipe for 64 GB300 had this layout (v0.3.0). A later one (067f987) has a "
@@ -60,37 +53,32 @@ NO_PIPELINE = (
 WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is missing, or an honest gain
     "bloom-176b": NO_RECOMPUTE,
     "gpt-neox-20b": NO_RECOMPUTE,
-    "gpt-145b": NO_RECOMPUTE,
-    "gpt-1t-3072": "an honest gain by our model: two stages per device shorten the fill, in 67 instead of 57 GB.",
-    "qwen3-30b-16xh100": "not certain: by our model microbatches of 2 halve what the host takes for experts in fp8. "
-    "Recomputation and sharded weights make room for them, which leaves little memory. HybridEP's buffers are not "
-    "counted: on H100 a layout that fits with another dispatcher runs out of memory with it (NVIDIA-NeMo/"
-    "Megatron-Bridge, issue 1731).",
+    "gpt-145b": "an honest gain by our model: the table of the paper has TP 8 for every model from 18B on. TP 4 sends "
+    "less, and with five stages per device a pipeline of 16 idles no longer than the run's.",
+    "qwen3-30b-16xh100": "an honest gain by our model: microbatches of 2 halve what the host takes for experts in fp8. "
+    "NVIDIA saved this time later in another way: in bf16, with CUDA graphs and exchanges overlapped, the same groups "
+    "take 20.1 s, where this run took 29 (067f987, skills/nemo-mbridge-perf-moe-hardware-configs). Little memory is "
+    "left in the best layout found, and HybridEP's buffers are not counted (issue 1731).",
     "gpt-oss-120b-64xh100": "an honest gain by our model: 36 blocks make no eight equal stages, so that the recipe has "
     "one stage per device, and the others wait for that with the head. Eight unequal stages, which a layout string "
     "gives, idle less.",
-    "llama3-70b-64xh100": FEWER_DEVICES,
-    "llama3-70b-64xgb200": FEWER_DEVICES,
-    "nemotron-340b-256xh100": HEAD_ON_A_STAGE,
+    "llama3-70b-64xh100": f"an honest gain by our model: {FEWER_DEVICES} In August 2026 the recipe got unequal "
+    "stages, which relieve the one with the head (pull request 5391): half of the gain that an earlier search found.",
+    "llama3-70b-64xgb200": f"an honest gain by our model: {FEWER_DEVICES} The stages of the run are equal, and the one "
+    "with the head makes the others wait. The recipe for H100 has unequal stages by now (pull request 5391).",
     "gpt-oss-120b-64xb200": "an honest gain by our model: eight copies of each expert exchange gradients between nodes "
     "in a step of five microbatches, and little of it is hidden. A pipeline of 2 has half of them per GPU. The run "
     "took 5.97 s, longer than its predicted step.",
     "qwen3-235b-256xgb200": NO_PIPELINE,
     "qwen3-235b-256xgb300": NO_PIPELINE,
-    "deepseekv3-256xb200": "an honest gain by our model: 16 stages of unequal work idle for 16 %. The best layout "
-    "found has stages of more equal work, and repeats norms and activations too.",
-    "grok1-512xh100": "a missing rule: the run took 15.9 s, less than its predicted step and than the best one, so "
-    "the model prices something of it too high. Context parallelism is what the two layouts differ in.",
-    "megascale-175b": "an honest gain by our model: half the tensor parallelism and microbatches of 2 send less and "
-    "fill the operators better, in 75 instead of 29 GB. The run kept memory free.",
-    "nemotron-4-340b-6144": "an honest gain by our model: half as many devices in a pipeline idle for 13 instead of "
-    "19 %, in 76 instead of 54 GB. The run kept memory free.",
+    "mlperf": "not certain: by our model TP 8 with larger microbatches fills the operators better. The run on 512 GPUs "
+    "took 11.1 s, less than its predicted step, so that the model prices microbatches of 2,048 tokens too high.",
+    "megascale-175b": "an honest gain by our model: half the tensor parallelism sends less, and twelve stages a device "
+    "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
     "qwen3-235b-64xb200": "a missing rule: more stages per device take more of the host. On this machine "
-    "Megatron-Bridge gave up four stages per device and overlapped exchanges in MXFP8 for CPU overhead (pull request "
-    "1760: 16.9 s instead of 20.1 s). The model prices the host's starts of each expert, not what stages and streams "
-    "add.",
-    "gpt-3-175b": "an honest gain by our model: microbatches of 2 fill the operators better, and twelve stages per "
-    "device make up for the longer fill, in 74 instead of 64 GB.",
+    "Megatron-Bridge gave up several stages per device and overlapped exchanges in MXFP8 for CPU overhead (pull "
+    "request 1760: 16.9 s instead of 20.1 s). Its recipe for 256 B200 has three stages per device again, with a whole "
+    "step in CUDA graphs (067f987). The model prices the host's starts of each expert, not what stages add.",
 }
 SAID = {  # what an expert would say about a line
     "zero-bubble-28b-32xa100": "Plausible: a pipeline of 32 devices was the paper's subject; tensor and data "
@@ -187,11 +175,22 @@ def regret_lines(found: dict[str, Any]) -> Iterator[str]:
     for name, (title, _, regret) in searched.items():
         if regret > EXPLAINED:
             yield f"- {title}: {reason(name)}"
+    yield f"\n{_priced_by(searched)}"
     too_long = [one["title"] for one in found["published"].values() if "step" not in one]
     if too_long:
-        yield f"\nNot searched within 3 minutes of processor time: {'; '.join(too_long)}."
+        yield f"\nNot searched within 10 minutes of processor time: {'; '.join(too_long)}."
     if missing := found["not_searched"]["published"]:
         yield f"\nNot searched yet, {len(missing)} layouts: {'; '.join(missing)}."
+
+
+def _priced_by(searched: dict[str, tuple[str, dict[str, Any], float]]) -> str:
+    """Return which commit's model priced the layouts; of all but the most frequent one also which."""
+    titles: dict[str, list[str]] = {}
+    for title, one, _ in searched.values():
+        titles.setdefault(one["commit"], []).append(title)
+    most, *others = sorted(titles, key=lambda commit: -len(titles[commit]))
+    rest = "".join(f"; that of {commit} priced {', '.join(titles[commit])}" for commit in others)
+    return f"The model of commit {most} priced {counted(len(titles[most]), 'layout')}{rest}."
 
 
 def config_lines(found: dict[str, Any]) -> Iterator[str]:
