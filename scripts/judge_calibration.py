@@ -1,12 +1,9 @@
-"""Judges calibrations from a few measured steps; writes the table of docs/howto/calibrate.md.
+"""Judges calibrations from a few measured steps; writes docs/data/calibration.json and docs/howto/calibrate.md.
 
-`python scripts/judge_calibration.py STEPS.json MODEL` takes some minutes. STEPS.json lists one object per run of
-nanotron's benchmark (Hugging Face, The Ultra-Scale Playbook, benchmarks_interactive.html): model, nodes, dp, tp, pp,
-mbs, acc, gbs, zero, tgs (tokens per second and GPU; none if the run crashed) and mem (GiB of the first GPU). Random
-runs of one and two nodes are fitted, and the others of the model predicted.
-
-`python scripts/judge_calibration.py FOLDER` judges two other sources, whose files price_out_of_view.py describes, and
-writes docs/data/calibration.json, which docs/accuracy.md shows: any runs of a source are fitted, and others predicted.
+`python scripts/judge_calibration.py FOLDER NAME...` takes some minutes a name: 1B, 3B, 80B and 8B are nanotron's
+benchmark (Hugging Face, The Ultra-Scale Playbook, benchmarks_interactive.html), hagemann and llm_foundry the sources of
+those names. FOLDER holds their files, which price_out_of_view.py describes. Random runs are fitted, of nanotron those
+of one and two nodes (80B: up to eight), and others of the same model or source predicted. The rows of other names stay.
 """
 
 from __future__ import annotations
@@ -16,15 +13,16 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim import Timeline
+from ppsim.analysis.interval import constant_slopes
 from ppsim.base.files import write_atomically
 from ppsim.base.units import percent_text
 from ppsim.config import make_config
 from ppsim.costs import calibrated
+from ppsim.costs.spread import beyond
 from ppsim.studies import step_calibration as study
 from ppsim.studies.evaluation import kendall_tau
 
@@ -35,14 +33,16 @@ SHAPES = {  # layers, hidden size, heads, ffn, tied embeddings
 }  # fmt: skip
 VOCABULARY, SEQUENCE, GIB = 131072, 4096, 2**30
 DATA = PAGE.parents[1] / "data" / "calibration.json"
-DRAWS, HURTS = 5, 0.005  # fits of each size of a source, and points of median error from which a fit has hurt
-CASES, OTHERS = ((10, 3), (3, 3)), 60  # (runs in a fit, fits), and runs that each fit predicts
+SIZES, DRAWS, OTHERS = (10, 3), 10, 40  # runs in a fit, fits of each size, and runs that each fit predicts
+HURTS = 0.005  # median error that a fit adds, from which it has hurt
+NEAR = {"1B": 2, "3B": 2, "8B": 2, "80B": 8}  # most nodes of a fitted run
+NODES, EVERY = {"1 to 4": 4, "1 to 16": 16, "1 to 64": 64}, {"all": 1 << 20}  # of predicted runs
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 8}
 PLACE = re.compile(r"(<!-- made by judge_calibration.py -->\n).*?(<!-- end -->)", re.DOTALL)
 CASE = re.compile(r"(<!-- case by judge_calibration.py -->\n).*?(<!-- end of case -->)", re.DOTALL)
 OVERLAPPED = 2.555  # seconds of the last step of torchtitan_steps.yaml with tensor-parallel collectives overlapped
 HEADER = ("runs fitted", "nodes of the others", "median error without", "with", "Kendall's tau without", "with",
-          "memory error without", "with", "inside 90 %")  # fmt: skip
+          "memory error without", "with", "inside 90 %", "hurt", "largest harm")  # fmt: skip
 
 
 def stages_of(model: str, devices: int) -> str:
@@ -81,52 +81,128 @@ def seconds_of(run: Mapping[str, Any]) -> float:
     return run["gbs"] * SEQUENCE / (run["tgs"] * 8 * run["nodes"])
 
 
-def priced(run: Mapping[str, Any]) -> study.PricedRun:
-    """Return a run that can be simulated under other constants."""
-    return study.PricedRun(study.StepRun(make_config(config_of(run), place="run"), seconds_of(run), run["mem"] * GIB))
+class Judged(NamedTuple):
+    """A run that can be simulated under other constants, with its nodes, and the sweep in which layouts are ranked."""
+
+    run: study.PricedRun
+    nodes: int
+    sweep: str
 
 
-def errors(runs: Sequence[Mapping[str, Any]], steps: Sequence[Timeline]) -> tuple[np.ndarray, np.ndarray]:
-    """Return log(predicted / measured) of the steps, and of the memory of the first device."""
-    of_step = [one.iteration_time / seconds_of(run) for run, one in zip(runs, steps, strict=True)]
-    of_memory = [np.asarray(one.peak_memory)[0] / (run["mem"] * GIB) for run, one in zip(runs, steps, strict=True)]
-    return np.log(of_step), np.log(of_memory)
+class Prediction(NamedTuple):
+    """A predicted run: seconds, bytes of the first device, and whether the measured step lies in the interval."""
+
+    seconds: float
+    memory: float
+    inside: bool = False
 
 
-def main(path: str, model: str) -> None:
-    """Write the table."""
-    listed = json.loads(Path(path).read_text(encoding="utf-8"))
-    runs = [
-        run for run in listed if run["model"] == model and run["tgs"] and run["dp"] * run["mbs"] * run["acc"] == 256
-    ]
-    near = [number for number, run in enumerate(runs) if run["nodes"] <= 2]
-    random = np.random.default_rng(27)
-    others = random.choice(len(runs), OTHERS, replace=False).tolist()
-    known = {number: priced(runs[number]) for number in others}
-    before = {number: known[number].under({}) for number in others}
-    found: dict[tuple[int, str], list[tuple[float, ...]]] = {}
-    for size, times in CASES:
-        for _ in range(times):
-            fitted = random.choice([one for one in near if one not in others], size, replace=False).tolist()
-            calibration = study.fitted_constants([priced(runs[number]).run for number in fitted])
-            logs = {name: float(np.log(factor)) for name, factor in calibration.factors.items()}
-            after = {number: known[number].under(logs) for number in others}
-            inside = {number: _inside(calibration, known[number], seconds_of(runs[number])) for number in others}
-            for words, most in (("1 to 4", 4), ("1 to 16", 16), ("1 to 64", 64)):
-                chosen = [number for number in others if runs[number]["nodes"] <= most]
-                row = _row(
-                    [runs[one] for one in chosen], [before[one] for one in chosen], [after[one] for one in chosen]
-                )
-                found.setdefault((size, words), []).append((*row, float(np.mean([inside[one] for one in chosen]))))
-            print(size, calibration.sentence, [round(one, 3) for one in found[size, "1 to 64"][-1]], flush=True)
-    rows = [HEADER, ("---",) * len(HEADER)]
-    for (size, words), each in found.items():
-        values = np.median(each, axis=0).tolist()
-        texts = [f"{value:.2f}" if number in (2, 3) else percent_text(value) for number, value in enumerate(values)]
-        rows.append((str(size), words, *texts))
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    page = PLACE.sub(lambda place: place[1] + table + place[2], PAGE.read_text(encoding="utf-8"))
+def priced(found: Any) -> Judged:
+    """Return a run of price_out_of_view.py."""
+    sections = {**found.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
+    run = study.PricedRun(study.StepRun(make_config(sections, place=found.name), found.seconds, found.peak))
+    gpus = study.scales(run.costs, run.schedule.devices)["gpus"]
+    return Judged(run, -(-int(gpus) // HARDWARE["gpus_per_node"]), found.sweep)
+
+
+def predicted(one: Judged, calibration: calibrated.Calibration | None = None) -> Prediction:
+    """Return the prediction of a run without a calibration, or with one."""
+    logs = {} if calibration is None else {name: float(np.log(value)) for name, value in calibration.factors.items()}
+    timeline, inside = one.run.under(logs), False
+    if calibration is not None:
+        far = beyond(study.scales(one.run.costs, timeline.schedule.devices), calibration.ranges)
+        spread = calibration.spread(constant_slopes(timeline), far)
+        inside = spread.low <= one.run.run.seconds / timeline.iteration_time <= spread.high
+    peaks = timeline.peak_memory
+    return Prediction(timeline.iteration_time, float("nan") if peaks is None else float(peaks[0]), inside)
+
+
+def found_runs(folder: Path, name: str) -> list[Any]:
+    """Return the runs of a source that did not crash."""
+    import price_out_of_view as sources  # which prices nanotron's runs by this module
+
+    if name in SHAPES:
+        axes = {axis: model for axis, model in sources.RANKED_AXES.items() if model == name}
+        return [run for run in sources.playbook(folder, {}, axes) if run.seconds and "-gbs256-" in f"{run.name}-"]
+    return [run for run in getattr(sources, name)(folder, sources.read_runs()) if run.seconds]
+
+
+def judged(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Return a row for each size of a fit, and each range of nodes of the predicted runs."""
+    random, found = np.random.default_rng(27), found_runs(folder, name)
+    others = set(random.choice(len(found), OTHERS, replace=False).tolist())
+    known = {number: priced(found[number]) for number in others}
+    before = {number: predicted(one) for number, one in known.items()}
+    rest = {number: priced(run) for number, run in enumerate(found) if number not in others}
+    pool = [number for number, one in rest.items() if one.nodes <= NEAR.get(name, one.nodes)]
+    rows = []
+    for size in SIZES:
+        each: dict[str, list[list[float]]] = {}
+        for _ in range(DRAWS):
+            fitted = [rest[number].run.run for number in random.choice(pool, size, replace=False)]
+            calibration = study.fitted_constants(fitted)
+            after = {number: predicted(one, calibration) for number, one in known.items()}
+            for words, most in (NODES if name in SHAPES else EVERY).items():
+                chosen = [number for number, one in known.items() if one.nodes <= most]
+                each.setdefault(words, []).append(_row([(known[one], before[one], after[one]) for one in chosen]))
+            print(name, size, calibration.sentence, [*each.values()][-1][-1], flush=True)
+        rows += [_summary(name, size, words, np.array(values)) for words, values in each.items()]
+    return rows
+
+
+def _row(predictions: Sequence[tuple[Judged, Prediction, Prediction]]) -> list[float]:
+    """Return error of seconds, tau and error of memory, each without and with; and the part in the interval."""
+    runs, before, after = zip(*predictions, strict=True)
+    row = []
+    for each in (before, after):
+        seconds = [abs(one.seconds / of.run.run.seconds - 1) for of, one in zip(runs, each, strict=True)]
+        peaks = [(one.memory, of.run.run.peak_memory) for of, one in zip(runs, each, strict=True)]
+        memory = [abs(held / peak - 1) for held, peak in peaks if peak]
+        row.append((float(np.median(seconds)), _tau(runs, each), float(np.median(memory)) if memory else float("nan")))
+    inside = float(np.mean([one.inside for one in after]))
+    return [*(value for pair in zip(*row, strict=True) for value in pair), inside]
+
+
+def _tau(runs: Sequence[Judged], each: Sequence[Prediction]) -> float:
+    """Return Kendall's tau within a model and a number of nodes, over all of its pairs."""
+    agreeing = pairs = 0.0
+    for sweep in {one.sweep for one in runs}:
+        own = [(one.run.run.seconds, of.seconds) for one, of in zip(runs, each, strict=True) if one.sweep == sweep]
+        number = len(own) * (len(own) - 1) / 2
+        agreeing, pairs = agreeing + number * (kendall_tau(*zip(*own, strict=True)) or 0.0), pairs + number
+    return agreeing / pairs if pairs else float("nan")
+
+
+def _summary(name: str, size: int, words: str, values: np.ndarray) -> dict[str, Any]:
+    """Return medians over draws; `hurt` is the part of the draws that made the median error larger."""
+    harm = values[:, 1] - values[:, 0]
+    keys = ("seconds", "tau", "memory")
+    middle = [None if np.isnan(one) else round(float(one), 4) for one in np.median(values, axis=0)]
+    row: dict[str, Any] = {"name": name, "fitted": size, "nodes": words, "draws": len(values)}
+    row |= {key: middle[2 * at : 2 * at + 2] for at, key in enumerate(keys)}
+    return row | {"inside": middle[-1], "hurt": float(np.mean(harm > HURTS)), "harm": round(float(harm.max()), 4)}
+
+
+def main(folder: str, *names: str) -> None:
+    """Judge calibrations of these sources, and write both pages' numbers."""
+    for name in names:
+        rows = judged(Path(folder), name)
+        stored = json.loads(DATA.read_text(encoding="utf-8"))
+        rows = [*(row for row in stored if row["name"] != name), *rows]
+        write_atomically(DATA, "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+    table = [HEADER, ("---",) * len(HEADER)]
+    table += [_cells(row) for row in json.loads(DATA.read_text(encoding="utf-8")) if row["name"] == "8B"]
+    text = "".join(f"| {' | '.join(row)} |\n" for row in table)
+    page = PLACE.sub(lambda place: place[1] + text + place[2], PAGE.read_text(encoding="utf-8"))
     write_atomically(PAGE, CASE.sub(lambda place: place[1] + case() + place[2], page))
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a row of the how-to's table."""
+    ends = [percent_text(row[key]) for key in ("inside", "hurt")] + [percent_text(row["harm"], signed=True)]
+    tau = [f"{one:.2f}" for one in row["tau"]]
+    return (str(row["fitted"]), row["nodes"], *map(percent_text, row["seconds"]), *tau,
+            *map(percent_text, row["memory"]), *ends)  # fmt: skip
 
 
 def case() -> str:
@@ -144,52 +220,5 @@ def case() -> str:
     )
 
 
-def judge_sources(folder: Path) -> None:
-    """Write how far calibration from a few runs of each source changes the error of others."""
-    import price_out_of_view as sources  # which prices nanotron's runs by this module
-
-    rows = []
-    for source in (sources.llm_foundry, sources.hagemann):
-        found = [run for run in source(folder, sources.read_runs()) if run.seconds]
-        for size in (3, 10):
-            random, changes = np.random.default_rng(27), []
-            for _ in range(DRAWS):
-                drawn = random.choice(len(found), size + OTHERS // 2, replace=False)
-                made = [study.PricedRun(_step_run(found[number])) for number in drawn]
-                calibration = study.fitted_constants([one.run for one in made[:size]])
-                logs = {name: float(np.log(factor)) for name, factor in calibration.factors.items()}
-                changes.append([_median_error(made[size:], values) for values in ({}, logs)])
-            before, after = np.transpose(changes)
-            middle = [float(np.median(one)) for one in (before, after)]
-            hurt = float(np.mean(after > before + HURTS))
-            rows.append([found[0].source, size, DRAWS, *middle, hurt, float((after - before).max())])
-            print(*rows[-1], flush=True)
-        write_atomically(DATA, json.dumps(rows, indent=1) + "\n")
-
-
-def _step_run(found: Any) -> study.StepRun:
-    sections = {**found.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
-    return study.StepRun(make_config(sections, place=found.name), found.seconds, None)
-
-
-def _median_error(runs: Sequence[study.PricedRun], logs: Mapping[str, float]) -> float:
-    steps = [run.under(logs).iteration_time / run.run.seconds for run in runs]
-    return float(np.median(np.abs(np.array(steps) - 1)))
-
-
-def _row(runs: Sequence[Mapping[str, Any]], before: Sequence[Timeline], after: Sequence[Timeline]) -> list[float]:
-    pairs = [errors(runs, steps) for steps in (before, after)]
-    medians = [[float(np.median(np.abs(np.expm1(one)))) for one in pair] for pair in pairs]
-    speeds = [run["tgs"] for run in runs]
-    ranks = [kendall_tau(speeds, [speed / np.exp(error) for speed, error in zip(speeds, steps, strict=True)])
-             for steps, _ in pairs]  # fmt: skip
-    return [medians[0][0], medians[1][0], *(rank or 0.0 for rank in ranks), medians[0][1], medians[1][1]]
-
-
-def _inside(calibration: calibrated.Calibration, run: study.PricedRun, seconds: float) -> bool:
-    interval = study.calibrated_config(run.config, calibration).simulate(run.config.build()).interval
-    return interval is not None and interval[0] <= seconds <= interval[1]
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:3]) if len(sys.argv) > 2 else judge_sources(Path(sys.argv[1]))
+    main(*sys.argv[1:])

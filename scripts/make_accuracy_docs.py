@@ -54,6 +54,10 @@ OUT_OF_VIEW, FURTHER, MODELS = (
     ROOT / "docs" / "data" / f"{name}.json" for name in ("out_of_view", "further_runs", "models_2026")
 )
 CALIBRATION = ROOT / "docs" / "data" / "calibration.json"  # by scripts/judge_calibration.py
+CALIBRATED = {name: f"nanotron {name}, up to 64 nodes" for name in ("1B", "3B", "80B", "8B")} | {
+    "hagemann": "Hagemann et al. 2023", "llm_foundry": "llm-foundry, the other rows"
+}  # fmt: skip
+CALIBRATED_NODES = ("all", "1 to 64")
 NORMAL_90 = 1.645  # standard deviations of a normal distribution that hold 90 %
 
 
@@ -557,10 +561,12 @@ def _fit_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _calibration_rows() -> Iterator[tuple[str, ...]]:
-    yield ("source", "runs fitted", "draws", "median error without", "with", "draws that it hurt", "largest harm")
-    for source, size, draws, *parts in json.loads(CALIBRATION.read_text(encoding="utf-8")):
-        before, after, hurt, worst = (percent_text(part) for part in parts)
-        yield source, str(size), str(draws), before, after, hurt, worst
+    yield ("source", "runs fitted", "draws", "median error without", "with", "draws that it hurt", "largest harm",
+           "inside 90 %")  # fmt: skip
+    for row in json.loads(CALIBRATION.read_text(encoding="utf-8")):
+        if row["nodes"] in CALIBRATED_NODES:
+            parts = (percent_text(part) for part in (*row["seconds"], row["hurt"], row["harm"], row["inside"]))
+            yield CALIBRATED[row["name"]], str(row["fitted"]), str(row["draws"]), *parts
 
 
 def _source_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
@@ -767,9 +773,11 @@ host (Llama 3 70B: 20 to 40 layers) or keep Adam's moments in bf16 (DeepSeek-V3,
 print this. A crash of nanotron may have another cause than memory; its table does not say. 20 trials of Hagemann that
 had no kernel are left out.
 
-**Calibration.** Random runs of one source in view are fitted, and other runs of that source predicted. The numbers
-are medians over draws. No prior was fitted to these runs, but their errors and those of nanotron's 8B, which are in
-[the how-to](howto/calibrate.md), were seen when the widths of the priors were chosen.
+**Calibration.** Random runs of one source are fitted, of nanotron those of one and two nodes (80B: up to eight), and
+other runs of that source predicted. The numbers are medians over draws. The widths of the priors come from sources in
+view: nanotron's 1B, 3B and 80B, Hagemann et al., InternEvo and the published runs but llm-foundry's. nanotron's 8B
+([the how-to](howto/calibrate.md)) and llm-foundry's other rows had no part in them; their errors under earlier widths
+had been seen, and were priced once under these.
 
 {calibration}
 
