@@ -9,7 +9,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from ppsim.plots.viewer import save_html
+from ppsim.plots.viewer import Iterations, Marks, save_html
+
+__all__ = ["Iterations", "Marks", "page_of", "save_html", "script", "unpacked"]
 
 # What an item of a page waited for, as the page's data.js reads it; its input may be one of two.
 BEFORE, INPUT, OTHER_INPUT, LISTED = 1, 2, 3, 4

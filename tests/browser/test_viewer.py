@@ -6,14 +6,13 @@ import re
 import numpy as np
 import pytest
 from charts import LIGHT, THEMES, PixelColumns, make_boxes, picture
-from pages import page_of
+from pages import Iterations, Marks, page_of
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.keys import Keys
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.viewer import Iterations, Marks
 
 FOUR = ("1f1b", "zb-h1", "zb-v", "dualpipe")
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
