@@ -95,9 +95,8 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
         _, streams.copies.start[:], streams.barriers.start[:] = np.split(times[:, TRANSFER_START], cuts)
         _, streams.copies.end[:], streams.barriers.end[:] = np.split(times[:, TRANSFER_END], cuts)
     if not np.array_equal(devices.position, schedule.offsets[1:]):
-        arrived = np.append(plan.remote, np.ones(posts.syncs, bool)) & (
-            queues.links[: rows + posts.syncs, RECEIVER] < 0
-        )
+        ended = queues.links[: rows + posts.syncs, RECEIVER] < 0
+        arrived = np.append(plan.remote, np.ones(posts.syncs, bool)) & ended
         state = devices.position, devices.next_post - posts.offsets[:-1], arrived
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
     of_rows = unwritable(times[:rows]).T  # a timeline need not copy columns of a table that nobody can write to
@@ -112,7 +111,7 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
 
 
 def _is_plain(plan: Plan) -> bool:
-    """Return if only rows and queued transfers take time in a plan, no slot is timed and no SEND blocks."""
+    """Return if only rows and queued transfers take time, not messages; no slot is timed and no SEND blocks."""
     others = plan.gathers, plan.copies, plan.barriers, plan.ports
     return not (
         any(other is not None for other in others) or plan.blocking or plan.message_overhead or plan.fused.any()
