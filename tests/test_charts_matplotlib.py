@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from charts import DARK, GREY, LIGHT, THEMES, draw_comparison, draw_front, draw_lines, make_boxes, row_edges
+from charts import DARK, GREY, LIGHT, THEMES, draw_comparison, draw_front, draw_lines, make_boxes
 from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
@@ -427,7 +427,7 @@ def lies_behind(lines, timeline, ways):
     ends = pieces.reshape(-1, 2).tolist()
     points = {(round(time, 9), round(row + 0.05)) for time, row in ends}
     joined = {(round(time, 9), row) for start, end, sender, to in ways for time, row in ((start, sender), (end, to))}
-    top, bottom = row_edges(make_boxes(timeline))
+    top, bottom = (0.9 * (edge + 0.43) / 0.86 - 0.5 for edge in make_boxes(timeline).band)  # rows have gaps of a tenth
     for time, row in pieces.mean(axis=1).tolist():
         device = round(row + 0.05)
         runs = (timeline.schedule.device == device) & (timeline.start < time) & (timeline.end > time)
