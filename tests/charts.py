@@ -2,7 +2,7 @@
 
 from ppsim.plots.boxes import block_names, common_title, legend_entries, local_stage, make_boxes, sizes_text
 from ppsim.plots.gantt import draw_comparison
-from ppsim.plots.many_runs import draw_front, draw_lines
+from ppsim.plots.many_runs import COLOURS, draw_bars, draw_front, draw_lines
 from ppsim.plots.palette import DARK, GREY, LIGHT, THEMES, TITLES, contrast
 from ppsim.plots.pixels import (
     PixelColumns,
@@ -20,8 +20,8 @@ from ppsim.plots.pixels import (
 from ppsim.plots.scale import round_ticks
 
 __all__ = [
-    "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title", "contrast",
-    "draw_comparison", "draw_front", "draw_lines", "footprint", "from_linear", "legend_entries", "light_of", "lines_of",
-    "local_stage", "make_boxes", "median_box", "picture", "png_address", "round_ticks", "shares",
-    "sizes_text", "to_linear",
+    "COLOURS", "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title",
+    "contrast", "draw_bars", "draw_comparison", "draw_front", "draw_lines", "footprint", "from_linear",
+    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "median_box", "picture", "png_address",
+    "round_ticks", "shares", "sizes_text", "to_linear",
 ]  # fmt: skip

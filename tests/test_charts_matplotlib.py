@@ -2,10 +2,11 @@
 
 import sys
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from charts import DARK, GREY, LIGHT, THEMES, draw_comparison, draw_front, draw_lines, make_boxes
+from charts import COLOURS, DARK, GREY, LIGHT, THEMES, draw_bars, draw_comparison, draw_front, draw_lines, make_boxes
 from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
@@ -524,8 +525,9 @@ def test_figures_of_many_runs_have_a_theme_and_a_width():
         for figure in (sweep.plot("bubble_fraction", width=3.3, theme=theme), sweep.plot_front(width=3.3, theme=theme)):
             assert to_hex(figure.get_facecolor()) == THEMES[theme].paper
             assert figure.get_size_inches()[0] == 3.3
-            kinds = {to_hex(line.get_color()) for line in figure.axes[0].lines}
-            assert kinds <= set(THEMES[theme].kinds.values())
+            drawn = {to_hex(line.get_color()) for line in figure.axes[0].lines}
+            assert drawn <= set(COLOURS[theme])
+            assert not drawn & set(THEMES[theme].kinds.values())
     with pytest.raises(ppsim.ConfigError, match="theme='blue' is not known; use one of: light, dark, grey"):
         sweep.plot_front(theme="blue")
     with pytest.raises(
@@ -560,6 +562,32 @@ def test_lines_over_numbers_that_double_have_a_logarithmic_axis_and_names_at_the
     assert {text.get_text() for text in axes.texts} == {"1f1b", "zb-h1"}
     assert axes.get_legend() is None
     assert figure.get_figwidth() == 3.3
+
+
+def test_lines_that_coincide_have_one_line_and_names_in_its_colour_that_do_not_meet():
+    steps = {"gpipe": 10.0, "zb-h1": 9.9, "1f1b": 10.0, "zb-v": 9.8}
+    figure = draw_lines({name: [(4, 1.0), (8, step)] for name, step in steps.items()}, "m", "step time", "seconds")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    names = sorted(axes.texts, key=lambda text: -text.get_window_extent().y0)
+    assert [text.get_text() for text in names] == ["gpipe and 1f1b", "zb-h1", "zb-v"]
+    assert {text.get_color() for text in names} == {line.get_color() for line in axes.lines}
+    boxes = [Text.get_window_extent(text) for text in names]
+    assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+
+
+def test_a_front_of_one_point_is_no_line_and_crowded_axes_are_logarithmic():
+    points = [(4.0, 20.0 + step) for step in range(9)] + [(64.0, 200.0)]
+    (axes,) = draw_front(points, [str(place) for place in range(10)], "memory", "bytes").axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["best in both"]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert axes.get_xlabel() == "memory (B), logarithmic"
+
+
+def test_bars_are_sorted_and_have_their_values_with_a_true_minus():
+    (axes,) = draw_bars(["a", "b", "c"], [-0.1, -0.5, 0.0], ["DP 1 -> 2", "", ""], "change").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a", "c"]
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["−50.0 %", "−10.0 %", "DP 1 → 2", "0.0 %"]
 
 
 @pytest.mark.parametrize("width", [3.3, 7.0])

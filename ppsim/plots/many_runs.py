@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from ppsim.actions import Kind
 from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
 from ppsim.plots.figures import PAGE, Chart, checked_width, figure_of, font_points, plain_axes, settings, wrapped
@@ -21,10 +21,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_BARS, MAX_DIRECT = 12, 6  # bars of a chart; lines that are named at their ends
+COLOURS = {  # of lines, by theme: none is a kind's
+    "light": ("#1b1f24", "#7d3c98", "#8c5a2b", "#2f7f93", "#b04a86", "#6f7212", "#6a7380"),
+    "dark": ("#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#a4abb5"),
+    "grey": ("#000000", "#5a5a5a", "#303030", "#707070"),
+}
+MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 6, 5  # bars of a chart; lines named at their ends; named points of a front
+_SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
+_RATIO = 4.0  # of the ends of a logarithmic axis, at least
 _LINE, _SMALL = 10, 7.0  # points: height of a name, and its size
-_KINDS = (Kind.F, Kind.I, Kind.W, Kind.B, Kind.T, Kind.S, Kind.R, Kind.OVERLAP_F_B)
 _MARKERS = "osD^vP*X"
+_OFFSETS = [
+    ((side * (5 if abs(up) <= _LINE else 12), up), "left" if side > 0 else "right")
+    for up in (-_LINE, 4, -24, -40, 24, 40) for side in (-1, 1)
+]  # fmt: skip # points between a point and its name
 
 
 def draw_lines(
@@ -33,29 +43,45 @@ def draw_lines(
 ) -> Figure:  # fmt: skip
     """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values.
 
-    Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends. `width` is
-    that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends; lines that
+    coincide are one line with all their names. `width` is that of the figure in inches, `theme` "light", "dark" or
+    "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
         figure, axes = _axes(width, colours)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
-        ends = []
-        for place, (name, pairs) in enumerate(lines.items()):
-            numbers, values = zip(*sorted(pairs), strict=True)
+        ends, inks = [], COLOURS[theme]
+        for place, (name, pairs) in enumerate(_distinct(lines)):
+            numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
-            colour, marker = colours.kinds[_KINDS[place % len(_KINDS)]], _MARKERS[place % len(_MARKERS)]
+            colour, marker = inks[place % len(inks)], _MARKERS[place % len(_MARKERS)]
             axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
-            ends.append((numbers[-1], scaled[-1], name))
+            ends.append((numbers[-1], scaled[-1], name, colour))
         _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
         axes.set_xlabel(over.rpartition(".")[2].replace("_", " "))
         axes.set_ylabel(f"{title} ({symbol})")
-        if len(lines) <= MAX_DIRECT:
-            _name_ends(axes, ends, colours.text)
+        if len(ends) <= MAX_DIRECT:
+            _name_ends(axes, ends)
         else:
             small: Any = {"fontsize": font_points(_SMALL), "labelcolor": colours.text}
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, **small)
     return figure
+
+
+def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Return the names and sorted pairs of lines; those that coincide are one."""
+    near = _SAME * max(abs(value) for pairs in lines.values() for _, value in pairs)
+    found: list[tuple[list[str], list[tuple[float, float]]]] = []
+    for name, pairs in ((name, sorted(pairs)) for name, pairs in lines.items()):
+        for names, others in found:
+            same = [one[0] for one in others] == [one[0] for one in pairs]
+            if same and all(abs(a - b) <= near for (_, a), (_, b) in zip(others, pairs, strict=True)):
+                names.append(name)
+                break
+        else:
+            found.append(([name], pairs))
+    return [(" and ".join(names), pairs) for names, pairs in found]
 
 
 def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
@@ -70,18 +96,27 @@ def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
         axes.locator_params(axis="x", integer=all(float(number).is_integer() for number in numbers))
 
 
-def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str]], ink: str) -> None:
-    """Write the name of each line at its right end; names that would meet move apart."""
-    style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "va": "center"}
+def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Write the name of each line beside the axes in the line's colour, with a leader from the line's end."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
-    places = [float(axes.transData.transform((x, y))[1]) for x, y, _ in ends]
-    apart = font_points(_SMALL) * 1.25 * figure_of(axes).dpi / 72
-    reached = -float("inf")
-    for number in sorted(range(len(ends)), key=lambda place: places[place]):
-        x, y, name = ends[number]
-        reached = max(places[number], reached + apart)
-        shift = (reached - places[number]) / figure_of(axes).dpi * 72
-        axes.annotate(name, (x, y), (6, shift), color=ink, annotation_clip=False, **style)
+    inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
+    order = sorted(range(len(ends)), key=lambda place: inches[place, 1])
+    apart = font_points(_SMALL) * 1.25 / 72
+    groups: list[list[float]] = []  # neighbours that would meet: their mean place without the distances between them
+    for rank, place in enumerate(order):
+        groups.append([float(inches[place, 1]) - rank * apart])
+        while len(groups) > 1 and np.mean(groups[-1]) < np.mean(groups[-2]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    places = [float(np.mean(group)) for group in groups for _ in group]
+    low, high = (edge / figure_of(axes).dpi for edge in axes.get_window_extent().intervaly)
+    for rank, (place, y) in enumerate(zip(order, places, strict=True)):
+        x, value, name, colour = ends[place]
+        share = (y + rank * apart - low) / (high - low)
+        style: Any = {"xytext": (1.01, share), "textcoords": "axes fraction", "fontsize": font_points(_SMALL)}
+        style["arrowprops"] = {
+            "arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5),
+        }  # fmt: skip
+        axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
 
 def draw_front(
@@ -101,58 +136,90 @@ def draw_front(
         front = pareto_front(pairs)
         others = [point for number, point in enumerate(points) if number not in front]
         axes.scatter([x for x, _ in others], [y for _, y in others], s=14, color=colours.edge, linewidths=0, zorder=3)
-        axes.margins(0.05, 0.09)
+        axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
         corners = [points[index] for index in front]
-        style: Any = {"color": colours.kinds[Kind.F], "marker": "o", "markersize": 4, "linewidth": 1.1}
-        axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", label="Pareto front", **style)
-        axes.set_xlabel(wrapped(f"{memory} ({symbol})", figure.get_figwidth()))
-        axes.set_ylabel(f"step time ({time_symbol})")
+        style: Any = {"color": COLOURS[theme][1], "marker": "o", "markersize": 4, "linewidth": 1.1, "zorder": 4}
+        style |= {"label": "Pareto front"} if len(front) > 1 else {"label": "best in both", "linestyle": "none"}
+        axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", **style)
+        words = [f"{memory} ({symbol})", f"step time ({time_symbol})"]
+        for number, (axis, label) in enumerate(zip("xy", words, strict=True)):
+            label += ", logarithmic" * _spread(axes, axis, [point[number] for point in points])
+            axes.set(**{f"{axis}label": wrapped(label, figure.get_figwidth() * (1.0 if number == 0 else 0.6))})
         place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
         axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text, **place)
         _name_points(axes, points, names, front, colours)
     return figure
 
 
+def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
+    """Make an axis logarithmic if half of its values share a third of a linear one; return whether it is."""
+    low, middle, high = min(values), float(np.median(values)), max(values)
+    if not (low > 0 and high > _RATIO * low and middle - low < (high - low) / 3):
+        return False
+    axes.set(**{f"{axis}scale": "log"})
+    ticks: Any = axes.xaxis if axis == "x" else axes.yaxis
+    ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ticks.set_minor_locator(NullLocator())
+    ticks.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
+    return True
+
+
 def _name_points(
     axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int], theme: Theme
 ) -> None:
-    """Name both ends of the front, then what has space for a name: its corners, and other points if they are few."""
+    """Name both ends of the front and corners between them, then other points if they are few, where space is."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
-    taken = [
-        Bbox.from_bounds(x - 2 * point, y - 2 * point, 4 * point, 4 * point)
-        for x, y in axes.transData.transform(points).tolist()
-    ]
+    places = axes.transData.transform(points)
+    taken = [Bbox.from_extents(*place - 3 * point, *place + 3 * point) for place in places]
+    for (x, y), (right, below) in pairwise(places[list(front)]):  # the line is level, then goes down
+        taken += [Bbox.from_extents(x, y - point, right, y + point)]
+        taken += [Bbox.from_extents(right - point, below, right + point, y)]
+    corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
     others = range(len(points)) if len(points) <= MAX_BARS else ()
-    for number in dict.fromkeys([front[-1], front[0], *front, *others]):
+    for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         ink = theme.text if number in front else theme.quiet
-        for offset, side in (((4, 4), "left"), ((-5, -_LINE), "right"), ((4, -_LINE), "left")):
+        for offset, side in _OFFSETS:
             style: Any = {"ha": side, "textcoords": "offset points", "fontsize": font_points(_SMALL), "color": ink}
             name = axes.annotate(names[number], points[number], offset, **style)
             box = name.get_window_extent()
-            if room.x0 <= box.x0 and box.x1 <= room.x1 and not any(map(box.overlaps, taken)):
+            if room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, taken)):
                 taken.append(box)
+                if number in front:
+                    axes.plot(*points[number], "o", color=COLOURS[theme.name][1], markersize=6.5, zorder=4)
+                if abs(offset[1]) > _LINE:
+                    leader: Any = {"arrowstyle": "-", "color": theme.edge, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+                    axes.annotate("", points[number], offset, textcoords="offset points", arrowprops=leader)
                 break
             name.remove()
 
 
 def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str) -> Figure:
-    """Draw a bar per name, as long as its fraction; write the fraction in percent and a note at its right."""
+    """Draw a bar per name, the largest first, with its percent at its end and a note at the right of all."""
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(PAGE, 0.8 + 0.24 * len(names)))
+        figure = Chart(figsize=(PAGE, 0.7 + 0.2 * len(names)))
         axes = figure.add_subplot()
+        rows = sorted(range(len(names)), key=lambda row: -abs(fractions[row]))
+        axes.barh(range(len(rows)), [100 * fractions[row] for row in rows], 0.7, color=COLOURS[LIGHT.name][1])
+        plain_axes(axes, LIGHT, _SMALL)
         axes.axvline(0.0, color=LIGHT.text, linewidth=0.8)
-        axes.barh(range(len(names)), [100 * fraction for fraction in fractions], color=LIGHT.kinds[Kind.F])
         small = font_points(_SMALL)
-        for row, (fraction, note) in enumerate(zip(fractions, notes, strict=True)):
-            text = f"{percent_text(fraction, signed=True).replace('-', '−')}  {note}"
-            axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=small)
-        axes.set_yticks(range(len(names)), names, fontsize=small)
-        axes.invert_yaxis()
+        for place, row in enumerate(rows):
+            text, back = (
+                percent_text(fractions[row], signed=True).replace("-", "−"),
+                fractions[row] <= 0 > min(fractions),
+            )
+            style: Any = {"fontsize": small, "color": LIGHT.text, "va": "center"}
+            shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
+            axes.annotate(text, (100 * fractions[row], place), ha="right" if back else "left", **shift, **style)
+            note = notes[row].replace("->", "→")
+            axes.text(1.02, place, note, transform=axes.get_yaxis_transform(), **style)
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{title} (%)")
+        axes.set_yticks(range(len(rows)), [names[row] for row in rows])
+        axes.margins(x=0.18)
         axes.locator_params(axis="x", nbins=6)
-        axes.set_xlabel(f"{title} (%)", fontsize=small)
-        axes.tick_params(axis="x", labelsize=small)
-        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
     return figure
 

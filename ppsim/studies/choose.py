@@ -136,7 +136,7 @@ class Choice:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
         memory = MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
         pairs = [(one.memory, one.step) for one in drawn]
-        return draw_front(pairs, [*map(_name, drawn)], memory.title, memory.unit, width, theme)
+        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme)
 
     def _repr_html_(self) -> str:
         return page_table(self.rows(), {name: measure.unit for name, measure in MEASURES.items()})
@@ -154,11 +154,24 @@ class Choice:
         return f"no point fits with {percent_text(self.headroom)} of the memory kept free"
 
 
-def _name(one: Candidate) -> str:
-    """Return the label of a candidate's dot in a chart."""
-    stages = one.changes.get("schedule.stages_per_device")
-    name = one.changes["schedule.name"] + (f":{stages}" if stages else "")
-    return f"{name} on {counted(one.changes['schedule.devices'], 'device')}"
+def _names(drawn: list[Candidate]) -> list[str]:
+    """Return the labels of candidates in a chart: schedule, devices, and what else differs between equal ones."""
+    names = []
+    for one in drawn:
+        stages = one.changes.get("schedule.stages_per_device")
+        name = one.changes["schedule.name"] + (f":{stages}" if stages else "")
+        names.append(f"{name} on {counted(one.changes['schedule.devices'], 'device')}")
+    for key in dict.fromkeys(key for one in drawn for key in one.changes):
+        alike: dict[str, set[str]] = {}
+        values = [str(one.changes.get(key, "")) for one in drawn]
+        for name, value in zip(names, values, strict=True):
+            alike.setdefault(name, set()).add(value)
+        word = key.rpartition(".")[2].replace("_", " ")
+        names = [
+            f"{name}, {word} {value}" if value and len(alike[name]) > 1 else name
+            for name, value in zip(names, values, strict=True)
+        ]
+    return names
 
 
 def _with_its_policies(config: AnyConfig, framework: str | None) -> ConfigSource:

@@ -108,8 +108,7 @@ class Sweep:
             value = None if point.measures is None else point.measures[measure]
             number = as_number(point.changes[over])
             if value is not None and number is not None:
-                others = [str(point.changes[key]) for key in self.keys if key != over]
-                lines.setdefault(", ".join(others) or kind.title, []).append((number, value))
+                lines.setdefault(self._name(point, over) or kind.title, []).append((number, value))
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
         return draw_lines(lines, over, kind.title, kind.unit, width, theme)
@@ -130,8 +129,13 @@ class Sweep:
             "peak_memory" if all(run["peak_memory"] is not None for _, run in runs) else "peak_activations"
         ]
         pairs = [(run[memory.name], run["iteration_time"]) for _, run in runs]
-        names = [", ".join(str(value) for value in point.changes.values()) for point, _ in runs]
+        names = [self._name(point) for point, _ in runs]
         return draw_front(pairs, names, memory.title, memory.unit, width, theme)
+
+    def _name(self, point: Candidate, over: str = "") -> str:
+        """Return the values of a point that differ between points, in words, without that of `over`."""
+        varied = [key for key in self.keys if len({str(one.changes[key]) for one in self.points}) > 1] or self.keys
+        return ", ".join(_value_name(key, point.changes[key]) for key in varied if key != over)
 
     def _number(self) -> str:
         for key in reversed(self.keys):
@@ -281,6 +285,18 @@ def _faults(source: ConfigSource, changes: Mapping[str, Any]) -> list[str]:
     except ConfigError as error:
         return error.faults
     return []
+
+
+def _value_name(key: str, value: Any) -> str:
+    """Return a value of a key in words, such as `4 microbatches` or `tensor 2`; text is its own name."""
+    word = key.rpartition(".")[2].replace("_", " ")
+    if as_number(value) is None:
+        return str(value)
+    return (
+        f"{value} {word[:-2] if word.endswith('ches') and value == 1 else word}"
+        if word.endswith("s")
+        else f"{word} {value}"
+    )
 
 
 def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
