@@ -13,6 +13,7 @@ from random_schedules import schedules
 import ppsim
 import ppsim.base.compiling
 from ppsim.lowering import TRANSPORTS
+from ppsim.lowering.posts import place_by_count
 
 
 def outcome(schedule, costs, transport, engine):
@@ -220,3 +221,20 @@ def test_lists_of_thousands_of_rows_of_microbatches(transport, scale):
     )
     assert len(schedule) == 8192
     assert_equal_bits(schedule, costs, transport)
+
+
+class Importing:
+    """A kernel during whose look-up another thread imports a module with further kernels."""
+
+    @property
+    def __code__(self):
+        ppsim.base.compiling.kernel(lambda: None)
+        return place_by_count.__code__
+
+
+def test_kernels_that_another_thread_imports_meanwhile_do_no_harm(monkeypatch):
+    """The explorer loads the compiled engine in one thread while another simulates."""
+    compiling = ppsim.base.compiling
+    monkeypatch.setattr(compiling, "_options", compiling._options | {Importing(): {}})
+    monkeypatch.setattr(compiling, "_let_kernels_call", lambda _: compiling.kernel(lambda: None))
+    assert compiling._is_cached(compiling.compiled.__wrapped__(place_by_count)) in (True, False)

@@ -53,7 +53,7 @@ def compiled(function: Callable) -> Any:
     """
     import numba
 
-    for called in _options:
+    for called in tuple(_options):  # another thread may import further kernels meanwhile
         _let_kernels_call(called)
     try:
         return _survive_its_cache(numba.njit(cache=True, nogil=True, **_options[function])(function))
@@ -121,7 +121,7 @@ def _is_cached(compiled_kernel: Any) -> bool:
     """Return whether the disk cache has the kernel and no file with a kernel is newer; Numba checks only one file."""
     function, folder = compiled_kernel.py_func, compiled_kernel.stats.cache_path
     pattern = f"*.{function.__qualname__}-{function.__code__.co_firstlineno}.py*.nbi"
-    changed = max(Path(file).stat().st_mtime for file in {one.__code__.co_filename for one in _options})
+    changed = max(Path(file).stat().st_mtime for file in {one.__code__.co_filename for one in tuple(_options)})
     with suppress(OSError):  # removed meanwhile
         return folder is not None and any(found.stat().st_mtime >= changed for found in Path(folder).glob(pattern))
     return False
