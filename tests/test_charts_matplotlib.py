@@ -119,6 +119,16 @@ def test_a_timeline_more_than_three_times_as_long_as_the_others_is_cut_with_its_
     assert compared([run("1f1b"), run("naive")]).axes[0].get_xlim()[1] == 96
 
 
+def test_two_outliers_do_not_set_the_scale():
+    figure = draw_comparison([run(microbatches=m) for m in (4, 5, 6, 64, 80)])
+    assert figure.axes[0].get_xlim()[1] == pytest.approx(27 * 1.05)
+
+
+def test_a_long_name_of_the_base_heads_its_column():
+    figure = draw_comparison([run("interleaved-1f1b", stages_per_device=2), run()])
+    assert "vs interleaved-1f1b" in words_of(figure)
+
+
 def test_a_comparison_names_its_base_and_says_how_far_each_is_from_it():
     costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1)
     words = words_of(compared([run("1f1b", costs=costs), run("zb-h1", costs=costs)]))

@@ -195,6 +195,15 @@ def test_the_chart_is_written(tmp_path):
     assert {">1f1b<", ">zb-h1<", ">vs 1f1b<", ">base<"} <= set(re.findall(">[^<]+<", text))
 
 
+def test_the_chart_of_all_schedules_has_the_base_and_the_fastest_and_says_how_many_are_left_out(tmp_path):
+    count = len(document(UNIT_COSTS)["schedules"])
+    outcome = ppsim("compare", UNIT_COSTS, "--gantt", tmp_path / "all.svg")
+    words = re.findall(">([^<]+)<", (tmp_path / "all.svg").read_text())
+    assert f"{count - 6} more: name them with --schedules" in words
+    assert f"({count - 6} more: name them with --schedules)" in outcome.out + outcome.err
+    assert sum(word == "base" or re.fullmatch(r"[+−]?[\d.]+ %", word) is not None for word in words) == 12
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -191,6 +191,9 @@ def test_charts_show_the_pieces_among_the_actions(tmp_path):
         filled.save(tmp_path / name)
         assert "work in idle time" in (tmp_path / name).read_text(encoding="utf-8")
     assert "encoder" in (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    words = [text.get_text() for text in filled.plot().texts]
+    assert any(" → " in word for word in words)
+    assert any("3 pieces of work in" in word for word in words)
     assert filled == SMALL
     assert filled.bubble_fraction == SMALL.bubble_fraction
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_e
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_error
 from ppsim.plots.boxes import block_names
-from ppsim.plots.chart_files import SUFFIXES
+from ppsim.plots.chart_files import SUFFIXES, save_comparison
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
 from ppsim.studies.compare import Comparison, asynchronous
@@ -32,6 +33,7 @@ from ppsim.studies.points import fits_within
 TOO_MUCH = "!"
 _WHOLE_PER_CENT = 0.05  # bounds of an interval that are wider than this have no decimal place
 LONGEST_NAME = 30
+MAX_PANELS = 6  # of the chart of all schedules
 MAX_NAMED = 4  # schedules before a layout string, or in a line about those left out
 MAX_ROWS = 12  # of the table without --verbose, so that it fits one screen
 # Columns that the page shows first if it is too narrow for all; --json has the others.
@@ -69,8 +71,11 @@ def compare(
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     if gantt and comparison.timelines:
-        comparison.save(gantt, titles=_titles(comparison))
-        say(f"wrote {gantt}")
+        drawn = comparison if names != ["all"] else _panels(comparison)
+        more = len(comparison.timelines) - len(drawn.timelines)
+        note = f"{more} more: name them with --schedules" if more else ""
+        save_comparison(drawn.timelines, gantt, titles=_titles(drawn), base=drawn.base, note=note)
+        say(f"wrote {gantt}{note and f' ({note})'}")
     document = {**comparison.to_dict(), "name": case.name}
     named = names != ["all"]
     answer(document, json, lambda: comparison_text(comparison) if verbose else _answer(comparison, case, named))
@@ -307,6 +312,14 @@ def _refusals(refused: Mapping[str, str]) -> list[str]:
     for reason, names in names_by_reason.items():
         lines += wrapper.wrap(f"{', '.join(names)}: {reason}")
     return lines
+
+
+def _panels(comparison: Comparison) -> Comparison:
+    """Return the config's own schedule and the fastest others, first those that fit and train on new weights."""
+    others = [run for run in comparison.timelines if run is not comparison.current]
+    others.sort(key=lambda run: (fits_within(run, comparison.headroom) is False, asynchronous(run)))
+    drawn = {id(run) for run in (comparison.current, *others[: MAX_PANELS - 1])}
+    return replace(comparison, timelines=[run for run in comparison.timelines if id(run) in drawn])
 
 
 def _titles(comparison: Comparison) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -18,7 +20,7 @@ from ppsim.analysis.interval import short_interval
 from ppsim.analysis.memory import peak_memory
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
-from ppsim.base.units import percent_text, time_unit
+from ppsim.base.units import counted, percent_text, time_unit
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, block_names, common_title, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import POINTS, ChartRows
@@ -32,7 +34,7 @@ _MARGIN, _TITLE, _SUBTITLE = 14, 14, 11  # pixels of the rules, as all sizes bel
 _BESIDE = 700  # narrower figures have names and numbers above the rows
 _HIGHEST_ROW, _COLUMN_ROW, _DIVIDED = 24, 15, 1.3
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
-_BESIDE_WORDS, _LONGEST_HEADING = 172, 96  # pixels: words at the right of the rows, the heading of differences
+_BESIDE_WORDS, _LONGEST_HEADING = 172, 150  # pixels: words at the right of the rows, the heading of differences
 _OUTLIER = 3.0  # a timeline longer than this times the longest other is cut
 _MAX_TICKS = 10
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
@@ -119,7 +121,7 @@ def draw(
             heading = title_text(timeline) if title is None else title
             rows = _compose(
                 _blocks([boxes], None, None), heading, width, longest, colours, memory=memory, labels=bool(labels),
-                lines=shown_lines,
+                lines=shown_lines, note=_single_note(timeline),
             )[0]  # fmt: skip
         boxes = boxes.in_rows(_row_height(rows, boxes))
         if transfers and not boxes.plain:
@@ -139,13 +141,14 @@ def draw_comparison(
     group: int | None = None,
     base: int = 0,
     theme: str = "light",
+    note: str = "",
 ) -> Figure:
     """Draw several Gantt charts on one time axis, one block per timeline, in the order given.
 
     Each block shows its step time relative to the timeline with number `base` in its group.
 
     `width`, `titles`, `labels`, `memory` and `theme` are options of `Comparison.plot`; `group` is the number of
-    timelines in a group, such as 2 for pairs (default: all).
+    timelines in a group, such as 2 for pairs (default: all); `note` follows the title.
 
     Raises
     ------
@@ -163,8 +166,9 @@ def draw_comparison(
     with matplotlib.rc_context(settings()):
         blocks = _blocks(every, titles, group, base)
         rows = _compose(
-            blocks, common_title(timelines), width, _shown_seconds(every), colours, memory=memory, labels=bool(labels)
-        )
+            blocks, common_title(timelines), width, _shown_seconds(every), colours, memory=memory, labels=bool(labels),
+            note=note,
+        )  # fmt: skip
     return figure_of(rows[0])
 
 
@@ -187,15 +191,34 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
     """Return the blocks, each with its numbers against the base of its group; one alone against its lower bound."""
     timelines = [boxes.timeline for boxes in every]
     names = block_names(timelines) if titles is None else list(titles)
-    unit = time_unit(max(map(iteration_time, timelines)))
-    blocks = []
+    longest = max(map(iteration_time, timelines))
+    unit, blocks = time_unit(longest), []
+    places = max(2 - math.floor(math.log10(longest * unit.factor)), 1) if longest > 0 else 1
     for number, (boxes, name) in enumerate(zip(every, names, strict=True)):
         run, first = boxes.timeline, number - number % (group or len(every))
         against = timelines[min(first + base, len(timelines) - 1)]
-        step = f"{iteration_time(run) * unit.factor:,.1f} {unit.symbol}"
+        step = f"{iteration_time(run) * unit.factor:,.{places}f} {unit.symbol}"
         differs = _bound_text(run) if len(every) == 1 else "base" if run is against else _difference(run, against)
-        blocks.append(_Block(boxes, name, (step, differs, percent_text(steady_bubble_fraction(run)))))
+        idle = percent_text(steady_bubble_fraction(run))
+        if filled := _filled_seconds(run):
+            after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
+            idle = f"{idle.removesuffix(' %')} → {percent_text(after)}"
+        blocks.append(_Block(boxes, name, (step, differs, idle)))
     return blocks
+
+
+def _filled_seconds(run: TimelineColumns) -> float:
+    """Return the device time of the pieces of work in idle time."""
+    return 0.0 if run.fills is None else float((run.fills.end - run.fills.start).sum())
+
+
+def _single_note(run: TimelineColumns) -> str:
+    """Return the 90 % interval of a step, and how many pieces of work fill how much of the idle time."""
+    parts, filled = [short_interval(run).strip(" ()")], _filled_seconds(run)
+    if filled and run.fills is not None:
+        of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
+        parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")
+    return "; ".join(filter(None, parts))
 
 
 def _difference(run: TimelineColumns, base: TimelineColumns) -> str:
@@ -213,9 +236,12 @@ def _bound_text(run: TimelineColumns) -> str:
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
-    """Return the length of the time axis in seconds: that of the longest timeline, unless it is an outlier."""
+    """Return the length of the time axis in seconds: that of the longest timeline, unless few are outliers."""
     lengths = sorted(makespan(boxes.timeline) for boxes in every)
-    return lengths[-2] * 1.05 if len(lengths) > 1 and lengths[-1] > _OUTLIER * lengths[-2] > 0 else lengths[-1]
+    for usual, longer in pairwise(lengths[(len(lengths) - 1) // 2 :]):
+        if longer > _OUTLIER * usual > 0:
+            return usual * 1.05
+    return lengths[-1]
 
 
 def _draw_into(
@@ -301,13 +327,15 @@ def _against(blocks: Sequence[_Block]) -> str:
     if len(blocks) == 1:
         return "vs bound" if blocks[0].numbers[1] else ""
     bases = [block.name for block in blocks if block.numbers[1] == "base"]
-    words = f"vs {bases[0] if len(bases) == 1 else 'first'}"
-    return words if text_width(words, _SUBTITLE) <= _LONGEST_HEADING else "vs base"
+    name = bases[0] if len(bases) == 1 else "first"
+    while text_width(f"vs {name}", _SUBTITLE) > _LONGEST_HEADING:
+        name = name.removesuffix("…")[:-1] + "…"
+    return f"vs {name}"
 
 
 def _compose(
     blocks: Sequence[_Block], title: str, width: float | None, longest: float, theme: Theme, *,
-    memory: bool | str, labels: bool, lines: dict[str, Any] | None = None,
+    memory: bool | str, labels: bool, lines: dict[str, Any] | None = None, note: str = "",
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
@@ -327,7 +355,7 @@ def _compose(
     figure = Chart(solved=False, figsize=(pixels / PIXELS, height / PIXELS), facecolor=theme.paper)
     writer = _Writer(figure, theme)
     if title:
-        _write_title(writer, title, pixels, blocks)
+        _write_title(writer, title, pixels, note)
     _write_headings(writer, layout, head)
     found, y = [], float(head)
     for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
@@ -356,17 +384,16 @@ def _compose(
     return found
 
 
-def _write_title(writer: _Writer, title: str, width: float, blocks: Sequence[_Block]) -> None:
-    """Write the title, smaller if it is too wide, and after it the 90 % interval of a single run's step."""
+def _write_title(writer: _Writer, title: str, width: float, note: str) -> None:
+    """Write the title, smaller if it is too wide, and after it a note if it fits."""
     size = _TITLE if width >= _BESIDE else 12
     room = width - 2 * _MARGIN
     size = max(min(size, size * room / max(text_width(title, size) * 1.08, 1)), 6)
     left = _MARGIN if width >= _BESIDE else 0
     writer.write(left, 18, title, size, fontweight="bold")
-    interval = short_interval(blocks[0].boxes.timeline).strip(" ()") if len(blocks) == 1 else ""
     wide = text_width(title, size) * 1.12
-    if interval and left + wide + text_width(interval, _SUBTITLE) + 24 < width:
-        writer.write(left + wide + 12, 18, interval, color=writer.theme.quiet)
+    if note and left + wide + text_width(note, _SUBTITLE) + 24 < width:
+        writer.write(left + wide + 12, 18, note, color=writer.theme.quiet)
 
 
 def _write_headings(writer: _Writer, layout: _FigureLayout, y: float) -> None:

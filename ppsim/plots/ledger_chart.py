@@ -60,7 +60,7 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE)}
         for device, idle in enumerate(left.tolist() if devices <= _NAMED else ()):
             ax.annotate(percent_text(idle / (step or 1.0)), (idle, device), (3, 0), textcoords="offset points", **style)
-        of_step = f"idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step)}, by cause"
+        of_step = f"idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step, 3)}, by cause"
         title = wrapped(f"{title_text(timeline)}{': ' if wide > 5 else chr(10)}{of_step}", wide)
         style = {"fontsize": font_points(_SIZE), "color": colours.text, "fontweight": "bold"}
         ax.set_title(title, loc="left", parse_math=False, **style)

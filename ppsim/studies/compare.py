@@ -106,7 +106,8 @@ class Comparison:
             for number, run in enumerate(runs)
         ]
 
-    def _base(self) -> int:
+    @property
+    def base(self) -> int:
         """Return the number of the timeline that others are compared with in charts: the config's, or the first."""
         return next((number for number, run in enumerate(self.timelines) if run is self.current), 0)
 
@@ -137,7 +138,7 @@ class Comparison:
         from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
 
         return draw_comparison(
-            self.timelines, width=width, titles=titles, labels=labels, memory=memory, theme=theme, base=self._base()
+            self.timelines, width=width, titles=titles, labels=labels, memory=memory, theme=theme, base=self.base
         )
 
     @checked_call()
@@ -161,7 +162,7 @@ class Comparison:
 
         save_comparison(
             self.timelines, path, width=width, titles=titles, labels=labels, memory=memory, theme=theme, dpi=dpi,
-            base=self._base(),
+            base=self.base,
         )  # fmt: skip
 
     def to_latex(self) -> str:
@@ -171,7 +172,7 @@ class Comparison:
         """
         if not self.timelines:
             raise ConfigError("no schedule ran; there is nothing to put into a table")
-        base = self.timelines[self._base()].iteration_time
+        base = self.timelines[self.base].iteration_time
         rows = [
             {
                 "schedule": run.schedule.name,
