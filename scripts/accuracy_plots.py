@@ -9,12 +9,12 @@ from typing import Any
 import matplotlib
 from matplotlib.ticker import PercentFormatter
 
-from ppsim.actions import Kind
 from ppsim.plots.figures import PAGE, Chart, font_points, plain_axes, rendered, settings
+from ppsim.plots.many_runs import COLOURS
 from ppsim.plots.palette import LIGHT
 
 COLUMNS, SIZE = 4, 7.0  # panels side by side; points of texts
-IN_VIEW, OUT_OF_VIEW = LIGHT.kinds[Kind.F], LIGHT.kinds[Kind.I]
+IN_VIEW, OUT_OF_VIEW = COLOURS[LIGHT.name][1], COLOURS[LIGHT.name][5]
 Point = tuple[float, float]
 
 

@@ -167,8 +167,8 @@ CHARTS = (
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},
     workers=1,
 ).plot_front(theme=theme)""",
-        "no mock-up has charts of many runs; runs off the front are named if there are at most 12, in the colour "
-        "of axes",
+        "no mock-up has charts of many runs; at most five runs of the front are named, and runs off the front "
+        "if there are at most 12; crowded axes are logarithmic",
     ),
     Chart(
         "sweep",
@@ -179,8 +179,8 @@ CHARTS = (
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v"], "schedule.microbatches": [p, 2 * p, 4 * p, 8 * p]},
     workers=1,
 ).plot("bubble_fraction", theme=theme)""",
-        "no mock-up has charts of many runs; the lines have the colours of kinds in the order in which these "
-        "differ most, and a marker each",
+        "no mock-up has charts of many runs; the lines and their names have colours that no kind has, and "
+        "a marker each; lines that coincide are one with all their names",
     ),
 )  # fmt: skip
 PAGES = (
