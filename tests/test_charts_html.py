@@ -20,7 +20,7 @@ import ppsim
 from ppsim.actions import Kind
 
 LANES = ("gathers", "reductions", "optimizer steps")
-LANE_TITLES = ["weight gather (UNSHARD)", "gradient reduction (REDUCE_GRAD)", "optimizer step"]
+LANE_TITLES = ["weight gather", "gradient reduction", "optimizer step"]
 USUAL = (Kind.F, Kind.I, Kind.W)
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 

@@ -65,7 +65,7 @@ def test_a_fused_slot_shows_both_parts_with_their_numbers():
     halves = ppsim.simulate(ppsim.build("dualpipe", devices=4, microbatches=8), ppsim.Costs(overlap=2.6))
     numbers = rows_of(halves.plot())[0].numbers()
     assert len(numbers) == len(halves.schedule.kind)
-    assert {text.get_fontsize() for text in numbers} == {4.5, 6.0}
+    assert {text.get_fontsize() for text in numbers} == {4.5}
 
 
 def test_devices_go_from_top_to_bottom_and_time_has_a_unit():
@@ -419,7 +419,7 @@ def test_all_words_lie_within_figures_of_every_width(width):
 
 def test_the_legend_names_lanes_and_lines_only_where_they_are_drawn():
     legend = [text.get_text() for text in stepped().plot().texts if text.get_gid() == "legend"]
-    assert legend[-3:] == ["weight gather (UNSHARD)", "gradient reduction (REDUCE_GRAD)", "optimizer step"]
+    assert legend[-3:] == ["weight gather", "gradient reduction", "optimizer step"]
     lined = [text.get_text() for text in run().plot(critical_path=True, transfers=True).texts]
     assert {"critical path", "transfer of a forward", "transfer of a backward"} <= set(lined)
     mixed = words_of(run("zb-v", devices=64, microbatches=256).plot())

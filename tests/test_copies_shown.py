@@ -9,7 +9,7 @@ from test_perfetto import Decoded, annotations
 
 import ppsim
 
-COMES_BACK, LEAVES = "activation reload (RELOAD)", "activation offload (OFFLOAD)"
+COMES_BACK, LEAVES = "activation reload", "activation offload"
 LISTS = [
     ["0F0", "0OFFLOAD0", "0F1", "0R1", "0RELOAD0", "0B0", "0B1"],
     ["1F0", "1B0", "1F1", "1B1"],
@@ -63,7 +63,7 @@ def test_charts_and_page_name_them_in_their_legends(run):
 
 
 def test_text_shows_a_copy_where_its_device_waits(run):
-    assert "< activation reload (RELOAD)" in run.to_text()
+    assert "< activation reload" in run.to_text()
     assert "R1" in run.to_text()
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from charts import GREY, LIGHT, THEMES, TITLES, contrast
+from charts import DARK, GREY, LIGHT, THEMES, TITLES, contrast
 from colour_distances import VISION, apart, ciede2000, closest, lab, lighter
 
 from ppsim.actions import FIRST_TRANSFER, Kind
@@ -109,6 +109,17 @@ def test_lanes_differ_from_each_other_and_from_all_that_they_touch(theme):
         for vision in VISION:
             assert min(apart(colour, other, vision) for other in others) >= 12
         assert min(apart(colour, cause) for cause in theme.causes.values()) >= 12
+
+
+def test_lanes_stand_out_from_a_dark_ground_and_keep_their_hue_where_they_are_often_seen():
+    assert min(contrast(colour, DARK.not_idle) for colour in DARK.lanes.values()) >= 3
+
+    def hue(colour):
+        return float(np.degrees(np.arctan2(*lab(colour)[:0:-1])))
+
+    for sort in ("reductions", "collectives", "optimizer steps"):
+        turn = abs(hue(LIGHT.lanes[sort]) - hue(DARK.lanes[sort])) % 360
+        assert min(turn, 360 - turn) <= 45
 
 
 @EVERY

@@ -40,7 +40,7 @@ def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
         "         └─────────────────────────────┬─────────────\n"
         "         0                             5  time (s)\n"
         "F forward; B backward; · idle\n"
-        "where no action runs: u weight gather (UNSHARD); r gradient reduction (REDUCE_GRAD); O optimizer step\n"
+        "where no action runs: u weight gather; r gradient reduction; O optimizer step\n"
         "numbers: microbatch after the kind, where they fit\n"
     )
 

@@ -15,9 +15,9 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
-from ppsim.plots.lanes import LaneSpans, Spans, band, lane_spans
+from ppsim.plots.lanes import FILLS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import LOWEST_DETAIL
+from ppsim.plots.scale import DIGIT, LOWEST_DETAIL, NUMBER_SIZES, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -144,6 +144,39 @@ class Boxes(Spans):
         row = int(self.row[box])
         return f"{self.number(row)}/{self.number(row + 1)}" if self.slot[box] else self.number(row)
 
+    @cached_property
+    def digits(self) -> int:
+        """Characters of the longest number."""
+        return len(self.number(int(np.argmax(self.timeline.schedule.microbatch))))
+
+    @cached_property
+    def shortest(self) -> dict[tuple[Kind, bool], float]:
+        """Seconds of each kind's shortest box that takes time; parts of fused slots (True) are apart from boxes."""
+        lit = self.length > 0
+        return {
+            (Kind(kind), slot): float(self.length[lit & (self.slot == slot) & (kinds == kind)].min())
+            for half in (0, 1)
+            for kinds in (self.kinds_of_parts(half),)
+            for slot in (False, True)[half:]
+            for kind in distinct(kinds[lit & (self.slot == slot)]).tolist()
+        }
+
+    def numbers(
+        self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False
+    ) -> tuple[float, dict[tuple[Kind, bool], str]]:
+        """Return the size of all numbers of a chart, and per kind that shows them what stands before: its letter or "".
+
+        A kind shows its numbers if all its boxes hold the longest: boxes are `second` pixels wide a second, and `tall`.
+        """
+        size, found = NUMBER_SIZES[1], dict[tuple[Kind, bool], str]()
+        for (kind, slot), seconds in self.shortest.items():
+            for before in (kind_letter(kind), "") if lettered else ("",):
+                long = self.digits + len(before) + 0.55 * (before == "W")
+                if fits := number_size(long, seconds * second, tall / 2 if slot else tall, digit):
+                    size, found[kind, slot] = min(size, fits), before
+                    break
+        return size, found
+
     def title(self, box: int) -> str:
         """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""
         towers, schedule, row = self.timeline.table.towers, self.timeline.schedule, self.row[box]
@@ -217,7 +250,8 @@ class LegendEntry:
     def swatch(self, theme: Theme) -> list[tuple[float, float, float, float, str]]:
         """Return the rectangles of the symbol: left, top, width and height in a square of 12 pixels, and colour."""
         if self.lane is not None:
-            return [(0, 3, 12, 5, theme.lanes[self.lane])]
+            top, tall = (0, 12) if self.lane in (STEPS, FILLS) else (3, 5)
+            return [(0, top, 12, tall, theme.lanes[self.lane])]
         if self.sort == "slot":
             return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
         if self.sort in ("low", "mixed"):

@@ -16,7 +16,7 @@ from matplotlib.transforms import IdentityTransform
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.boxes import Boxes, halves, kind_letter
+from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import FILLS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme
 from ppsim.plots.pixels import PixelColumns, median_box, picture
@@ -210,23 +210,19 @@ class ChartRows(Artist):
 
     def _numbers(self, place: Place, gap: float) -> Iterator[Text]:
         boxes, theme = self.boxes, self.theme
-        drawn = np.flatnonzero(boxes.length * place.second / place.pixel > scale.NUMBER_SIZES[0] * scale.DIGIT)
-        if len(drawn) > _MAX_NUMBERS:
-            return
-        for half in (0, 1):
-            edges = halves(boxes.band)[half]
-            mine = drawn if half == 0 else drawn[boxes.slot[drawn]]
-            kinds, slot = boxes.kinds_of_parts(half)[mine], boxes.slot[mine]
-            top, bottom = place.band(boxes.device[mine], boxes.band, gap)
-            if slot.any():
-                tops = place.band(boxes.device[mine], edges, gap)
-                top, bottom = np.where(slot, tops[0], top), np.where(slot, tops[1], bottom)
-            words = [boxes.number(row + half * flag) for row, flag in zip(boxes.row[mine], slot, strict=True)]
-            letters = [kind_letter(kind) for kind in kinds.tolist()] if theme is GREY else None
-            inks = [theme.on[Kind(kind)] for kind in kinds.tolist()]
-            yield from self._texts(
-                place, boxes, mine, (top, bottom), words, inks, boxes.local[mine] > 0, boxes.reverse[mine], letters
-            )
+        top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
+        tall = float(np.min(top - bottom)) / place.pixel
+        size, shown = boxes.numbers(place.second / place.pixel, tall, _DIGIT, theme is GREY)
+        for (kind, slot), before in shown.items():
+            for half in (0, 1)[: 1 + slot]:
+                is_drawn = (boxes.length > 0) & (boxes.slot == slot) & (boxes.kinds_of_parts(half) == kind)
+                mine = np.flatnonzero(is_drawn)
+                if len(mine) > _MAX_NUMBERS:
+                    return
+                band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
+                words = [before + boxes.number(row + half) for row in boxes.row[mine].tolist()]
+                marked = boxes.local[mine] > 0, boxes.reverse[mine]
+                yield from self._texts(place, boxes, mine, band, words, size, theme.on[kind], *marked)
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.lanes), gap))
 
@@ -234,31 +230,24 @@ class ChartRows(Artist):
         if len(lane) > _MAX_NUMBERS:
             return
         words, none = [lane.label(span) for span in range(len(lane))], np.zeros(len(lane), bool)
-        inks = [self.theme.on_lanes[lane.sort]] * len(lane)
-        yield from self._texts(place, lane, np.arange(len(lane)), band, words, inks, none, none)
+        least = float(lane.length.min()) * place.second / place.pixel, float(np.min(band[0] - band[1])) / place.pixel
+        if size := scale.number_size(max(map(len, words)), *least, _DIGIT):
+            ink = self.theme.on_lanes[lane.sort]
+            yield from self._texts(place, lane, np.arange(len(lane)), band, words, size, ink, none, none)
 
     def _texts(
-        self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], inks: list[str],
-        under: np.ndarray, over: np.ndarray, letters: list[str] | None = None,
+        self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], size: float, ink: str,
+        under: np.ndarray, over: np.ndarray,
     ) -> Iterator[Text]:  # fmt: skip
-        """Yield the words that fit into their spans, after their letters if both fit, moved away from the marks."""
-        if not len(mine):
-            return
+        """Yield the words in the middle of their spans, moved away from the marks."""
         (top, bottom), pixel = band, place.pixel
-        tall, wide = (top - bottom) / pixel, spans.length[mine] * place.second / pixel
-        longest = max(map(len, words))
-        size = scale.number_sizes(words, wide, tall, _DIGIT, longest)
-        if letters is not None:
-            named = [letter + word for letter, word in zip(letters, words, strict=True)]
-            larger = scale.number_sizes(named, wide, tall, _DIGIT, longest + 1)
-            size, words = np.where(larger, larger, size), np.where(larger, named, words).tolist()
-        thick, inset = scale.mark_bar(tall)
+        thick, inset = scale.mark_bar((top - bottom) / pixel)
         shift = 0.4 * (thick + inset) * pixel * (under.astype(float) - over)
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)
-        for at in np.flatnonzero(size).tolist():
-            y = (top[at] + bottom[at]) / 2 - size[at] * 0.36 * pixel + shift[at]
+        for at, word in enumerate(words):
+            y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
             text = Text(
-                float(middle[at]), float(y), words[at], color=inks[at], fontsize=float(size[at]) * POINTS, ha="center",
+                float(middle[at]), float(y), word, color=ink, fontsize=size * POINTS, ha="center",
                 va="baseline", parse_math=False, clip_on=True, usetex=False,
             )  # fmt: skip
             text.set_figure(self._ax.figure)

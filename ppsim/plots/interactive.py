@@ -23,7 +23,6 @@ from ppsim.plots.boxes import Boxes, device_labels, headline, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
-from ppsim.plots.scale import number_sizes
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -134,18 +133,17 @@ class _Drawing:
         """Add a trace per kind, and marks of later stages and of the other direction; short boxes have no gaps."""
         boxes, theme, seconds = self.boxes, self.theme, self.window[1] - self.window[0]
         edge = 0.5 if float(np.median(boxes.length)) >= seconds / _MAX_EDGED else 0.0
+        _, numbers = boxes.numbers(_CHART_PIXELS / seconds, _ROW_PIXELS, lettered=theme.name == "grey")
         for kind in boxes.kinds:
             chosen = np.zeros(len(boxes), bool)
             chosen[visible[boxes.kind[visible] == kind]] = True
             for number, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
-                letter = part.name if theme.name == "grey" else ""
-                named = [f"{letter}{boxes.short_label(box)}" for box in mine.tolist()]
-                labels = named if kind == part else [""] * len(mine)
+                before = numbers.get((part, False)) if kind == part else None
+                labels = [f"{before}{boxes.short_label(box)}" if before is not None else "" for box in mine.tolist()]
                 long = boxes.length[mine] * _CHART_PIXELS / seconds
-                fits = number_sizes(labels, long, _ROW_PIXELS)
                 self._add_spans(
                     boxes, mine, band, palette.TITLES[kind], theme.kinds[part], ink=theme.on[part], edge=edge,
-                    texts=[label if fit else "" for label, fit in zip(labels, fits, strict=True)],
+                    texts=labels,
                     facts=[[boxes.title(box), self._waited_text(box)] for box in mine.tolist()],
                     last_fact="<br>started after: %{customdata[4]}",
                 )  # fmt: skip

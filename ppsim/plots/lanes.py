@@ -16,10 +16,10 @@ from ppsim.timeline import TimelineColumns
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
 COLLECTIVES, STEPS, FILLS = "collectives", "optimizer steps", "fills"
 TITLES = {
-    GATHERS: "weight gather (UNSHARD)",
-    RELOADS: "activation reload (RELOAD)",
-    REDUCTIONS: "gradient reduction (REDUCE_GRAD)",
-    OFFLOADS: "activation offload (OFFLOAD)",
+    GATHERS: "weight gather",
+    RELOADS: "activation reload",
+    REDUCTIONS: "gradient reduction",
+    OFFLOADS: "activation offload",
     COLLECTIVES: "collective of the output layer",
     STEPS: "optimizer step",
     FILLS: "work in idle time",

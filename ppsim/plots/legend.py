@@ -69,7 +69,7 @@ class Legend:
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
             if any(not boxes.plain and boxes.timeline.schedule.devices > 1 for boxes in every):
-                self._add("of the other devices", color=theme.edge, linewidth=0.7 * POINTS, alpha=0.45)
+                self._add("of the other devices", color=theme.memory, linewidth=0.7 * POINTS, alpha=0.55)
         if memory is not None and memory.limit is not None:
             self._add("usable memory", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))
         if mixed:

@@ -69,7 +69,7 @@ def draw_memory(
     fullest = int(np.argmax(peaks))
     if others:
         lines = [_steps(*curve, last) for device, curve in enumerate(curves) if device != fullest]
-        style: Any = {"colors": theme.edge, "alpha": 0.45, "linewidths": 0.7 * POINTS, "zorder": 2}
+        style: Any = {"colors": theme.memory, "alpha": 0.55, "linewidths": 0.7 * POINTS, "zorder": 2}
         ax.add_collection(LineCollection(lines, **style), autolim=False)
     step = _steps(*curves[fullest], last)
     ax.fill_between(step[:, 0], step[:, 1], color=theme.memory, alpha=0.12, linewidth=0.0, zorder=2.5)

@@ -18,7 +18,6 @@ from ppsim.plots.boxes import (
     LegendEntry,
     device_labels,
     halves,
-    kind_letter,
     legend_entries,
     make_boxes,
     title_text,
@@ -79,7 +78,6 @@ class _Still:
         row = float(np.clip(_ROWS / self.devices, 1, _MAX_DIVIDED_ROW if boxes.divided else _MAX_ROW))
         self.row = float(round(row)) if row >= scale.LOWEST_MARK else row
         self.boxes = boxes.in_rows(self.row)
-        self.longest = len(str(int(boxes.microbatch.max(initial=0)) // boxes.timeline.schedule.slices))
         self.tall = round(self.devices * self.row)
         self.gap = scale.row_gap(self.row, self.usual)
 
@@ -137,22 +135,21 @@ class _Still:
         return low + self._bars(left[other], top[other] + inset, wide[other] - 2, thick, colour)
 
     def _numbers(self, half: int) -> str:
-        """Return the numbers that fit into their boxes; in grey, after the letter of the kind if both fit."""
+        """Return the numbers of the kinds that show them; in grey, after the letter of the kind if both fit."""
         parts, boxes = [], self.boxes
+        size, shown = boxes.numbers(self.second, self._across(boxes.band)[1], lettered=self.theme.name == "grey")
         mine = np.flatnonzero((boxes.length > 0) & (boxes.slot if half else True))
         for box, kind in zip(mine.tolist(), boxes.kinds_of_parts(half)[mine].tolist(), strict=True):
             is_slot, long = bool(boxes.slot[box]), boxes.length[box] * self.second
             top, tall = self._across(halves(boxes.band)[half] if is_slot else boxes.band)
             number = boxes.number(int(boxes.row[box]) + half * is_slot)
-            words = [kind_letter(kind) + number, number] if self.theme.name == "grey" else [number]
-            sizes = scale.number_sizes(words, np.array(long), tall, longest=self.longest + len(words) - 1)
-            if not sizes.any():
+            if (kind, is_slot) not in shown:
                 continue
-            best, (thick, inset) = int(np.flatnonzero(sizes)[0]), scale.mark_bar(tall)
+            thick, inset = scale.mark_bar(tall)
             shift = 0.4 * (thick + inset) * (float(boxes.reverse[box]) - float(boxes.local[box] > 0))
             x, y = _LEFT + boxes.start[box] * self.second + long / 2, boxes.device[box] * self.row + top + tall / 2
-            place = f'x="{x:.1f}" y="{y + sizes[best] * 0.36 + shift:.1f}" font-size="{sizes[best]:g}"'
-            parts.append(f'<text {place} fill="{self.theme.on[Kind(kind)]}">{words[best]}</text>')
+            place = f'x="{x:.1f}" y="{y + size * 0.36 + shift:.1f}" font-size="{size:g}"'
+            parts.append(f'<text {place} fill="{self.theme.on[Kind(kind)]}">{shown[kind, is_slot]}{number}</text>')
         return "".join(parts)
 
     def _lanes(self) -> str:

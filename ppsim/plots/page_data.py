@@ -79,7 +79,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
-        "measures": measures_line(timeline),
         "run": f"transport {timeline.transport}",
         "devices": timeline.schedule.devices,
         "towers": device_labels(timeline, "device") if timeline.table.towers else None,
@@ -94,6 +93,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "tick": tick_seconds(timeline),
         "box": median_box(boxes),
         "longest": float(boxes.length.max(initial=0.0)),
+        "shortest": [[kind.name, 1 + slot, seconds] for (kind, slot), seconds in boxes.shortest.items()],
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",

@@ -161,16 +161,18 @@ def _ground(paper: str, inside: np.ndarray, devices: int) -> np.ndarray:
     return np.repeat(((1.0 - inside)[:, None] * light_of(paper))[None], devices, axis=0)
 
 
-def lines_of(tops: np.ndarray, lights: np.ndarray, height: int) -> np.ndarray:
-    """Return bands as `height` lines of pixels, each the mean of the bands by exact area.
+def lines_of(tops: np.ndarray, lights: np.ndarray, height: int, foot: float = 1.0) -> np.ndarray:
+    """Return bands as `height` lines of pixels, each the mean over `foot` pixels by exact area, cut at both ends alike.
 
     `tops` (bands + 1) are the bands' borders in lines of pixels from 0 to `height`; `lights` (bands, columns, 3).
     """
     total = np.concatenate([np.zeros((1, *lights.shape[1:])), np.cumsum(lights * np.diff(tops)[:, None, None], axis=0)])
-    edges = np.arange(height + 1.0)
+    middle = np.arange(height) + 0.5
+    reach = np.minimum(foot / 2, np.minimum(middle, height - middle))
+    edges = np.stack([middle - reach, middle + reach])
     band = np.clip(np.searchsorted(tops, edges, side="right") - 1, 0, len(lights) - 1)
-    at = total[band] + (edges - tops[band])[:, None, None] * lights[band]
-    return np.diff(at, axis=0)
+    first, last = total[band] + (edges - tops[band])[..., None, None] * lights[band]
+    return (last - first) / (2 * reach)[:, None, None]
 
 
 def picture(
@@ -199,7 +201,7 @@ def picture(
     order = np.stack(borders, axis=1).ravel()
     every = np.stack(lights, axis=1).reshape(-1, *bands[0].light.shape[1:])
     used = np.append(np.diff(np.append(order, height)) > 1e-9, True)
-    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height))
+    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height, footprint(row)))
 
 
 def png_address(pixels: np.ndarray) -> str:

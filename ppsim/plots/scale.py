@@ -6,7 +6,6 @@ A pixel of these rules is half a point in print. The page's draw.js has the same
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,30 +57,16 @@ def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray
     return np.where((stages > 4) & (width < 12.0) & (local > 0), 1.0, part)
 
 
-def characters(word: str) -> float:
-    """Return the width of a label in digits; W, the letter of a kind, is wider than a digit."""
-    return len(word) + 0.55 * word.startswith("W")
+def number_size(characters: float, width: float, height: float, digit: float = DIGIT) -> float:
+    """Return the size at which a label fits into a box, 0 if none; `digit` is the width of a digit of size 1.
 
-
-def number_sizes(
-    words: Sequence[str], width: np.ndarray, height: Any, digit: float = DIGIT, longest: int = 0
-) -> np.ndarray:
-    """Return the size of each box's label, 0 where it does not fit; `digit` is the width of a digit of size 1.
-
-    Labels of two and more characters need more space at their sides, else they would nearly touch the edges. A
-    label has the size at which one of `longest` characters fits, if one does: equal boxes have numbers of one size.
+    Labels of two and more characters need more space at their sides, else they would nearly touch the edges. W, the
+    letter of a kind, is 1.55 characters.
     """
-
-    def fitting(characters: np.ndarray) -> np.ndarray:
-        long = characters * digit
-        room = np.where(long > digit, *NUMBER_ROOM[::-1])
-        loose = (width - room) / np.maximum(long, digit)
-        size = np.clip(np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), loose)), *NUMBER_SIZES)
-        return np.where((long * size + room <= width) & (height >= LOWEST_NUMBER), size, 0.0)
-
-    own = np.array([characters(word) for word in words])
-    equal = fitting(np.maximum(own, longest))
-    return np.where(equal > 0, equal, fitting(own))
+    long, room = characters * digit, NUMBER_ROOM[characters > 1]
+    loose = math.floor(min(height * 0.62, width * 0.8, (width - room) / long))
+    size = min(max(loose, NUMBER_SIZES[0]), NUMBER_SIZES[1])
+    return size if long * size + room <= width and height >= LOWEST_NUMBER else 0.0
 
 
 def path_widths(run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -103,7 +103,8 @@ def viewer_html(
         _read("viewer.html"),
         {
             "TITLE": html.escape(title),
-            "TEXT": f"<details><summary>In words</summary><pre>{html.escape(text)}</pre></details>" if text else "",
+            "TEXT": text
+            and f'<details class="devices"><summary>In words</summary><pre>{html.escape(text)}</pre></details>',
             "OPTIONS": json.dumps(options),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
             "STYLE": style(),

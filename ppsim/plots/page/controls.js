@@ -88,7 +88,7 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   parts.legend.style.setProperty("--mark", theme.on[first]);
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.edge, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
-  for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort])));
+  for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort], part.banded ? "lane" : "")));
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])];
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
   add(on.has("transfers") && low.length < charts.length, "transfer; of a backward: dashed", theme.text, "line");
@@ -96,7 +96,7 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   add(chosen, "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
-  add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.edge, "line thin");
+  add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.memory, "line thin");
   add(phone(), "▼ end of step");
   const causes = CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause]));
   if (on.has("ledger") && causes.length && !phone())   // together on a line
@@ -158,11 +158,11 @@ function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by
   const coloured = (text, colour, title) => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
   const rows = [...Array(chart.devices).keys()].map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [, end] = chart.boxesOf(device);
-    return make("tr", {}, head(chart.towers?.[device] ?? `device ${device}`, "row"), ...inOrder(chart.kinds).map((kind) => cell(time(shares.get(kind.title) || 0))),
+    return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...inOrder(chart.kinds).map((kind) => cell(time(shares.get(kind.title) || 0))),
       cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(time(chart.ledger[cause][device]))),
       cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > chart.boxesOf(device)[0] ? time(chart.end(end - 1)) : ""));
   });
-  return make("table", {}, make("caption", { textContent: chart.title }), make("thead", {}, make("tr", {}, head("", "col"),
+  return make("table", {}, make("caption", { textContent: chart.title }), make("thead", {}, make("tr", {}, head("device", "col"),
     ...inOrder(chart.kinds).map((kind) => coloured(`${kind.slot ? "F+B" : kind.letter} (${symbol})`, fillOf(kind), kind.title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
     ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause], chart.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
 }

@@ -39,8 +39,7 @@ function write(text, x, y, { size = 11, bold = false, align = "left", colour = t
 
 function bandOf(chart, place, device, edges = chart.band) {   // pixels of a row: top and height of the part of its boxes
   if (isLow(chart)) edges = [0, 1];
-  const begin = place.row < 6 ? place.rows + device * place.row : Math.round(place.rows + device * place.row);
-  const end = place.row < 6 ? begin + place.row : Math.round(place.rows + (device + 1) * place.row);
+  const [begin, end] = [device, device + 1].map((one) => place.rows + one * place.row).map((y) => (place.row < 6 ? y : Math.round(y)));
   const whole = end - begin - gapOf(chart);
   return { begin, end, whole, top: begin + edges[0] * whole, tall: (edges[1] - edges[0]) * whole };
 }
@@ -89,7 +88,7 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
   const high = (last - first) * place.row, lines = low ? Math.max(Math.round(high * ratio), 1) : 0;
   const drawn = raster(chart, first, last, lines, cols, footprint(boxWidth(chart) * ratio)), { halves } = drawn;
   context.imageSmoothingEnabled = false;
-  if (lines) { context.drawImage(drawn.sheet, left(), place.rows + first * place.row, innerWidth(), high); return; }
+  if (lines) { context.drawImage(drawn.sheet, left(), Math.round((place.rows + first * place.row) * ratio) / ratio, innerWidth(), lines / ratio); return; }
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), gap = end - begin - whole;
     const from = (device - first) * halves, all = gap > 0 && top + tall === begin + whole ? tall + gap : tall;
@@ -119,7 +118,7 @@ function drawRow(chart, place, device) {
     context.fillStyle = theme.paper;
     context.fillRect(x - 0.5, band.top, 1, band.tall);
     context.globalAlpha = alpha;
-    drawMarks(chart, box, band, x, wide);
+    drawMarks(chart, box, band, x, wide, place.numbers ??= numbersOf(chart, place));
   }
 }
 
@@ -128,7 +127,7 @@ function markBar(tall) {   // thickness of a mark, and its distance to the edge
   return [thick, Math.max(1, Math.round(thick / 2))];
 }
 
-function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overline and number of a box, or of both parts of a slot
+function drawMarks(chart, box, { top, tall }, x, wide, numbers) {   // underline, overline and number of a box, or of both parts of a slot
   const parts = chart.parts(box), each = tall / parts.length, alpha = context.globalAlpha;
   const local = chart.column.local[box], reverse = chart.column.reverse?.[box];
   parts.forEach(([letter, , microbatch], half) => {
@@ -141,20 +140,26 @@ function drawMarks(chart, box, { top, tall }, x, wide) {   // underline, overlin
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
       context.globalAlpha = alpha;
     }
-    if (each < 11) return;
-    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), number = numberOf(chart, microbatch);
-    const words = themeName === "grey" ? [`${letter}${number}`, number] : [number], extra = chart.digits - number.length;
-    const [text, size] = words.map((one) => [one, sizeOf(one, wide, each, to - from, one.length + extra) || sizeOf(one, wide, each, to - from)]).find(([, one]) => one) || [];
-    if (!size) return;
-    const shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
-    write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
+    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), { size, before } = numbers, name = `${letter}${parts.length}`;
+    if (!before.has(name)) return;
+    const text = before.get(name) + numberOf(chart, microbatch), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
+    if (textWidth(text.length, text, size) <= to - from) write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
   });
 }
 
-function sizeOf(text, wide, tall, shown, length = text.length) {   // of a label in a box, or of one of more characters, 0 where it does not fit; two and more need more space at their sides
-  const long = (length + (text[0] === "W" ? 0.55 : 0)) * 0.56, room = length > 1 ? 4 : 2.5;
-  const size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / long)), 9), 12);
-  return long * size + room <= shown ? size : 0;
+const textWidth = (length, text, size) => (length + (text[0] === "W" ? 0.55 : 0)) * 0.56 * size + (length > 1 ? 4 : 2.5);   // with its space; two and more characters need more at their sides
+
+function numbersOf(chart, place) {   // the size of all numbers, and per kind that shows them the letter before or "": a kind shows them if all its boxes hold the longest
+  const { tall } = bandOf(chart, place, 0), before = new Map();
+  let size = 12;
+  for (const [letter, parts, shortest] of chart.shortest) for (const first of themeName === "grey" ? [letter, ""] : [""]) {
+    const length = chart.digits + first.length, wide = pixels(shortest), high = tall / parts, rest = textWidth(length, first, 0), long = textWidth(length, first, 1) - rest;
+    const fits = Math.min(Math.max(Math.floor(Math.min(high * 0.62, wide * 0.8, (wide - rest) / long)), 9), 12);
+    if (high < 11 || long * fits + rest > wide) continue;
+    size = Math.min(size, fits); before.set(`${letter}${parts}`, first);
+    break;
+  }
+  return { size, before };
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));
@@ -235,25 +240,26 @@ function drawNames({ chart, rows, row }, first, last) {   // device numbers at 1
   for (let device = Math.ceil(first / every) * every; device < last; device += every)
     write((!phone() && chart.towers?.[device]) || `${few ? "dev. " : ""}${device}`, left() - 6, rows + (device + 0.5) * row - gapOf(chart) / 2 + (row < 6 && !device ? 3 : 0), { size: phone() ? 10 : 11, align: "right", line: "middle" });
   for (const device of Object.keys(chart.slow || {}).map(Number)) if (device >= first && device < last) {   // stragglers
-    const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 40 : 16;
+    const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 44 : 16;
     context.fillStyle = theme.paper; context.fillRect(left() - 6 - wide, y - 6, wide, 12);
-    write(`${few ? "▸ " : ""}${device}`, left() - 6, y, { size: 11, bold: true, align: "right", line: "middle", colour: theme.limit });
+    write(`${few ? "▸ dev. " : ""}${device}`, left() - 6, y, { size: 11, bold: true, align: "right", line: "middle", colour: theme.limit });
   }
 }
 
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
-  const { chart, row } = place, x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
+  const { chart, row } = place, ratio = paper ? 3 : window.devicePixelRatio || 1, x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
   const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
   for (let device = first; device < last; device++) {
-    const { begin: y, end } = bandOf(chart, place, device), tall = end - y - gapOf(chart) * gapFade(chart);
+    const { begin, end, top, tall, whole } = bandOf(chart, place, device), whole_row = top + tall === begin + whole;
+    const [y1, y2] = [top, whole_row ? end - gapOf(chart) * gapFade(chart) : top + tall].map((y) => (row < 6 ? Math.round(y * ratio) / ratio : y));   // as the row's boxes; low rows touch
     let x = x1;
     for (const cause of CAUSES) {
       const part = (chart.ledger[cause]?.[device] || 0) / (chart.makespan || 1) / most * wide;
       if (part <= 0) continue;
       context.fillStyle = theme.causes[cause];
-      context.fillRect(x, y, part, tall + (row < 6 ? 0.3 : 0));
+      context.fillRect(x, y1, part, y2 - y1);
       x += part;
     }
-    if (words) write(percent(chart.idleShare(device)), x + 4, y + row / 2 - 1, { line: "middle" });
+    if (words) write(percent(chart.idleShare(device)), x + 4, (y1 + y2) / 2, { line: "middle" });
   }
 }

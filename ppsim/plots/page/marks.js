@@ -89,7 +89,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
   within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
     if (showsOthers(chart)) {
-      context.globalAlpha = alpha * 0.45; context.strokeStyle = theme.edge; context.lineWidth = 0.7;
+      context.globalAlpha = alpha * 0.55; context.strokeStyle = theme.memory; context.lineWidth = 0.7;
       for (let device = 0; device < chart.devices; device++) if (device !== fullest) { levelPath(chart, device, toY); context.stroke(); }
     }
     levelPath(chart, fullest, toY);
@@ -142,8 +142,12 @@ function drawAxis() {
   context.beginPath(); context.moveTo(x1, y + 0.5); context.lineTo(x2, y + 0.5);
   for (const tick of ticks) { const x = Math.round(toX(tick)) + 0.5; context.moveTo(x, y); context.lineTo(x, y + 5); }
   context.stroke();
-  for (const tick of ticks) if (!phone() || toX(tick) < x2 - 16) write(text(tick), toX(tick), y + 8, { size, align: "center", line: "top" });
-  write(phone() ? symbol : `time (${symbol})`, phone() ? x2 : x2 + 16, y + 8, { size, align: phone() ? "right" : "left", line: "top" });
+  context.font = font(size);
+  for (const tick of ticks) {   // on phones the last one has the unit
+    const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
+    write(words, Math.min(toX(tick), width - 1 - context.measureText(words).width / 2), y + 8, { size, align: "center", line: "top" });
+  }
+  if (!phone()) write(`time (${symbol})`, x2 + 16, y + 8, { size, line: "top" });
   if (!phone()) write("▼ end of step", x2 + 16, y + 20, { size: 10, line: "top" });
   context.fillStyle = theme.text;
   for (const chart of charts) {

@@ -83,11 +83,12 @@ function raster(chart, first, last, lines, cols, foot) {   // a canvas of the de
   const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1, finish = chart.makespan / chart.tick;
   const spans = columnsOf(finish, cols, view.t0 / chart.tick, view.t1 / chart.tick)(foot), rows = count * halves;
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
-  const mean = new Float32Array(3 * cols * tall);
+  const mean = new Float32Array(3 * cols * tall), high = lines ? footprint(1 / step) : 1;   // pixels that a line takes its mean over, cut at both ends alike
+  const ends = [...Array(tall).keys()].map((y) => { const reach = Math.min(high / 2, y + 0.5, tall - y - 0.5); return [(y + 0.5 - reach) * step, (y + 0.5 + reach) * step]; });
   for (let line = 0; line < rows; line++) {
     rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
-    for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
-      const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
+    for (let y = Math.max(Math.floor(line / step - high / 2), 0); y < tall && ends[y][0] < line + 1; y++) {
+      const [from, to] = ends[y], part = (Math.min(to, line + 1) - Math.max(from, line)) / (to - from);
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
     }
   }

@@ -143,7 +143,7 @@ function listen() {
   point();
   canvas.addEventListener("pointerleave", () => { parts.tip.style.display = "none"; if (hovered) { hovered = null; redraw(); } });
   canvas.addEventListener("dblclick", showWhole);
-  canvas.addEventListener("keydown", press);
+  (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
   new ResizeObserver(() => { fit(); clamp(); }).observe(parts.pane);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { dress(); refresh(); });
@@ -219,7 +219,8 @@ function tap(event) {
 }
 
 function press(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, dialog")) return;
+  if (options.fragment && event.target.closest("button, details") && (event.key.length > 1 || event.key === " ")) return;
   const name = SWITCHES.find(([, , key]) => key === event.key)?.[0];
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
   if (arrows && !event.shiftKey && on.has("critical") && !chosen && arrows[0]) stepPath(arrows[0]);
