@@ -287,6 +287,7 @@ def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client)
 @pytest.mark.parametrize(
     ("changes", "fix"),
     [
+        ({"schedule": "zb-h2", "microbatches": 2}, {"microbatches": 7}),
         ({"schedule": "dualpipe", "devices": 64, "microbatches": 100}, {"microbatches": 128}),
         ({"schedule": "dualpipe", "devices": 3}, {"devices": 2}),
         ({"schedule": "interleaved-1f1b", "devices": 8, "microbatches": 30}, {"microbatches": 32}),

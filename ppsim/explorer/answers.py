@@ -103,7 +103,7 @@ def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
     with suppress(PpsimError, TypeError):
         family.columns(p, m, v, **case.get("options", {}))
         return None  # another key is at fault
-    others = {m // unit * unit + more for unit in (2, p, 2 * p) for more in (0, unit)} | {2 * p}
+    others = {m // unit * unit + more for unit in (2, p, 2 * p) for more in (0, unit)} | {2 * p - 1, 2 * p}
     tried = [("microbatches", number) for number in others] + [("devices", number) for number in (p - 1, p + 1, p + 2)]
     own = {"microbatches": m, "devices": p}
     for key, number in sorted(tried, key=lambda one: (one[0] == "devices", abs(one[1] - own[one[0]]))):

@@ -117,7 +117,9 @@ def test_hover_tells_transfers_memory_and_the_ledger_of_a_device(page, chart, ti
     page.open(chart + "#on=transfers,memory,ledger")
     row = row_height(page)
     point(page, LEFT + 20, TOP + 4 * row + 30)
-    assert re.match(r"device \d holds [0-9.]+ microbatches through one device share at ", tip(page))
+    assert re.match(r"device \d: [0-9.]+ activations? at [0-9]+\.[0-9] s, (its peak|peak [0-9.]+)$", tip(page))
+    tip_box = page.find(".tip").rect
+    assert tip_box["y"] + tip_box["height"] < page.find(CANVAS).rect["y"] + TOP + 4 * row + 30  # not over what is below
     wide = page.find(CANVAS).size["width"]
     point(page, wide - 20, TOP + row / 2)
     assert tip(page).startswith("device 0: idle 30.6 % of the step\ndependency: ")

@@ -30,24 +30,24 @@ function betterOf(index) {   // { text, act: [text of the button, what it does] 
   const known = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }) ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), add = (one) => ["Add", () => addFound({ schedule: one.schedule })];
   const is_new = (one) => !state.schedules.some((schedule) => schedule.schedule === one.schedule);
-  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`;
+  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, alone = state.schedules.length === 1, lead = alone ? "" : `${above} · `;   // one schedule's numbers have its bound
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = known.find((one) => fits(one, capacity));
-    if (!other) return { text: `${above} · ${words}` };
+    if (!other) return { text: `${lead}${words}` };
     const less = unit === "bytes" ? `${Number(((most - other.peak) / 1e9).toPrecision(3))} GB` : Number((most - other.peak).toPrecision(3));
-    return { text: `${above} · ${words}: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}`, act: is_new(other) ? add(other) : null };
+    return { text: `${lead}${words}: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}`, act: is_new(other) ? add(other) : null };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   if (search?.controller) {
     const words = found ? `: ${short(found.step, chart.step)} (${share(found.step, chart.step)})` : "";
-    return { text: `${above} · searching, ${Math.floor((performance.now() - search.begun) / 1000)} s${words}`, act: ["Stop", () => stopSearches([index])] };
+    return { text: `${lead}searching, ${Math.floor((performance.now() - search.begun) / 1000)} s${words}`, act: ["Stop", () => stopSearches([index])] };
   }
-  if (found) return { text: `${above} · a search found ${short(found.step, chart.step)} (${share(found.step, chart.step)}), same memory`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
-  if (search?.fault) return { text: `${above} · ${search.fault}` };
-  if (search) return { text: `${above} · nothing faster found in ${search.seconds} s`, act: ["Search on", () => searchFor(index, [50])] };
+  if (found) return { text: `${lead}a search found ${short(found.step, chart.step)} (${share(found.step, chart.step)}), same memory`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
+  if (search?.fault) return { text: `${lead}${search.fault}` };
+  if (search) return { text: `${lead}nothing faster found in ${search.seconds} s`, act: ["Search on", () => searchFor(index, [50])] };
   const other = known.find((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most) && is_new(one));
-  if (other) return { text: `${above} · ${other.schedule}: ${share(other.step, chart.step)}, same memory`, act: add(other) };
-  return bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? { text: above } : { text: above, act: ["Search", () => searchFor(index, SLICES)] };
+  if (other) return { text: `${lead}${other.schedule}: ${share(other.step, chart.step)}, same memory`, act: add(other) };
+  return bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? { text: alone ? "—" : above } : { text: alone ? "not searched" : above, act: ["Search", () => searchFor(index, SLICES)] };
 }
 
 function addFound(one) {   // as the next schedule; of four it replaces the slowest but the base

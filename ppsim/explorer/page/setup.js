@@ -135,7 +135,7 @@ function keysOf(config) {   // the keys of the config by section, each with its 
   const changes = state.common.changes ||= {}, boxes = new Map(), skipped = config.costs ? COSTS.map((key) => `costs.${key}`) : [];
   for (const { key, value, name, unit, legal, known, meaning, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
     const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`;
-    if (!boxes.has(section)) boxes.set(section, make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)} of the config` })));
+    if (!boxes.has(section)) boxes.set(section, make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)}` })));
     if (legal) {
       boxes.get(section).append(menu(text, [...(value === null ? [["", usual || "none"]] : []), ...legal.map((one) => [String(one), { true: "yes", false: "no" }[one] || one])], String(changes[key] ?? value ?? ""), (wanted) => {
         if (wanted === String(value ?? "")) delete changes[key]; else changes[key] = { true: true, false: false }[wanted] ?? wanted;
@@ -152,7 +152,7 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     boxes.get(section).append(make("datalist", { id: `${input.id}-known` }, ...known.map((one) => make("option", { value: one }))));
   }
   for (const box of boxes.values()) box.classList.add("words");
-  return [heading("Config"), ...boxes.values(), faultLine("changes")];
+  return [...boxes.values(), faultLine("changes")];
 }
 
 function card(one, index) {

@@ -35,6 +35,12 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
   return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
 }
 
+function wordsOf(index) {   // a schedule's faults for its note and for the rail; the least size that is legal is said shortly
+  const { devices, microbatches } = state.common, text = faultsOf(index).join(" ").replaceAll(" x ", " × "), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
+  const least = key === "microbatches" && /at least ([^;]* = )?(\d+)/.exec(text)?.[2] === String(value);
+  return { note: least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : text, rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : text };
+}
+
 function keyIn(text, fix) {   // the field that a fault is about
   if (fix) return Object.keys(fix)[0];
   if (/memory limit/.test(text)) return "memory_limit";
@@ -54,15 +60,16 @@ function showFaults() {   // the field concerned, and one sentence below it or i
     const quoted = named.filter(({ value }) => value && text.includes(value));
     for (const input of quoted.length ? quoted : named.slice(0, 1)) input.setAttribute("aria-invalid", "true");
     const line = commonFault() && [...document.querySelectorAll("#setup > .fault")].find((one) => one.dataset.keys.split(" ").includes(key));
-    (line || box.querySelector(".fault")).textContent = text;
+    (line || box.querySelector(".fault")).textContent = wordsOf(index).rail;
   }
 }
 
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
   const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
+    : run.result.again ? button("Try again", () => change([index]))
     : run.good ? button("Undo", () => { state.common = structuredClone(run.good.common); if (!shared) state.schedules[index] = structuredClone(run.good.schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("b", { textContent: `${shared ? "" : `${nameOf(index)}: `}${faultsOf(index).join(" ")}` }), right);
+  const note = make("div", { className: "note" }, make("b", { textContent: `${shared ? "" : `${nameOf(index)}: `}${wordsOf(index).note}` }), right);
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
 }
@@ -121,9 +128,9 @@ function showTable() {   // one schedule of few devices: the table of devices an
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;
   table.open = true;
-  const { bounds, gap } = only.lower_bound, listed = Object.entries(bounds).sort((one, other) => other[1] - one[1]).map(([name, seconds]) => `${name} ${Number(seconds.toPrecision(4))} s`).join(" · ");
+  const { bounds } = only.lower_bound, listed = Object.entries(bounds).sort((one, other) => other[1] - one[1]).map(([name, seconds]) => `${name} ${Number(seconds.toPrecision(4))} s`).join(" · ");
   table.querySelector("p")?.remove();
-  table.append(make("p", { className: "quiet", textContent: `Lower bounds: ${listed}. The step is ${(100 * gap).toFixed(1)} % above the highest.` }));
+  table.append(make("p", { className: "quiet", textContent: `Lower bounds: ${listed}` }));
 }
 
 function sheet(name) {   // on phones: one of the sheets, or the chart alone

@@ -82,6 +82,7 @@ async function send(run) {
   try {
     const response = await ask("/api/simulate", caseOf(index), flight.controller.signal);
     run.result = await response.json();
+    if (response.status >= 500) run.result.again = true;   // not the case's fault
     gone = false;
   } catch (error) {
     if (error.name !== "AbortError") gone = true;

@@ -167,7 +167,8 @@ function drawAxis() {
 }
 
 function rangeText() {
-  const { text, symbol } = ticksOf(), [factor] = unitFor(view.t1 - view.t0), one = (time) => (time * factor).toLocaleString("en", { maximumFractionDigits: 1 });
+  const { text, symbol } = ticksOf(), [factor] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));
+  const one = (time) => (time * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   return `${one(range[0])} – ${one(range[1])} ${symbol}`;
 }
 

@@ -66,7 +66,7 @@ function fillRange() {
     });
     const heads = ["", "busy by kind", "", "idle by cause", "", "", "peak"].map((text) => make("th", { textContent: text, scope: "col" }));
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${inUnit(range[1] - range[0])} of ${charts[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `of ${charts[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
       make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }

@@ -135,7 +135,7 @@ function hover(event) {
   if (!text) return;
   tip.textContent = text.join("\n");
   tip.style.left = `${Math.max(Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 6), 2)}px`;
-  tip.style.top = `${event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
+  tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
 }
 
 function listen() {

@@ -104,8 +104,9 @@ function ledgerLines(chart, device) {
 
 function memoryLines(chart, device, time) {
   const { unit, capacity, device: whole, peaks } = chart.memory;
-  const lines = [`device ${device} holds ${amount(chart.level(device, time), unit)} at ${seconds(time)}`, `its peak: ${amount(peaks[device], unit)}`];
-  if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${amount(capacity, unit)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": tight" : ": does not fit"}`);
+  const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${value === 1 ? "" : "s"}`);
+  const lines = [`device ${device}: ${words(held)} at ${seconds1(time)}, ${held === peaks[device] ? "its peak" : `peak ${amount(peaks[device], unit === "bytes" ? unit : "").trim()}`}`];
+  if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${words(capacity)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": tight" : ": does not fit"}`);
   return lines;
 }
 
