@@ -254,7 +254,7 @@ def test_a_request_that_fails_in_the_server_is_asked_again(page, explorer):
         "state.schedules.push({ schedule: 'zb-v' }); showAll()"
     )
     note = page.until("return document.querySelector('.note')?.innerText")
-    assert note.split() == "zb-v: the explorer failed at this Try again".split()
+    assert note == "zb-v: the explorer failed at this\nTry again"
     page.run("document.querySelector('.note button').click()")
     assert settled(page)[2] == run("zb-v")
 

@@ -128,7 +128,7 @@ function showTable() {   // one schedule of few devices: the table of devices an
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;
   table.open = true;
-  const { bounds } = only.lower_bound, listed = Object.entries(bounds).sort((one, other) => other[1] - one[1]).map(([name, seconds]) => `${name} ${Number(seconds.toPrecision(4))} s`).join(" · ");
+  const { bounds } = only.lower_bound, listed = Object.entries(bounds).sort((one, other) => other[1] - one[1]).map(([name, seconds]) => `${name} ${short(seconds, only.chart.step)}`).join(" · ");
   table.querySelector("p")?.remove();
   table.append(make("p", { className: "quiet", textContent: `Lower bounds: ${listed}` }));
 }
