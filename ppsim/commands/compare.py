@@ -58,7 +58,7 @@ def compare(
     ] = "all",
     headroom: options.Headroom = None,
     json: options.JsonTarget = None,
-    gantt: Annotated[Path | None, OutputOption("Draw all on one time axis: FILE.png, .svg, .pdf or .html.")] = None,
+    gantt: Annotated[Path | None, OutputOption("Draw these or the fastest: FILE.png, .svg, .pdf or .html.")] = None,
     verbose: options.Verbose = False,
 ) -> None:
     """Compare schedules at equal work."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
@@ -72,28 +72,32 @@ def draw_lines(
 def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[str, list[tuple[float, float]]]]:
     """Return the names and sorted pairs of lines; those that coincide are one."""
     near = _SAME * max(abs(value) for pairs in lines.values() for _, value in pairs)
-    found: list[tuple[list[str], list[tuple[float, float]]]] = []
+    found: list[tuple[str, list[tuple[float, float]]]] = []
     for name, pairs in ((name, sorted(pairs)) for name, pairs in lines.items()):
-        for names, others in found:
-            same = [one[0] for one in others] == [one[0] for one in pairs]
-            if same and all(abs(a - b) <= near for (_, a), (_, b) in zip(others, pairs, strict=True)):
-                names.append(name)
-                break
+        alike = [len(line) == len(pairs) and np.allclose(line, pairs, rtol=0, atol=near) for _, line in found]
+        if any(alike):
+            first = alike.index(True)
+            found[first] = f"{found[first][0]} and {name}", found[first][1]
         else:
-            found.append(([name], pairs))
-    return [(" and ".join(names), pairs) for names, pairs in found]
+            found.append((name, pairs))
+    return found
 
 
 def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
     """Give a logarithmic axis to numbers that double each time, whole ticks to whole numbers."""
-    doubles = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
-    if doubles:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(numbers))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
+    if len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers)):
+        _make_logarithmic(axes, "x", FixedLocator(numbers))
     else:
         axes.locator_params(axis="x", integer=all(float(number).is_integer() for number in numbers))
+
+
+def _make_logarithmic(axes: Axes, name: str, ticks: Locator) -> None:
+    """Give the axis "x" or "y" a logarithmic scale with plain numbers at these ticks."""
+    axes.set(**{f"{name}scale": "log"})
+    axis: Any = getattr(axes, f"{name}axis")
+    axis.set_major_locator(ticks)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
 
 
 def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
@@ -134,8 +138,7 @@ def draw_front(
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points = [(x * byte, y * second) for x, y in pairs]
         front = pareto_front(pairs)
-        others = [point for number, point in enumerate(points) if number not in front]
-        axes.scatter([x for x, _ in others], [y for _, y in others], s=14, color=colours.edge, linewidths=0, zorder=3)
+        axes.scatter(*zip(*points, strict=True), s=14, color=colours.edge, linewidths=0, zorder=3)
         axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
         corners = [points[index] for index in front]
         style: Any = {"color": COLOURS[theme][1], "marker": "o", "markersize": 4, "linewidth": 1.1, "zorder": 4}
@@ -154,14 +157,10 @@ def draw_front(
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
     """Make an axis logarithmic if half of its values share a third of a linear one; return whether it is."""
     low, middle, high = min(values), float(np.median(values)), max(values)
-    if not (low > 0 and high > _RATIO * low and middle - low < (high - low) / 3):
-        return False
-    axes.set(**{f"{axis}scale": "log"})
-    ticks: Any = axes.xaxis if axis == "x" else axes.yaxis
-    ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ticks.set_minor_locator(NullLocator())
-    ticks.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
-    return True
+    is_crowded = low > 0 and high > _RATIO * low and middle - low < (high - low) / 3
+    if is_crowded:
+        _make_logarithmic(axes, axis, LogLocator(subs=(1, 2, 5)))
+    return is_crowded
 
 
 def _name_points(
@@ -205,15 +204,12 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
         axes.axvline(0.0, color=LIGHT.text, linewidth=0.8)
         small = font_points(_SMALL)
         for place, row in enumerate(rows):
-            text, back = (
-                percent_text(fractions[row], signed=True).replace("-", "−"),
-                fractions[row] <= 0 > min(fractions),
-            )
+            text = percent_text(fractions[row], signed=True).replace("-", "−")
+            back = fractions[row] <= 0 > min(fractions)
             style: Any = {"fontsize": small, "color": LIGHT.text, "va": "center"}
             shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
             axes.annotate(text, (100 * fractions[row], place), ha="right" if back else "left", **shift, **style)
-            note = notes[row].replace("->", "→")
-            axes.text(1.02, place, note, transform=axes.get_yaxis_transform(), **style)
+            axes.text(1.02, place, notes[row].replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
         axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{title} (%)")
         axes.set_yticks(range(len(rows)), [names[row] for row in rows])
         axes.margins(x=0.18)

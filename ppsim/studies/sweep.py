@@ -292,11 +292,7 @@ def _value_name(key: str, value: Any) -> str:
     word = key.rpartition(".")[2].replace("_", " ")
     if as_number(value) is None:
         return str(value)
-    return (
-        f"{value} {word[:-2] if word.endswith('ches') and value == 1 else word}"
-        if word.endswith("s")
-        else f"{word} {value}"
-    )
+    return f"{value} {word}" if word.endswith("s") and value != 1 else f"{word} {value}"
 
 
 def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
