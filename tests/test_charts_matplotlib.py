@@ -122,6 +122,8 @@ def test_a_timeline_more_than_three_times_as_long_as_the_others_is_cut_with_its_
 def test_two_outliers_do_not_set_the_scale():
     figure = draw_comparison([run(microbatches=m) for m in (4, 5, 6, 64, 80)])
     assert figure.axes[0].get_xlim()[1] == pytest.approx(27 * 1.05)
+    gradual = draw_comparison([run(microbatches=m) for m in (4, 8, 16, 32, 64)])
+    assert gradual.axes[0].get_xlim()[1] == run(microbatches=64).makespan
 
 
 def test_a_long_name_of_the_base_heads_its_column():

@@ -35,7 +35,7 @@ _BESIDE = 700  # narrower figures have names and numbers above the rows
 _HIGHEST_ROW, _COLUMN_ROW, _DIVIDED = 24, 15, 1.3
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _BESIDE_WORDS, _LONGEST_HEADING = 172, 150  # pixels: words at the right of the rows, the heading of differences
-_OUTLIER = 3.0  # a timeline longer than this times the longest other is cut
+_OUTLIER, _GAP = 3.0, 2.0  # a timeline over this times the median is cut, if it is this times the next shorter one
 _MAX_TICKS = 10
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
@@ -236,12 +236,15 @@ def _bound_text(run: TimelineColumns) -> str:
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
-    """Return the length of the time axis in seconds: that of the longest timeline, unless few are outliers."""
+    """Return the length of the time axis in seconds: that of the longest timeline, or of those below outliers.
+
+    If the longest is over `_OUTLIER` times the median, those above the widest gap are cut.
+    """
     lengths = sorted(makespan(boxes.timeline) for boxes in every)
-    for usual, longer in pairwise(lengths[(len(lengths) - 1) // 2 :]):
-        if longer > _OUTLIER * usual > 0:
-            return usual * 1.05
-    return lengths[-1]
+    upper = lengths[(len(lengths) - 1) // 2 :]
+    usual, longer = max(pairwise(upper), key=lambda pair: pair[1] / (pair[0] or 1.0), default=(0.0, 0.0))
+    is_cut = upper[-1] > _OUTLIER * upper[0] and longer > _GAP * usual > 0
+    return usual * 1.05 if is_cut else upper[-1]
 
 
 def _draw_into(
