@@ -95,7 +95,7 @@ def test_one_schedule_of_few_devices_has_a_table_of_devices_and_lower_bounds(pag
     settled(page)
     table = page.until("return document.querySelector('.devices table')?.innerText")
     assert "last action (s)" in table
-    assert table.count("device ") == 4
+    assert [line.split("\t")[0] for line in table.splitlines()] == ["device", "0", "1", "2", "3"]
     assert "Lower bounds: counting 26.4 s" in page.text(".devices p")
     assert page.find(".devices").rect["y"] + page.find(".devices").rect["height"] <= 900
 
@@ -301,7 +301,7 @@ def test_when_zoomed_the_end_of_a_step_does_not_cross_the_column_of_idle_time(pa
     settled(page)
     page.until("return document.documentElement.dataset.drawn")
     for _ in range(3):
-        page.run("viewer.press(new KeyboardEvent('keydown', { key: '+' }))")
+        page.keys("body", "+")
         page.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     canvas = "const { canvas } = viewerParts, r = devicePixelRatio; return [...canvas.getContext('2d')"
     between = f"{canvas}.getImageData(canvas.width - 101 * r, 0, 10 * r, canvas.height - 34 * r).data]"
