@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from charts import COLOURS, DARK, GREY, LIGHT, THEMES, draw_bars, draw_comparison, draw_front, draw_lines, make_boxes
+from charts import COLOURS, DARK, GREY, THEMES, draw_bars, draw_comparison, draw_front, draw_lines, make_boxes
 from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
@@ -83,10 +83,15 @@ def test_microbatches_are_numbered_where_they_fit():
     assert numbers_of(run(devices=64, microbatches=128).plot()) == []
 
 
-def test_numbers_of_equal_boxes_have_one_size():
-    texts = rows_of(run("1f1b", 4, 16).plot())[0].numbers()
-    backward = {text.get_fontsize() for text in texts if text.get_color() == LIGHT.on[Kind.B]}
-    assert len(backward) == 1
+def test_a_row_has_all_numbers_of_a_kind_or_none_and_all_have_one_size():
+    for microbatches, kinds in ((8, 2), (16, 1)):  # of two digits, only the longer backwards hold all
+        texts = rows_of(run("1f1b", 4, microbatches).plot())[0].numbers()
+        assert len(texts) == 4 * microbatches * kinds
+        assert len({text.get_fontsize() for text in texts}) == 1
+    assert numbers_of(run(devices=16, microbatches=32).plot()) == []
+    last = ppsim.Costs(forward=[1, 1, 1, 9], backward=[2, 2, 2, 9])
+    rows = rows_of(run("1f1b", 4, 32, costs=last).plot(width=7))[0]
+    assert rows.numbers() == []  # only the last device has space
 
 
 def test_numbers_of_the_grey_theme_name_their_kinds():

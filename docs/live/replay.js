@@ -135,8 +135,6 @@ function chartData(name, lists, costs) {   // what ppsim.plots.page_data.page_da
   const of = (values) => Uint32Array.from(row, (one) => values[one]), second = (values) => Uint32Array.from(rows, (one) => values[one.at(-1)]);
   const codes = row.map((one, box) => (slot[box] ? KIND_CODES.length - 1 : KIND_CODES.indexOf(lists.kind[one]))), present = KINDS.filter((_, code) => codes.includes(code));
   const length = Float64Array.from(row, (one) => end[one] - start[one]), taking = [...length].filter((one) => one > 0).sort((one, other) => one - other);
-  const shortest = new Map();   // of each kind, boxes and parts of slots apart
-  rows.forEach((own, box) => own.forEach((one) => { const key = [KINDS[KIND_CODES.indexOf(lists.kind[one])].name, own.length].join(); if (length[box] > 0) shortest.set(key, Math.min(length[box], shortest.get(key) ?? Infinity)); }));
   const consumers = [...source.keys()].filter((one) => source[one] >= 0), inputs = new Map();
   consumers.forEach((one, number) => { if (!inputs.has(ofRow[one])) inputs.set(ofRow[one], []); inputs.get(ofRow[one]).push(number); });
   const cause = row.map((one, box) => {   // codes of data.js: the device's row before, or the first or second input
@@ -159,7 +157,7 @@ function chartData(name, lists, costs) {   // what ppsim.plots.page_data.page_da
   const ledger = idleOf(lists, boxes, run, costs.c), title = `${name}, ${lists.p} devices, ${lists.m} microbatches`;
   return {
     title, short: name, run: "transport async", devices: lists.p, makespan, step: makespan, bound: null, interval: "", bubble: idle, idle, tick,
-    box: taking.length ? (taking[(taking.length - 1) >> 1] + taking[taking.length >> 1]) / 2 : 0, longest: taking.at(-1) || 0, shortest: [...shortest].map(([key, least]) => [key[0], Number(key.slice(2)), least]),
+    box: taking.length ? (taking[(taking.length - 1) >> 1] + taking[taking.length >> 1]) / 2 : 0, longest: taking.at(-1) || 0,
     locals: 1 + local.reduce((one, other) => Math.max(one, other), 0), slices: lists.slices, numbering: lists.slices > 1 ? "slice" : "microbatch",
     instants: length.some((one) => one === 0), band: [0, 1], lanes: [], kinds: present, ledger,
     causes: Object.fromEntries(Object.keys(ledger).map((name) => [name, CAUSE_TEXTS[name]])),

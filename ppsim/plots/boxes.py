@@ -17,7 +17,7 @@ from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import DIGIT, LOWEST_DETAIL, NUMBER_SIZES, number_size
+from ppsim.plots.scale import DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NUMBER_SIZES, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -150,30 +150,34 @@ class Boxes(Spans):
         return len(self.number(int(np.argmax(self.timeline.schedule.microbatch))))
 
     @cached_property
-    def shortest(self) -> dict[tuple[Kind, bool], float]:
-        """Seconds of each kind's shortest box that takes time; parts of fused slots (True) are apart from boxes."""
-        lit = self.length > 0
-        return {
-            (Kind(kind), slot): float(self.length[lit & (self.slot == slot) & (kinds == kind)].min())
-            for half in (0, 1)
-            for kinds in (self.kinds_of_parts(half),)
-            for slot in (False, True)[half:]
-            for kind in distinct(kinds[lit & (self.slot == slot)]).tolist()
-        }
+    def shortest(self) -> dict[tuple[Kind, bool], np.ndarray]:
+        """Seconds of each device's shortest box of a kind, inf without one; parts of fused slots (True) are apart."""
+        found = dict[tuple[Kind, bool], np.ndarray]()
+        for slot, half in ((False, 0), (True, 0), (True, 1)):
+            kinds, lit = self.kinds_of_parts(half), (self.length > 0) & (self.slot == slot)
+            for kind in distinct(kinds[lit]).tolist():
+                mine = lit & (kinds == kind)
+                least = found.setdefault((Kind(kind), slot), np.full(self.timeline.schedule.devices, np.inf))
+                np.minimum.at(least, self.device[mine], self.length[mine])
+        return found
 
     def numbers(
         self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False
-    ) -> tuple[float, dict[tuple[Kind, bool], str]]:
-        """Return the size of all numbers of a chart, and per kind that shows them what stands before: its letter or "".
+    ) -> tuple[float, dict[tuple[Kind, bool], tuple[str, np.ndarray]]]:
+        """Return the size of all numbers, and by kind what stands before them (its letter or ""), and the rows.
 
-        A kind shows its numbers if all its boxes hold the longest: boxes are `second` pixels wide a second, and `tall`.
+        A row shows the numbers of a kind if all its boxes hold the longest, and so do half of the rows with the kind:
+        boxes are `second` pixels wide a second, and `tall`.
         """
-        size, found = NUMBER_SIZES[1], dict[tuple[Kind, bool], str]()
-        for (kind, slot), seconds in self.shortest.items():
+        size, found = NUMBER_SIZES[1], dict[tuple[Kind, bool], tuple[str, np.ndarray]]()
+        for (kind, slot), seconds in self.shortest.items() if tall >= LOWEST_NUMBER else ():
             for before in (kind_letter(kind), "") if lettered else ("",):
                 long = self.digits + len(before) + 0.55 * (before == "W")
-                if fits := number_size(long, seconds * second, tall / 2 if slot else tall, digit):
-                    size, found[kind, slot] = min(size, fits), before
+                high, present = tall / 2 if slot else tall, np.isfinite(seconds)
+                fits = np.array([number_size(long, wide, high, digit) for wide in (seconds * second).tolist()])
+                rows = present & (fits > 0)
+                if 2 * rows.sum() >= present.sum():
+                    size, found[kind, slot] = min(size, float(fits[rows].min())), (before, rows)
                     break
         return size, found
 

@@ -213,10 +213,14 @@ class ChartRows(Artist):
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
         size, shown = boxes.numbers(place.second / place.pixel, tall, _DIGIT, theme is GREY)
-        for (kind, slot), before in shown.items():
+        for (kind, slot), (before, rows) in shown.items():
             for half in (0, 1)[: 1 + slot]:
-                is_drawn = (boxes.length > 0) & (boxes.slot == slot) & (boxes.kinds_of_parts(half) == kind)
-                mine = np.flatnonzero(is_drawn)
+                mine = np.flatnonzero(
+                    (boxes.length > 0)
+                    & (boxes.slot == slot)
+                    & (boxes.kinds_of_parts(half) == kind)
+                    & rows[boxes.device]
+                )
                 if len(mine) > _MAX_NUMBERS:
                     return
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)

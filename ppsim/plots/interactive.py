@@ -138,8 +138,12 @@ class _Drawing:
             chosen = np.zeros(len(boxes), bool)
             chosen[visible[boxes.kind[visible] == kind]] = True
             for number, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
-                before = numbers.get((part, False)) if kind == part else None
-                labels = [f"{before}{boxes.short_label(box)}" if before is not None else "" for box in mine.tolist()]
+                before, rows = numbers.get((part, kind != part), ("", np.zeros(boxes.timeline.schedule.devices, bool)))
+                shows = rows[boxes.device[mine]] & (kind == part)
+                labels = [
+                    f"{before}{boxes.short_label(box)}" if is_shown else ""
+                    for box, is_shown in zip(mine.tolist(), shows.tolist(), strict=True)
+                ]
                 long = boxes.length[mine] * _CHART_PIXELS / seconds
                 self._add_spans(
                     boxes, mine, band, palette.TITLES[kind], theme.kinds[part], ink=theme.on[part], edge=edge,

@@ -143,13 +143,14 @@ class _Still:
             is_slot, long = bool(boxes.slot[box]), boxes.length[box] * self.second
             top, tall = self._across(halves(boxes.band)[half] if is_slot else boxes.band)
             number = boxes.number(int(boxes.row[box]) + half * is_slot)
-            if (kind, is_slot) not in shown:
+            before, rows = shown.get((Kind(kind), is_slot), ("", ()))
+            if not len(rows) or not rows[boxes.device[box]]:
                 continue
             thick, inset = scale.mark_bar(tall)
             shift = 0.4 * (thick + inset) * (float(boxes.reverse[box]) - float(boxes.local[box] > 0))
             x, y = _LEFT + boxes.start[box] * self.second + long / 2, boxes.device[box] * self.row + top + tall / 2
             place = f'x="{x:.1f}" y="{y + size * 0.36 + shift:.1f}" font-size="{size:g}"'
-            parts.append(f'<text {place} fill="{self.theme.on[Kind(kind)]}">{shown[kind, is_slot]}{number}</text>')
+            parts.append(f'<text {place} fill="{self.theme.on[Kind(kind)]}">{before}{number}</text>')
         return "".join(parts)
 
     def _lanes(self) -> str:

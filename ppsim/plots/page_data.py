@@ -93,7 +93,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "tick": tick_seconds(timeline),
         "box": median_box(boxes),
         "longest": float(boxes.length.max(initial=0.0)),
-        "shortest": [[kind.name, 1 + slot, seconds] for (kind, slot), seconds in boxes.shortest.items()],
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",

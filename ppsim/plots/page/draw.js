@@ -118,7 +118,7 @@ function drawRow(chart, place, device) {
     context.fillStyle = theme.paper;
     context.fillRect(x - 0.5, band.top, 1, band.tall);
     context.globalAlpha = alpha;
-    drawMarks(chart, box, band, x, wide, place.numbers ??= numbersOf(chart, place));
+    drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart, place));
   }
 }
 
@@ -127,7 +127,7 @@ function markBar(tall) {   // thickness of a mark, and its distance to the edge
   return [thick, Math.max(1, Math.round(thick / 2))];
 }
 
-function drawMarks(chart, box, { top, tall }, x, wide, numbers) {   // underline, overline and number of a box, or of both parts of a slot
+function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
   const parts = chart.parts(box), each = tall / parts.length, alpha = context.globalAlpha;
   const local = chart.column.local[box], reverse = chart.column.reverse?.[box];
   parts.forEach(([letter, , microbatch], half) => {
@@ -140,26 +140,42 @@ function drawMarks(chart, box, { top, tall }, x, wide, numbers) {   // underline
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
       context.globalAlpha = alpha;
     }
-    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), { size, before } = numbers, name = `${letter}${parts.length}`;
-    if (!before.has(name)) return;
-    const text = before.get(name) + numberOf(chart, microbatch), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
+    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), { size } = numbers, found = numbers.shown.get(`${letter}${parts.length}`);
+    if (!found?.fits[device]) return;
+    const text = found.before + numberOf(chart, microbatch), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
     if (textWidth(text.length, text, size) <= to - from) write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
   });
 }
 
 const textWidth = (length, text, size) => (length + (text[0] === "W" ? 0.55 : 0)) * 0.56 * size + (length > 1 ? 4 : 2.5);   // with its space; two and more characters need more at their sides
 
-function numbersOf(chart, place) {   // the size of all numbers, and per kind that shows them the letter before or "": a kind shows them if all its boxes hold the longest
-  const { tall } = bandOf(chart, place, 0), before = new Map();
+function shortestOf(chart) {   // by kind, boxes and parts of slots apart, the seconds of each device's shortest box
+  const found = new Map();
+  for (let device = 0; device < chart.devices; device++) for (let [box, end] = chart.boxesOf(device); box < end; box++) {
+    const parts = chart.column.length[box] ? chart.parts(box) : [];
+    for (const [letter] of parts) {
+      const name = `${letter}${parts.length}`, rows = found.get(name) || new Float64Array(chart.devices).fill(Infinity);
+      rows[device] = Math.min(rows[device], chart.end(box) - chart.start(box));
+      found.set(name, rows);
+    }
+  }
+  return found;
+}
+
+function numbersOf(chart, place) {   // the size of all numbers, and by kind what stands before them and the rows with them (Boxes.numbers)
+  const { tall } = bandOf(chart, place, 0), shown = new Map();
   let size = 12;
-  for (const [letter, parts, shortest] of chart.shortest) for (const first of themeName === "grey" ? [letter, ""] : [""]) {
-    const length = chart.digits + first.length, wide = pixels(shortest), high = tall / parts, rest = textWidth(length, first, 0), long = textWidth(length, first, 1) - rest;
-    const fits = Math.min(Math.max(Math.floor(Math.min(high * 0.62, wide * 0.8, (wide - rest) / long)), 9), 12);
-    if (high < 11 || long * fits + rest > wide) continue;
-    size = Math.min(size, fits); before.set(`${letter}${parts}`, first);
+  for (const [name, seconds] of tall < 11 ? [] : chart.shortest ??= shortestOf(chart)) for (const before of themeName === "grey" ? [name[0], ""] : [""]) {
+    const length = chart.digits + before.length, high = tall / name[1], room = textWidth(length, before, 0), long = textWidth(length, before, 1) - room;
+    const fits = [...seconds].map((one) => {
+      const wide = pixels(one), fit = Math.min(Math.max(Math.floor(Math.min(high * 0.62, wide * 0.8, (wide - room) / long)), 9), 12);
+      return one < Infinity && high >= 11 && long * fit + room <= wide ? fit : 0;
+    });
+    if (2 * fits.filter((fit) => fit).length < seconds.filter((one) => one < Infinity).length) continue;
+    size = Math.min(size, ...fits.filter((fit) => fit)); shown.set(name, { before, fits });
     break;
   }
-  return { size, before };
+  return { size, shown };
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));
