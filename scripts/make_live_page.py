@@ -47,6 +47,7 @@ LARGE = {
     "explorer": "comparison", "viewer": "comparison", "plotly": "comparison", "still": "comparison",
     "notebook": "transfers",
 }  # fmt: skip
+TOWERS: dict[str, dict[str, Any]] = {"towers": {}, "towers-prefetch": make_towers_docs.PREFETCH}
 UNIT = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
 
 
@@ -157,7 +158,7 @@ def address(picture: str) -> str | None:
         microbatches = dict(make_gallery.SIZES)[devices]
         return f"schedules={','.join(map(str, names))}&p={devices}&m={microbatches}&c={latency}"
     stored = f"{LARGE.get(chart, chart)}-{devices}" if sized else name
-    return f"chart={stored}" if stored in {"communicators", "towers", *gallery_code()} else None
+    return f"chart={stored}" if stored in {"communicators", *TOWERS, *gallery_code()} else None
 
 
 def gallery_code() -> dict[str, tuple[str, dict[str, int]]]:
@@ -179,7 +180,8 @@ def pictured_runs() -> Iterator[tuple[str, dict[str, ppsim.Timeline]]]:
         runs = [found] if isinstance(found, ppsim.Timeline) else found.timelines
         yield name, {run.schedule.name: run for run in runs}
     yield "communicators", make_communicator_docs.pictured()
-    yield "towers", {"towers": ppsim.load_config(make_towers_docs.CONFIG).simulate()}
+    for name, changes in TOWERS.items():
+        yield name, {name: ppsim.load_config(make_towers_docs.CONFIG, overrides=changes).simulate()}
 
 
 def _write_data(folder: Path, name: str, content: Mapping[str, Any]) -> None:
