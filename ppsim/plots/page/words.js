@@ -11,7 +11,10 @@ function seconds(value) {
 
 const percent = (part) => `${(100 * part).toFixed(1)} %`;
 const signed = (part) => (Math.abs(part) < 5e-4 ? "±0.0 %" : `${part < 0 ? "−" : "+"}${percent(Math.abs(part))}`);
-const seconds1 = (value) => { const [factor, symbol] = unitFor(until); return `${(value * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${symbol}`; };
+const seconds1 = (value) => {
+  const [factor, symbol] = unitFor(until), places = until > 0 ? Math.max(2 - Math.floor(Math.log10(until * factor)), 1) : 1;
+  return `${(value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${symbol}`;
+};
 const inUnit = (value) => { const [factor, symbol] = unitFor(until); return `${Number((value * factor).toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 })} ${symbol}`; };
 const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
 const CAUSES = ["fill", "drain", "dependency", "recompute", "imbalance", "transfer", "queue", "sharding", "reload", "optimizer", "jitter", "overhead"];
