@@ -13,7 +13,7 @@ from ppsim.base.units import percent_text, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
-from ppsim.launch import FRAMEWORKS, has_launch_file, own_framework
+from ppsim.launch import own_flags, own_framework
 from ppsim.launch.megatron_script import prediction_faults
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
@@ -120,13 +120,12 @@ def lines_of_changes(shown: Iterable[Candidate], config: Config) -> Iterator[str
 
 def _framework_words(one: Candidate, config: Config) -> list[str]:
     """Return the flags that a change sets and drops; empty if the config names no framework that has launch files."""
-    name = own_framework(config)
-    if name is None or not has_launch_file(config):
+    name, before = own_framework(config), own_flags(config)
+    if not before:
         return []
-    before, changed = FRAMEWORKS[name].flags(config), config.changed(one.changes)
-    if not has_launch_file(changed):
+    after = own_flags(config.changed(one.changes))
+    if not after:
         return [f"{name}: cannot run it; ppsim advise --framework ranks what a framework runs"]
-    after = FRAMEWORKS[name].flags(changed)
     left = {flag.split()[0] for flag in after}
     dropped = [flag.split()[0] for flag in before if flag.split()[0] not in left]
     words = [*(flag for flag in after if flag not in before), *(["without", *dropped] if dropped else [])]

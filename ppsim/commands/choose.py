@@ -18,7 +18,6 @@ from ppsim.commands.cells import (
     LEGEND,
     SAME,
     gigabytes,
-    own_framework,
     peak_text,
     runs_in,
     step_text,
@@ -31,7 +30,7 @@ from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
-from ppsim.launch import FRAMEWORKS
+from ppsim.launch import FRAMEWORKS, own_framework
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.search import find_family
 from ppsim.studies import choose as study

@@ -34,13 +34,13 @@ def own_framework(config: Config) -> str | None:
     return next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
 
 
-def has_launch_file(config: Config) -> bool:
-    """Return whether the framework that a config names can launch it; False if it names none that has launch files."""
+def own_flags(config: Config) -> list[str]:
+    """Return the flags of the framework that a config names; empty if it names none, or if that cannot launch it."""
     name = own_framework(config)
     try:
-        return name is not None and bool(FRAMEWORKS[name].flags(config))
+        return [] if name is None else FRAMEWORKS[name].flags(config)
     except PpsimError:
-        return False
+        return []
 
 
 @checked_call()

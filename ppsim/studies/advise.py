@@ -21,7 +21,7 @@ from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config
 from ppsim.costs.spread import Spread, order_error
 from ppsim.frameworks import SCHEDULES_OF_LAUNCH
-from ppsim.launch import has_launch_file, own_framework
+from ppsim.launch import own_flags, own_framework
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
 from ppsim.studies.free_keys import schedules_run_by
@@ -98,11 +98,11 @@ class AdviceList:
         runner = SCHEDULES_OF_LAUNCH.get(own_framework(self.config) or "")
         if runner and name and name not in schedules_run_by(runner, self.config.model):
             return True
-        return self._has_launch_file and not has_launch_file(self.config.changed(one.changes))
+        return self._has_launch_file and not own_flags(self.config.changed(one.changes))
 
     @cached_property
     def _has_launch_file(self) -> bool:
-        return has_launch_file(self.config)
+        return bool(own_flags(self.config))
 
     def error_of(self, kind: str) -> float:
         """Return the smallest ratio of two steps that the model can tell, by kind of change; 1 for given costs."""
