@@ -548,7 +548,7 @@ def _set_aside_before_rows() -> Iterator[tuple[str, ...]]:
     for row in yaml.safe_load(SET_ASIDE_BEFORE.read_text(encoding="utf-8"))["sources"]:
         yield (row["name"], row["source"], row["rows"])
     for name, row in yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"].items():
-        if name not in _set_aside():
+        if name not in _set_aside() and str(row["priced"]) != "not yet":
             yield (row["name"], row["published_at"], row["covers"])
 
 
