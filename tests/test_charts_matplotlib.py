@@ -16,6 +16,7 @@ from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.plots.marks import DASHES
 
 
 def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
@@ -178,6 +179,9 @@ def test_transfers_run_from_sender_to_receiver():
     assert forward[0][0, 1] < forward[0][1, 1]
     assert backward[0][:, 0].tolist() == [4.5, 5.0]
     assert backward[0][0, 1] > backward[0][1, 1]
+    _, high = figure.axes[0].get_window_extent().size / figure.dpi * 72
+    dash, space = (size * 0.5 for size in DASHES["backward"][1])
+    assert abs(forward[0][1, 1] - forward[0][0, 1]) * high / 2 >= 2 * dash + space  # two dashes between the rows
 
 
 def test_the_critical_path_is_a_line_along_its_boxes():
@@ -439,15 +443,15 @@ def test_slices_are_labelled_with_microbatch_and_piece():
     assert sorted(labels) == sorted([f"{microbatch}.{piece}" for microbatch in range(8) for piece in (0, 1)] * 8)
 
 
-def lies_behind(lines, timeline, ways):
+def lies_behind(lines, timeline, ways, apart=0.1):
     """Whether lines join each way (start, end, sender, receiver), in pieces that cross no action of another device."""
     pieces = np.array(lines.get_segments())
     ends = pieces.reshape(-1, 2).tolist()
-    points = {(round(time, 9), round(row + 0.05)) for time, row in ends}
+    points = {(round(time, 9), round(row + apart / 2)) for time, row in ends}
     joined = {(round(time, 9), row) for start, end, sender, to in ways for time, row in ((start, sender), (end, to))}
-    top, bottom = (0.9 * (edge + 0.43) / 0.86 - 0.5 for edge in make_boxes(timeline).band)  # rows have gaps of a tenth
+    top, bottom = ((1 - apart) * (edge + 0.43) / 0.86 - 0.5 for edge in make_boxes(timeline).band)
     for time, row in pieces.mean(axis=1).tolist():
-        device = round(row + 0.05)
+        device = round(row + apart / 2)
         runs = (timeline.schedule.device == device) & (timeline.start < time) & (timeline.end > time)
         assert not (top < row - device < bottom and runs.any())
     assert len(pieces) > len(ways)
@@ -473,7 +477,8 @@ def test_transfers_to_far_devices_pass_behind_the_actions_of_others():
     mine = np.flatnonzero(plan.remote & (timeline.schedule.kind == Kind.F))
     times = zip(timeline.transfer_start[mine].tolist(), timeline.transfer_end[mine].tolist(), strict=True)
     rows = zip(device[plan.source[mine]].tolist(), device[mine].tolist(), strict=True)
-    assert lies_behind(forward, timeline, [(*time, *row) for time, row in zip(times, rows, strict=True)])
+    ways = [(*time, *row) for time, row in zip(times, rows, strict=True)]
+    assert lies_behind(forward, timeline, ways, apart=0.3)
 
 
 def test_low_rows_show_actions_alone_and_the_legend_says_so():

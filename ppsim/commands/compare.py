@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,17 +22,15 @@ from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_error
-from ppsim.plots.boxes import block_names
-from ppsim.plots.chart_files import SUFFIXES, save_comparison
+from ppsim.plots.chart_files import SUFFIXES
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
-from ppsim.studies.compare import Comparison, asynchronous
+from ppsim.studies.compare import Comparison
 from ppsim.studies.points import fits_within
 
 TOO_MUCH = "!"
 _WHOLE_PER_CENT = 0.05  # bounds of an interval that are wider than this have no decimal place
 LONGEST_NAME = 30
-MAX_PANELS = 6  # of the chart of all schedules
 MAX_NAMED = 4  # schedules before a layout string, or in a line about those left out
 MAX_ROWS = 12  # of the table without --verbose, so that it fits one screen
 # Columns that the page shows first if it is too narrow for all; --json has the others.
@@ -71,24 +68,21 @@ def compare(
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     if gantt and comparison.timelines:
-        drawn = comparison if names != ["all"] else _panels(comparison)
-        more = len(comparison.timelines) - len(drawn.timelines)
-        note = f"{more} more: name them with --schedules" if more else ""
-        save_comparison(drawn.timelines, gantt, titles=_titles(drawn), base=drawn.base, note=note)
-        say(f"wrote {gantt}{note and f' ({note})'}")
+        comparison.save(gantt)
+        more = len(comparison.timelines) - len(comparison.drawn)
+        say(f"wrote {gantt}{f' ({more} more: name them with --schedules)' * bool(more)}")
     document = {**comparison.to_dict(), "name": case.name}
-    named = names != ["all"]
-    answer(document, json, lambda: comparison_text(comparison) if verbose else _answer(comparison, case, named))
+    answer(document, json, lambda: comparison_text(comparison) if verbose else _answer(comparison, case))
     if not comparison.timelines:
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _answer(comparison: Comparison, case: Config, named: bool) -> str:
+def _answer(comparison: Comparison, case: Config) -> str:
     """Return the fastest schedule, a table by rank, and what the table leaves out.
 
     Unless the schedules were `named`, the table has those that fit and are faster than the config's own.
     """
-    rows = comparison.rows()
+    rows, named = comparison.rows(), comparison.named
     own = None if comparison.current is None else comparison.current.schedule.name
     states = {row["schedule"]: _state(row, case, comparison.headroom) for row in rows}
     now = None if comparison.current is None else comparison.current.iteration_time
@@ -312,18 +306,3 @@ def _refusals(refused: Mapping[str, str]) -> list[str]:
     for reason, names in names_by_reason.items():
         lines += wrapper.wrap(f"{', '.join(names)}: {reason}")
     return lines
-
-
-def _panels(comparison: Comparison) -> Comparison:
-    """Return the config's own schedule and the fastest others, first those that fit and train on new weights."""
-    others = [run for run in comparison.timelines if run is not comparison.current]
-    others.sort(key=lambda run: (fits_within(run, comparison.headroom) is False, asynchronous(run)))
-    drawn = {id(run) for run in (comparison.current, *others[: MAX_PANELS - 1])}
-    return replace(comparison, timelines=[run for run in comparison.timelines if id(run) in drawn])
-
-
-def _titles(comparison: Comparison) -> list[str]:
-    """Return the name of each chart; asynchronous schedules are marked."""
-    names = block_names(comparison.timelines)
-    marks = [" (asynchronous)" * asynchronous(run) for run in comparison.timelines]
-    return [name + mark for name, mark in zip(names, marks, strict=True)]

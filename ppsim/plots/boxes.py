@@ -17,7 +17,7 @@ from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NUMBER_SIZES, number_size
+from ppsim.plots.scale import APART, DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NUMBER_SIZES, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -44,6 +44,8 @@ class Boxes(Spans):
         at the other end of the pipeline. The marks of a box show both.
     plain : bool
         True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours.
+    apart : float
+        Part of a row's height that lies between its boxes and those of the next row.
     """
 
     timeline: TimelineColumns
@@ -54,10 +56,11 @@ class Boxes(Spans):
     local: np.ndarray
     reverse: np.ndarray
     plain: bool = False
+    apart: float = APART
 
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them."""
-        return replace(self, plain=pixels < LOWEST_DETAIL)
+        return replace(self, plain=pixels < LOWEST_DETAIL, apart=APART if pixels < LOWEST_DETAIL else self.apart)
 
     @cached_property
     def offsets(self) -> np.ndarray:

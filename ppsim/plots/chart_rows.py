@@ -85,7 +85,7 @@ class ChartRows(Artist):
         if not self.get_visible():
             return
         place, boxes = self.place(renderer), self.boxes
-        gap = scale.row_gap(place.row / place.pixel, self._usual(place)) * place.pixel
+        gap = self._gap(place)
         is_vector = not hasattr(renderer, "buffer_rgba")
         wide = boxes.length * place.second / place.pixel
         is_mean = self._usual(place) < _NARROWEST_VECTOR or (boxes.plain and bool(boxes.slot.any()))
@@ -97,6 +97,9 @@ class ChartRows(Artist):
 
     def _usual(self, place: Place) -> float:
         return median_box(self.boxes) * place.second / place.pixel
+
+    def _gap(self, place: Place) -> float:
+        return scale.row_gap(place.row / place.pixel, self._usual(place), self.boxes.apart) * place.pixel
 
     def _draw_image(self, renderer: Any, place: Place, gap: float) -> None:
         finer = renderer.get_image_magnification()
@@ -206,7 +209,7 @@ class ChartRows(Artist):
     def numbers(self) -> list[Text]:
         """Return the numbers that the rows show at the figure's present size."""
         place = self.place()
-        return list(self._numbers(place, scale.row_gap(place.row / place.pixel, self._usual(place)) * place.pixel))
+        return list(self._numbers(place, self._gap(place)))
 
     def _numbers(self, place: Place, gap: float) -> Iterator[Text]:
         boxes, theme = self.boxes, self.theme

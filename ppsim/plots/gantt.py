@@ -32,7 +32,7 @@ from ppsim.timeline import TimelineColumns
 
 _MARGIN, _TITLE, _SUBTITLE = 14, 14, 11  # pixels of the rules, as all sizes below
 _BESIDE = 700  # narrower figures have names and numbers above the rows
-_HIGHEST_ROW, _COLUMN_ROW, _DIVIDED = 24, 15, 1.3
+_HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _BESIDE_WORDS, _LONGEST_HEADING = 172, 150  # pixels: words at the right of the rows, the heading of differences
 _OUTLIER, _GAP = 3.0, 2.0  # a timeline over this times the median is cut, if it is this times the next shorter one
@@ -112,6 +112,7 @@ def draw(
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
     boxes = make_boxes(timeline)
+    boxes = replace(boxes, apart=scale.APART_FOR_LINES) if transfers else boxes
     longest = makespan(timeline) if until is None else float(until)
     shown_lines = {"transfers": transfers, "critical": critical_path is not None and critical_path is not False}
     with matplotlib.rc_context(settings()):
@@ -305,9 +306,11 @@ def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLay
     names = max(widest, text_width("activations", 11) if memory else 0) + 14 if beside and len(blocks) > 1 else 0
     if beside and len(blocks) == 1:
         names = text_width("activations", 11) + 14 if memory else 0
-    highest = _HIGHEST_ROW if width >= _BESIDE else _COLUMN_ROW
+    highest = _HIGHEST if width >= _BESIDE else _HIGHEST_OF_COLUMN
     room = max(_ALL_ROWS / len(blocks), _FEWEST_ROWS)
-    usual = [block.devices * highest * (_DIVIDED if block.boxes.divided else 1.0) for block in blocks]
+    every = [block.boxes for block in blocks]
+    tall = [highest * (_DIVIDED if boxes.divided else 1.0) / (1.0 - boxes.apart) for boxes in every]
+    usual = [block.devices * row for row, block in zip(tall, blocks, strict=True)]
     limits = [max(room, 2.0 * min(block.devices, 200)) for block in blocks]
     left = _MARGIN + names + digits + 8 if width >= _BESIDE else digits + 8
     right, against = width - _MARGIN if width >= _BESIDE else width - 9, _against(blocks)

@@ -24,9 +24,9 @@ DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
 def row_edges(boxes: Boxes) -> tuple[float, float]:
-    """Return top and bottom of the actions, downwards from the middle of a row of height 1; a tenth is its gap."""
-    top, bottom = part_of_row(boxes.band)
-    return 0.9 * top - 0.5, 0.9 * bottom - 0.5
+    """Return top and bottom of the actions, downwards from the middle of a row of height 1."""
+    top, bottom = (part * (1.0 - boxes.apart) - 0.5 for part in part_of_row(boxes.band))
+    return top, bottom
 
 
 def _behind(boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:

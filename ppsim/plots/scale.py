@@ -12,6 +12,7 @@ import numpy as np
 
 NARROWEST_MARK, FULL_MARK, LOWEST_MARK = 3.0, 6.0, 6.0  # pixels
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
+APART, APART_FOR_LINES = 0.1, 0.3  # part of a row that lies between rows; more, so that dashes of transfers are seen
 PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)  # pixels; room of a digit, and of more
 DIGIT = 0.56  # width of a digit, as a fraction of its size
@@ -40,9 +41,10 @@ def gap_strength(width: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, 0.1 * width) * fade(width)
 
 
-def row_gap(row: float, box: float) -> float:
+def row_gap(row: float, box: float, apart: float = APART) -> float:
     """Return the pixels between rows of height `row` with boxes of the usual width `box`; rows under 6 px touch."""
-    return 0.0 if row < LOWEST_MARK else min(max(round(0.1 * row), 1), 4) * min(max((box - 1) / 5, 0.0), 1.0)
+    gap = min(max(round(apart * row), 1), round(40 * apart))
+    return 0.0 if row < LOWEST_MARK else gap * min(max((box - 1) / 5, 0.0), 1.0)
 
 
 def mark_bar(height: Any) -> tuple[Any, Any]:

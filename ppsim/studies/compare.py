@@ -23,6 +23,7 @@ from ppsim.config import AnyConfig, Config, config_source
 from ppsim.costs import CostModel
 from ppsim.families.registry import RegisteredFamily
 from ppsim.frameworks import frameworks_running
+from ppsim.plots.boxes import block_names
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -40,6 +41,7 @@ SCHEMA = "ppsim.comparison/1"
 SEARCHES = "uses a search; runs only if named in --schedules"
 _Chosen = tuple[RegisteredFamily | Schedule, str, int | None]  # what runs, its name in the table, stages per device
 _LAST_COLUMNS = ("fits", "step_difference", "layout_string")
+MAX_PANELS = 6  # of the chart of all schedules
 READY = "+ready"  # suffix of a schedule's name: dispatch "ready", its lists are priorities
 
 
@@ -58,12 +60,15 @@ class Comparison:
         The run that the others are compared with: the config's own schedule, or the first item of a list.
     headroom : float
         Fraction of each device's memory that must stay free for a run to fit.
+    named : bool
+        Whether the schedules were listed; if not, they are all that need no search.
     """
 
     timelines: list[Timeline]
     refused: Mapping[str, str]
     current: Timeline | None = None
     headroom: float = HEADROOM
+    named: bool = True
 
     __repr__ = short_repr
 
@@ -107,9 +112,33 @@ class Comparison:
         ]
 
     @property
-    def base(self) -> int:
-        """Return the number of the timeline that others are compared with in charts: the config's, or the first."""
-        return next((number for number, run in enumerate(self.timelines) if run is self.current), 0)
+    def drawn(self) -> list[Timeline]:
+        """Return the timelines of a chart: all that were named, else the config's own and the fastest others.
+
+        First come those that fit and train on new weights.
+        """
+        if self.named:
+            return self.timelines
+        others = [run for run in self.timelines if run is not self.current]
+        others.sort(key=lambda run: (fits_within(run, self.headroom) is False, asynchronous(run)))
+        drawn = {id(run) for run in (self.current, *others[: MAX_PANELS - 1])}
+        return [run for run in self.timelines if id(run) in drawn]
+
+    def _chart(self, titles: Sequence[str] | None) -> dict[str, Any]:
+        """Return what `draw_comparison` draws; asynchronous schedules are marked, those left out are counted."""
+        runs = self.drawn
+        more = len(self.timelines) - len(runs)
+        marks = [" (asynchronous)" * asynchronous(run) for run in runs]
+        return {
+            "timelines": runs,
+            "titles": [*map("".join, zip(block_names(runs), marks, strict=True))] if titles is None else titles,
+            "base": self._base(runs),
+            "note": f"{more} more are drawn if named" if more else "",
+        }
+
+    def _base(self, runs: Sequence[Timeline]) -> int:
+        """Return the number of the run that others are compared with: the config's, or the first."""
+        return next((number for number, run in enumerate(runs) if run is self.current), 0)
 
     def _difference(self, run: Timeline) -> float | None:
         return None if self.current is None else change_between(self.current.iteration_time, run.iteration_time)
@@ -130,16 +159,14 @@ class Comparison:
         memory: bool | str = False,
         theme: str = "light",
     ) -> Figure:
-        """Return the timelines on one time axis as a matplotlib figure, one below the other.
+        """Return the timelines of `drawn` on one time axis as a matplotlib figure, one below the other.
 
-        `titles` has one title per timeline (default: the schedules' names); the other options are those of
+        `titles` has one title for each (default: the schedules' names); the other options are those of
         `Timeline.plot`. Raises ConfigError for any other option or value, and if there is no timeline.
         """
         from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
 
-        return draw_comparison(
-            self.timelines, width=width, titles=titles, labels=labels, memory=memory, theme=theme, base=self.base
-        )
+        return draw_comparison(**self._chart(titles), width=width, labels=labels, memory=memory, theme=theme)
 
     @checked_call()
     def save(
@@ -160,10 +187,8 @@ class Comparison:
         """
         from ppsim.plots.chart_files import save_comparison
 
-        save_comparison(
-            self.timelines, path, width=width, titles=titles, labels=labels, memory=memory, theme=theme, dpi=dpi,
-            base=self.base,
-        )  # fmt: skip
+        options: dict[str, Any] = {"width": width, "labels": labels, "memory": memory, "theme": theme, "dpi": dpi}
+        save_comparison(path=path, **self._chart(titles), **options)
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, bubble, peak.
@@ -172,7 +197,7 @@ class Comparison:
         """
         if not self.timelines:
             raise ConfigError("no schedule ran; there is nothing to put into a table")
-        base = self.timelines[self.base].iteration_time
+        base = self.timelines[self._base(self.timelines)].iteration_time
         rows = [
             {
                 "schedule": run.schedule.name,
@@ -277,7 +302,9 @@ def compare(
     timelines.sort(
         key=lambda run: (asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name)
     )
-    return Comparison(timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom)
+    return Comparison(
+        timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom, bool(listed)
+    )
 
 
 def _sizes(case: Config) -> tuple[int, int]:

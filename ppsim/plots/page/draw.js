@@ -2,7 +2,7 @@
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
 const fade = (wide) => Math.min(Math.max((wide - 3) / 3, 0), 1);
-const gapOf = (chart) => { const row = rowHeight(chart); return row < 6 ? 0 : Math.min(Math.max(Math.round(row * 0.1), 1), 4); };
+const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && !isLow(chart) ? 0.3 : 0.1; return row < 6 ? 0 : Math.min(Math.max(Math.round(row * apart), 1), 40 * apart); };
 const gapFade = (chart) => Math.min(Math.max((boxWidth(chart) - 1) / 5, 0), 1);
 
 function size(ratio) {
