@@ -62,8 +62,11 @@ BRIDGE = {
 SYSTEMS = {"DGX-GB300": "GB300", "DGX-GB200": "GB200", "DGX-B200": "B200 SXM", "DGX-H100": H100}
 RECIPES = {"BF16": "none", "FP8-CS": "tensor", "FP8": "tensor", "MXFP8": "block", "FP8-MX": "block", "FP8-SC": "block"}
 # What a release says in its recipes and not in its table: taken from the same model, and if possible device, in view.
-RECIPE_OF = {  # by model, device and expert-parallel size, from the same recipes
-    ("DeepSeekV3", "B200 SXM", "32"): {"expert_exchange": "hierarchical", "overlap": "two-stream"},
+RECIPE_OF = {  # by model, device and expert-parallel size, from the same recipes and Megatron-Bridge v0.4.2
+    ("DeepSeekV3", "B200 SXM", "8"): {"expert_exchange": "hierarchical"},
+    ("DeepSeekV3", "B200 SXM", "32"): {"expert_exchange": "hierarchical", "overlap": "two-stream", "cuda_graphs": True},
+    ("DeepSeekV3", "GB200", "64"): {"recompute": "none", "cuda_graphs": True},
+    ("Kimi_K2", "GB300", "64"): {"partition": "Et*4|(t*4|)*14tL", "expert_exchange": "hierarchical"},
     ("Qwen3_30B_a3B", H100, "16"): {"expert_exchange": "hierarchical"},
     ("Qwen3_235B_a22B", H100, "32"): {"overlap": "two-stream"},
 }
@@ -72,7 +75,7 @@ FULL_GRAPH_MODELS = ("DeepSeekV3", "GPT OSS 120B", "Qwen3_30B_a3B", "Qwen3_235B_
 # other microbatches; nothing recomputed on GB300. Megatron-Bridge@067f987, src/megatron/bridge/perf_recipes.
 FULL_GRAPHS = {"cuda_graphs": True, "expert_exchange": "hierarchical", "overlap": "two-stream"}
 MARKED = "[^gpt-oss-note]"  # a kernel ten times too slow in 26.06.01: NVIDIA/cudnn-frontend, issue 256
-POLICIES = ("recompute", "expert_exchange", "expert_tensor")
+POLICIES = ("recompute", "expert_exchange", "expert_tensor", "partition", "cuda_graphs")
 FOUNDRY = {"a100_80gb": A100, "a100_40gb": "A100 40GB", "h100_80gb": H100}
 FOUNDRY_NAMES = {"a100_80gb": "a100-80gb", "a100_40gb": "a100-40gb", "h100_80gb": "h100-80gb"}
 PLAYBOOK_AXES = {"x2": "3B", "x4": "80B"}
