@@ -20,7 +20,7 @@ def test_a_config_that_fits_says_what_is_left():
 def test_one_that_does_not_names_the_fastest_single_changes_that_fit():
     outcome = ppsim("fits", LLAMA, "--headroom", "0", "--set", SMALL)
     assert outcome.status == 1
-    assert outcome.out.startswith("NO: device 0 needs 61.7 GB, 1.73 GB over the 60 GB usable\n")
+    assert outcome.out.startswith("NO: device 0 needs 61.7 GB, 1.73 GB over the 60.0 GB usable\n")
     assert "--set schedule.devices=" in outcome.out
     best = advise(
         load_config(LLAMA, overrides={"hardware.device": {"like": "H100 SXM", "memory": "60 GB"}}), 0.0

@@ -42,8 +42,9 @@ def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = N
 
 
 def gigabytes(size: float) -> str:
-    """Return bytes with three digits, such as 61.7 GB."""
-    return f"{size / 1e9:.{DIGITS}g} GB" if abs(size) < 1e12 else f"{size / 1e12:.{DIGITS}g} TB"
+    """Return bytes with three digits, such as 61.7 GB or 59.0 GB."""
+    number, unit = (size / 1e9, "GB") if abs(size) < 0.9995e12 else (size / 1e12, "TB")
+    return f"{_digits(number)} {unit}"
 
 
 def capacity_of(config: Config) -> float | None:
@@ -89,7 +90,11 @@ def _of_usable(peak: float, capacity: float, headroom: float) -> str:
 def step_text(seconds: float) -> str:
     """Return a predicted step with three digits, such as 3.70 s."""
     unit = time_unit(seconds)
-    return f"{seconds * unit.factor:#.{DIGITS}g}".rstrip(".") + f" {unit.symbol}"
+    return f"{_digits(seconds * unit.factor)} {unit.symbol}"
+
+
+def _digits(number: float) -> str:
+    return f"{number:#.{DIGITS}g}".rstrip(".")
 
 
 def versus(step: float, first: float) -> str:

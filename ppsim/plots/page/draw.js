@@ -221,8 +221,17 @@ const indent = () => (phone() ? 8 : 14);   // the left end of names, over that o
 
 function columns() {   // right ends of the columns of numbers
   const small = phone(), first = small ? 62 : Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = small ? [74, 76, 60, 82] : [86, 82, 70, 104];
+  const wide = small ? [74, 76, 60, 82] : [86, Math.max(82, widthOf(against()) + 14), 70, 104];
   return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
+}
+
+const widthOf = (text) => { context.font = font(11); return context.measureText(text).width; };
+
+function against() {   // the heading of differences, which names the base
+  if (charts.length < 2) return charts[0]?.bound ? "vs bound" : "";
+  let name = `vs ${charts[base]?.short}`;
+  while (widthOf(name) > (phone() ? 72 : 150)) name = `${name.slice(0, -2)}…`;
+  return name;
 }
 
 function differenceOf(chart) {
@@ -234,7 +243,7 @@ function differenceOf(chart) {
 const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);
 
 function peakOf(chart) {   // in the unit that the column's heading names, if all charts have it
-  const { memory } = chart, [size, symbol] = scaleOf(chart), text = (value) => String(Number((value / size).toPrecision(memory.unit === "bytes" ? 3 : 4)));
+  const { memory } = chart, [size, symbol] = scaleOf(chart), digits = { maximumSignificantDigits: memory.unit === "bytes" ? 3 : 4, minimumSignificantDigits: memory.unit === "bytes" ? 3 : 1 }, text = (value) => (value / size).toLocaleString("en", digits);
   const unit = charts.every((one) => scaleOf(one)[1] === symbol) ? "" : ` ${symbol}`;
   return `${text(memory.most)}${memory.capacity ? ` of ${text(memory.capacity)}` : ""}${unit}`;
 }
@@ -242,9 +251,8 @@ function peakOf(chart) {   // in the unit that the column's heading names, if al
 function drawCaptions() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, CAPS - 6);
-  context.font = font(11);
-  const name = `vs ${charts[base]?.short}`, against = charts.length < 2 ? (charts[0]?.bound ? "vs bound" : "") : context.measureText(name).width < 74 ? name : "vs base", units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
-  columns().forEach((x, at) => write(["step", against, "idle", unit][at], x, 13, { align: "right" }));
+  const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
+  columns().forEach((x, at) => write(["step", against(), "idle", unit][at], x, 13, { align: "right" }));
   if (on.has("ledger") && !phone()) write("idle by device", width - 8, 13, { align: "right" });
 }
 

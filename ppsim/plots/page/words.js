@@ -27,9 +27,9 @@ function amount(value, unit) {
 
 function times(from, to, tick) {   // start, length and end in one unit and at one precision, so that they add up
   const short = to > from && to - from < to / 100;
-  const [factor, symbol] = unitFor(short ? Math.max(to - from, to / 1e4) : to);
+  const [factor, symbol] = unitFor(short ? Math.max(to - from, to / 10) : to);
   const digits = (time) => -Math.floor(Math.log10(time * factor));
-  const places = Math.max(Math.min(to > from ? digits(to - from) + 4 : 6, tick > 0 ? digits(tick) - 1 : 6, 12), 0);
+  const places = Math.max(Math.min(to > from ? digits(to - from) + 3 : 6, tick > 0 ? digits(tick) - 1 : 6, 12), 0);
   const [first, last] = [from, to].map((time) => Math.round(time * factor * 10 ** places));
   const text = (count) => `${(count / 10 ** places).toLocaleString("en", { maximumFractionDigits: places })} ${symbol}`;
   return `start ${text(first)}, length ${text(last - first)}, end ${text(last)}`;
