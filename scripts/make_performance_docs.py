@@ -5,16 +5,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from math import log
 from pathlib import Path
+from typing import Any
 
 import matplotlib
-
-matplotlib.use("agg")
-import matplotlib.pyplot as plt
 from performance_aims import aim_rows
 
 from ppsim.base.compiling import ROWS_WORTH_COMPILING
 from ppsim.base.files import write_atomically
 from ppsim.base.units import seconds_text
+from ppsim.plots.figures import PAGE as PAGE_WIDTH
+from ppsim.plots.figures import Chart, font_points, plain_axes, rendered, settings
+from ppsim.plots.many_runs import COLOURS
+from ppsim.plots.palette import LIGHT
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, CURVES = DOCS / "performance.md", DOCS / "images" / "growth.svg"
@@ -154,8 +156,6 @@ def note(key: str, layout: str = "{}") -> Cell:
     """One of the benchmark's notes."""
     return lambda extra, _: layout.format(extra[key])
 
-
-COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#5b4a9e"]
 
 COMPILATION = {
     "transport": note("transport"),
@@ -393,25 +393,25 @@ def draw_growth(report: dict) -> None:
         if bench["name"].startswith("test_growth["):
             extra = bench["extra_info"]
             calls.setdefault(extra["call"], []).append((extra["actions"], bench["stats"]["min"]))
-    plt.rcParams["svg.hashsalt"] = "growth"
-    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
-    lowest = 0.0  # of the next name, so that names of curves that end close to each other stand apart
-    for (name, sizes), color in zip(sorted(calls.items(), key=lambda call: max(call[1])[1]), COLORS, strict=True):
-        actions, seconds = zip(*sorted(sizes), strict=True)
-        axes.loglog(actions, seconds, "o-", color=color, markersize=4)
-        height = max(seconds[-1], lowest)
-        axes.annotate(name, (actions[-1], height), (8, 0), textcoords="offset points", color=color, va="center")
-        lowest = 2 * height
-    span = [10**4, 10**7]
-    axes.loglog(span, [3e-8 * n * log(n) for n in span], "--", color="0.6")
-    axes.annotate(
-        "n log n", (span[0], 3e-8 * span[0] * log(span[0])), (12, -8), textcoords="offset points", color="0.45"
-    )
-    axes.set(xlabel="actions", ylabel="seconds", xlim=(8e3, 9e7))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="0.92")
-    figure.savefig(CURVES, metadata={"Date": None})
-    plt.close(figure)
+    inks, lines = COLOURS[LIGHT.name], sorted(calls.items(), key=lambda call: max(call[1])[1])
+    with matplotlib.rc_context(settings()):
+        figure = Chart(figsize=(PAGE_WIDTH, 3.4), facecolor=LIGHT.paper)
+        axes = figure.add_subplot()
+        plain_axes(axes, LIGHT, 7.0)
+        style: Any = {"textcoords": "offset points", "fontsize": font_points(7.0), "va": "center"}
+        lowest = 0.0  # of the next name, so that names of curves that end close to each other stand apart
+        for (name, sizes), ink, marker in zip(lines, inks, "osD^v", strict=False):
+            actions, seconds = zip(*sorted(sizes), strict=True)
+            axes.loglog(actions, seconds, color=ink, marker=marker, markersize=3.5, linewidth=1.1)
+            height = max(seconds[-1], lowest)
+            axes.annotate(name, (actions[-1], height), (8, 0), color=ink, **style)
+            lowest = 2 * height
+        span = [10**4, 10**7]
+        axes.loglog(span, [3e-8 * n * log(n) for n in span], color=LIGHT.edge, linewidth=0.8, linestyle=(0, (3, 2)))
+        axes.annotate("n log n", (span[0], 3e-8 * span[0] * log(span[0])), (12, -8), color=LIGHT.quiet, **style)
+        axes.set(xlabel="actions", ylabel="time (s)", xlim=(8e3, 5e7))
+        axes.minorticks_off()
+    write_atomically(CURVES, rendered(figure, "svg"))
 
 
 if __name__ == "__main__":
