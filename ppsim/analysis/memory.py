@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.immutable import EqualColumns, cached_on, short_repr, unwritable
-from ppsim.base.tables import aligned
+from ppsim.base.tables import aligned, even_column
 from ppsim.base.units import parse_quantity, value_text
 from ppsim.lowering.rows import consumers
 from ppsim.plan.holding import (
@@ -290,12 +290,11 @@ class Memory(EqualColumns):
 
     def summary(self) -> str:
         """Return a table with one row per device, with units."""
-        names = ("device", *PARTS, "peak", "moment")
-        rows = [[name.replace("_", " ") for name in names]]
-        for device in range(len(self.peak)):
-            sizes = [value_text(float(getattr(self, name)[device]), "bytes") for name in (*PARTS, "peak")]
-            rows.append([str(device), *sizes, value_text(float(self.moment[device]), "seconds")])
-        lines = aligned(rows, left=0)
+        columns = [["device", *map(str, range(len(self.peak)))]]
+        for name in (*PARTS, "peak", "moment"):
+            symbol, cells = even_column(getattr(self, name).tolist(), "seconds" if name == "moment" else "bytes")
+            columns.append([f"{name.replace('_', ' ')} ({symbol})", *cells])
+        lines = aligned([*zip(*columns, strict=True)], left=0)
         if self.capacity is not None:
             lines.append(f"memory of a device: {value_text(self.capacity, 'bytes')}")
         return "\n".join(lines) + "\n"

@@ -112,13 +112,19 @@ def _latex_column(name: str, values: Sequence[Any], unit: str | None) -> list[st
     words = _latex_text(name.replace("_", " "))
     if unit is None:
         return [words, *(_latex_text(str("" if value is None else value)) for value in values)]
-    numbers = [float(value) for value in values if value is not None]
-    factor, symbol = axis_unit(max(map(abs, numbers)), unit)
-    whole = all((number * factor).is_integer() for number in numbers)
-    places = 0 if whole else max(2 - math.floor(math.log10(max(max(map(abs, numbers)) * factor, 1.0))), 1)
-    shown = ["" if value is None else f"${float(value) * factor:,.{places}f}$".replace(",", "{,}") for value in values]
+    symbol, cells = even_column(values, unit)
+    shown = [cell and f"${cell}$".replace(",", "{,}") for cell in cells]
     known = symbol and not symbol.startswith(("microbatches", "activations", "tokens"))  # names of columns say these
     return [f"{words} ({_latex_text(symbol)})" if known else words, *shown]
+
+
+def even_column(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
+    """Return the unit of a column of numbers, and its cells with one number of decimals, "" for None."""
+    largest = max(abs(value) for value in values if value is not None)
+    factor, symbol = axis_unit(largest, unit)
+    whole = all(float(value * factor).is_integer() for value in values if value is not None)
+    places = 0 if whole else max(2 - math.floor(math.log10(max(largest * factor, 1.0))), 1)
+    return symbol, ["" if value is None else f"{value * factor:,.{places}f}" for value in values]
 
 
 def _latex_text(text: str) -> str:
