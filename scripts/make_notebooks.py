@@ -15,7 +15,7 @@ from ppsim.base.files import write_atomically
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SECONDS = 300  # that a cell may take
-COLOURS = 64  # of a stored picture
+EXACT, OTHERS = 32, 224  # colours of a stored picture: the most frequent, which are those of fills, and close ones
 
 
 def run(path: Path) -> nbformat.NotebookNode:
@@ -37,8 +37,11 @@ def _lean(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
     if "image/png" in output.get("data", {}):
         output.data.pop("text/plain", None)
         drawn = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
-        small = io.BytesIO()
-        drawn.quantize(COLOURS, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+        counted = sorted(drawn.getcolors(drawn.width * drawn.height) or [], reverse=True)
+        close = drawn.quantize(OTHERS, Image.Quantize.FASTOCTREE).getpalette() or []
+        palette, small = Image.new("P", (1, 1)), io.BytesIO()
+        palette.putpalette([part for _, colour in counted[:EXACT] for part in colour] + close[: 3 * OTHERS])
+        drawn.quantize(palette=palette, dither=Image.Dither.NONE).save(small, "png", optimize=True)
         output.data["image/png"] = base64.b64encode(small.getvalue()).decode()
     return output
 

@@ -167,7 +167,7 @@ def test_names_of_a_front_do_not_meet_and_both_ends_have_theirs():
 
 
 def test_actions_of_zero_length_are_ticks():
-    pixels = [run(costs=ppsim.Costs(forward=f, backward=1)).plot(labels=False)._repr_png_() for f in (0, 1e-9)]
+    pixels = [run(costs=ppsim.Costs(forward=f, backward=1)).plot(labels=False)._repr_png_()[0] for f in (0, 1e-9)]
     assert len(set(pixels)) == 2
 
 

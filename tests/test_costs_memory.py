@@ -85,8 +85,10 @@ def test_memory_without_a_model_is_one_clear_error():
 
 def test_the_summary_names_every_part_with_its_unit():
     text = run_of().memory().summary()
-    heads = [f"{part} (kB)" for part in ("weights", "gradients", "optimizer state", "activations", "transfer buffers")]
-    assert re.split(r"\s{2,}", text.splitlines()[0]) == ["device", *heads, "peak (kB)", "moment (ms)"]
+    names = ("weights", "gradients", "optimizer state", "activations", "transfer buffers", "peak", "moment")
+    units = ("kB", "kB", "MB", "kB", "kB", "MB", "ms")
+    heads = [f"{name} ({unit})" for name, unit in zip(names, units, strict=True)]
+    assert re.split(r"\s{2,}", text.splitlines()[0]) == ["device", *heads]
     assert "memory of a device: 20 MB" in text
     assert set(run_of().memory().to_dict()) >= {"weights", "peak", "moment", "capacity"}
 

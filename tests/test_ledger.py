@@ -136,13 +136,13 @@ def test_the_blame_names_who_computed_what():
 def test_the_table_has_units_totals_shares_and_who_is_waited_for():
     table = ledger("1f1b", ppsim.Costs(forward=1e-3, backward=2e-3)).table()
     assert table == (
-        "idle time      fill   drain  dependency      all\n"
-        "device 0        0 s     0 s        9 ms     9 ms\n"
-        "device 1       1 ms    2 ms        6 ms     9 ms\n"
-        "device 2       2 ms    4 ms        3 ms     9 ms\n"
-        "device 3       3 ms    6 ms         0 s     9 ms\n"
-        "all devices    6 ms   12 ms       18 ms    36 ms\n"
-        "share        16.7 %  33.3 %      50.0 %  100.0 %\n"
+        "idle time (ms)    fill   drain  dependency      all\n"
+        "device 0             0       0           9        9\n"
+        "device 1             1       2           6        9\n"
+        "device 2             2       4           3        9\n"
+        "device 3             3       6           0        9\n"
+        "all devices          6      12          18       36\n"
+        "share           16.7 %  33.3 %      50.0 %  100.0 %\n"
         "\n"
         "fill        before a device's first action, as the pipeline fills\n"
         "drain       after a device's last action, as the pipeline empties\n"

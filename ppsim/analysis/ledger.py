@@ -16,7 +16,7 @@ from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns, short_repr, unwritable
 from ppsim.base.rules import checked_methods
-from ppsim.base.tables import aligned
+from ppsim.base.tables import aligned, even_column
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.engines.running import run_for_timeline
 from ppsim.plan.resolve import Plan, repriced
@@ -339,25 +339,24 @@ def _table(found: Ledger) -> str:
     group = np.repeat(np.arange(len(groups)), [len(devices) for devices in groups])
     causes = [cause for cause, seconds in found.items() if seconds.sum() > _SHOWN * total]
     columns = [found[cause] for cause in causes] + [idle]
-    rows = [("idle time", *causes, "all")]
-    rows += [(_name(devices), *(_text(column[devices], total) for column in columns)) for devices in groups]
-    rows.append(("all devices", *(_text(column, total) for column in columns)))
+    parts = [float(column[devices].sum()) for devices in (*groups, slice(None)) for column in columns]
+    usual = max(float(idle[devices].sum()) for devices in groups)
+    symbol, cells = even_column([part if part > _SHOWN * total else 0.0 for part in parts], "seconds", usual)
+    rows = [(f"idle time ({symbol})", *causes, "all")]
+    names = [*map(_name, groups), "all devices"]
+    rows += [(name, *cells[at * len(columns) : (at + 1) * len(columns)]) for at, name in enumerate(names)]
     rows.append(("share", *(percent_text(float(column.sum()) / total) for column in columns)))
     lines = [*aligned(rows, left=1), "", *aligned([(cause, CAUSES[cause]) for cause in causes])]
     waits = blame(found.run, found.factor, group)
     blamed = [_blame_line(_name(devices), waits.of(number), total) for number, devices in enumerate(groups)]
     if any(blamed):
         phases = [
-            (f"  {phase}", _text(waited, total), PHASES[phase])
+            (f"  {phase}", seconds_text(float(waited.sum())), PHASES[phase])
             for phase, waited in found.waited.items()
             if waited.sum() > _SHOWN * total
         ]
         lines += ["", "waited for another device to compute:", *aligned(phases), *filter(None, blamed)]
     return "\n".join(lines) + "\n"
-
-
-def _text(seconds: np.ndarray, total: float) -> str:
-    return seconds_text(float(seconds.sum()) if seconds.sum() > _SHOWN * total else 0.0)
 
 
 def _name(devices: np.ndarray) -> str:

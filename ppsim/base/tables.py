@@ -118,11 +118,14 @@ def _latex_column(name: str, values: Sequence[Any], unit: str | None) -> list[st
     return [f"{words} ({_latex_text(symbol)})" if known else words, *shown]
 
 
-def even_column(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
-    """Return the unit of a column of numbers, and its cells with one number of decimals, "" for None."""
-    largest = max(abs(value) for value in values if value is not None)
+def even_column(values: Sequence[float | None], unit: str, usual: float | None = None) -> tuple[str, list[str]]:
+    """Return the unit of a column of numbers, and its cells with one number of decimals, "" for None.
+
+    Unit and decimals are those of a `usual` large value, by default of the largest.
+    """
+    largest = max(abs(value) for value in values if value is not None) if usual is None else usual
     factor, symbol = axis_unit(largest, unit)
-    whole = all(float(value * factor).is_integer() for value in values if value is not None)
+    whole = all(abs(math.remainder(value * factor, 1.0)) < 1e-9 for value in values if value is not None)
     places = 0 if whole else max(2 - math.floor(math.log10(max(largest * factor, 1.0))), 1)
     return symbol, ["" if value is None else f"{value * factor:,.{places}f}" for value in values]
 

@@ -19,6 +19,7 @@ from ppsim.plots.palette import Theme
 from ppsim.plots.scale import number_text, round_ticks
 
 PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
+_NOTEBOOK_DPI = 150  # pixels per inch of a figure in a notebook; its picture has twice as many
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
@@ -71,8 +72,9 @@ class Chart(Figure):
     def __init__(self, solved: bool = True, **options: Any):
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
-    def _repr_png_(self) -> bytes:
-        return rendered(self, "png", 150)
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        wide, high = (round(inches * _NOTEBOOK_DPI) for inches in self.get_size_inches())
+        return rendered(self, "png", 2 * _NOTEBOOK_DPI), {"width": wide, "height": high}  # sharp on fine screens, too
 
 
 def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:
