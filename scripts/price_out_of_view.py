@@ -65,7 +65,7 @@ RECIPES = {"BF16": "none", "FP8-CS": "tensor", "FP8": "tensor", "MXFP8": "block"
 RECIPE_OF = {  # by model, device and expert-parallel size, from the same recipes and Megatron-Bridge v0.4.2
     ("DeepSeekV3", "B200 SXM", "8"): {"expert_exchange": "hierarchical"},
     ("DeepSeekV3", "B200 SXM", "32"): {"expert_exchange": "hierarchical", "overlap": "two-stream", "cuda_graphs": True},
-    ("DeepSeekV3", "GB200", "64"): {"recompute": "none", "cuda_graphs": True},
+    ("DeepSeekV3", "GB200", "64"): {"cuda_graphs": True},
     ("Kimi_K2", "GB300", "64"): {"partition": "Et*4|(t*4|)*14tL", "expert_exchange": "hierarchical"},
     ("Qwen3_30B_a3B", H100, "16"): {"expert_exchange": "hierarchical"},
     ("Qwen3_235B_a22B", H100, "32"): {"overlap": "two-stream"},
@@ -304,8 +304,12 @@ def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             source = "Megatron-Bridge 26.04 and later"
             more = {"framework": f"Megatron-Bridge {release}"} | _policies(data, BRIDGE[name], device)
             more |= RECIPE_OF.get((name, device, row.get("EP", "")), {})
+            if name == "DeepSeekV3":  # its router takes a token's experts from 4 of 8 groups
+                more["gpus_per_token"] = int(row["EP"]) // 2
             if release >= "26.06" and fp8 == "block" and name in FULL_GRAPH_MODELS:
                 more |= FULL_GRAPHS | ({"recompute": "none"} if device == "GB300" else {})
+                more["fp8_head"] = name in ("DeepSeekV3", "GPT OSS 120B")
+                more["fp8_attention"] = (name, device) != ("DeepSeekV3", "GB200")
                 more |= {"fused_experts": False} if (release, name) == ("26.06.01", "GPT OSS 120B") else {}
             run = _megatron(data, source, row, data["models"][BRIDGE[name]], device, fp8, BRIDGE[name], more)
             found.setdefault(

@@ -6,6 +6,7 @@ import pytest
 
 from ppsim import Cluster, DerivedCosts, Layout, Model
 from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
+from ppsim.costs.operators import PERMUTE_SPEED
 
 # Products at 500 FLOP/s, in fp8 at 1000; memory at 100 B/s; a host starts an expert's product in half a second.
 LAW = OperatorLaw(
@@ -58,7 +59,7 @@ def test_casts_of_experts_are_kernels_that_the_host_starts_too(recipe, kernels):
 
 
 def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back():
-    block = 4 * 2 * TOKENS * VISITS * 8 / 100  # read and written on the way to the experts, and on the way back
+    block = 4 * 2 * TOKENS * VISITS * 8 / (PERMUTE_SPEED * 100)  # read and written on the way to experts, and back
     others = {
         name: work(**layout).others
         for name, layout in {

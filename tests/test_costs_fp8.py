@@ -7,7 +7,7 @@ import pytest
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.config import make_config
 from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
-from ppsim.costs.operators import Rates
+from ppsim.costs.operators import FP8_ATTENTION, TILE, Rates
 
 # bf16 products at 500 FLOP/s, fp8 products at 800, attention at 250, memory at 100 B/s, no gaps, no tails.
 LAW = OperatorLaw(
@@ -181,3 +181,23 @@ def test_a_config_asks_for_fp8_and_its_summary_says_what_runs_so():
         "attention, router, norms, loss and head in bf16"
     )
     assert run.makespan < config.changed({"layout.fp8": "none"}).simulate().makespan
+
+
+def test_fused_attention_may_run_in_fp8_but_computes_all_keys_of_a_window_in_its_backward():
+    near = replace(MODEL, sequence=1024, attention="flash", window=128)
+
+    def core(model, **layout):
+        return derived(model, **layout).work(model.layers[1])
+
+    plain, fast = (core(replace(near, window=0), fp8="block", fp8_attention=way) for way in (False, True))
+    assert plain.core / fast.core == pytest.approx(FP8_ATTENTION)
+    wide, tiled = core(replace(near, window=0)), core(near)
+    assert tiled.core / wide.core == pytest.approx((1 + TILE / 128) * (1 - (1 - 128 / 1024) ** 2))
+    whole = core(near, fp8="block", fp8_attention=True).input_grad - core(near, fp8="block").input_grad
+    assert whole == pytest.approx(2.5 * (plain.core / FP8_ATTENTION - tiled.core))
+
+
+def test_a_head_may_run_in_fp8():
+    bf16, fp8 = (derived(fp8="block", fp8_head=way).work(MODEL.layers[-1]).products for way in (False, True))
+    factors = 16 * 8 + 8 * 6  # one byte a value, but cast from bf16: the weights once a step
+    assert bf16 - fp8 == pytest.approx(2 * 16 * 8 * 6 * (1 / 500 - 1 / 800) + (factors - 4 * 16 * 8) / 100)

@@ -32,7 +32,7 @@ def with_law(**changes) -> DeviceSheet:
 def test_a_product_takes_its_flops_and_its_bytes():
     rates = Rates(LAW, 1000.0, 100.0)
     assert rates.product(4, 5, 6) == pytest.approx(2 * 4 * 5 * 6 / 500 + (2 * (4 + 5) * 6 + 2 * 4 * 5) / 100)
-    assert rates.product(4, 5, 6, out_bytes=8) - rates.product(4, 5, 6) == pytest.approx(6 * 4 * 5 / 100)
+    assert rates.product(4, 5, 6, out=8) - rates.product(4, 5, 6) == pytest.approx(6 * 4 * 5 / 100)
 
 
 def test_the_rate_of_a_product_falls_with_each_small_size():

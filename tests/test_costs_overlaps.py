@@ -6,6 +6,7 @@ import pytest
 
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.costs import DeviceSheet, LinkSheet, OperatorLaw
+from ppsim.costs.networks import ALL_TO_ALL_BANDWIDTH, EXCHANGE_BANDWIDTHS
 
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
 FAST, SLOW = LinkSheet("fast", 100.0, 0.0), LinkSheet("slow", 10.0, 0.0)
@@ -81,11 +82,22 @@ def test_a_token_crosses_to_a_node_once_where_the_exchange_is_hierarchical():
         derived(EXPERTS, data=8, expert=8, **more).exchange(EXPERTS.layers[1]).forward / 2
         for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_nodes": 1})
     )
-    border = 2 * 16 * 8
+    border, speed = 2 * 16 * 8, EXCHANGE_BANDWIDTHS[1] * 10
     wait = 2 * 2e-4 / 2  # of two nodes, once for dispatch and combine
     assert plain == pytest.approx(2 * border * (4 / 8) / 10 + wait)
-    assert once == pytest.approx(2 * (1 - (1 / 2) ** 2) * border * (1 / 2) / 10 + wait)
-    assert limited == pytest.approx(border * (1 / 2) / 10 + wait)
+    assert once == pytest.approx(2 * (1 - (1 / 2) ** 2) * border * (1 / 2) / speed + wait)
+    assert limited == pytest.approx(border * (1 / 2) / speed + wait)
+
+
+def test_a_token_goes_to_a_gpu_once_where_the_exchange_is_hierarchical():
+    plain, once, limited = (
+        derived(EXPERTS, data=4, expert=4, **more).exchange(EXPERTS.layers[1]).forward / 2
+        for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "gpus_per_token": 1})
+    )
+    border = 2 * 16 * 8
+    assert plain == pytest.approx(2 * border * (3 / 4) / (ALL_TO_ALL_BANDWIDTH * 100))
+    assert once == pytest.approx(4 * (1 - (3 / 4) ** 2) * border / (EXCHANGE_BANDWIDTHS[0] * 100))
+    assert limited == pytest.approx(border / (EXCHANGE_BANDWIDTHS[0] * 100))
 
 
 def test_megatron_lm_scatters_a_border_over_the_tensor_group():
@@ -112,7 +124,7 @@ def test_context_parallelism_of_heads_sends_a_part_of_queries_keys_values_and_ou
     block = MODEL.layers[1]
     costs = derived(context=4, context_exchange="all-to-all")
     own = 2 * (16 / 4) * (4 * 8)  # bf16 queries, keys, values and outputs of a GPU's tokens
-    assert costs.exchange(block)[:2] == pytest.approx((own * 3 / 4 / 100,) * 2)
+    assert costs.exchange(block)[:2] == pytest.approx((own * 3 / 4 / (ALL_TO_ALL_BANDWIDTH * 100),) * 2)
     with pytest.raises(ConfigError, match="context=8 does not divide the 4 heads of a GPU"):
         derived(context=8, framework="deepspeed")
 
@@ -137,7 +149,7 @@ def test_whole_experts_span_the_gpus_of_tensor_groups():
     assert split.layout.data_groups == (2, 1)
     assert whole.layout.data_groups == (2, 2)  # two groups of two whole halves
     border = 2 * 2 * (2 - 1) * (2 * 16 * 8 / 2) / 100  # two rings of an all-reduce of two GPUs
-    exchanged = 2 * 2 * (1 / 2) * (2 * 16 * 8) / 100
+    exchanged = 2 * 2 * (1 / 2) * (2 * 16 * 8) / (ALL_TO_ALL_BANDWIDTH * 100)
     assert split.exchange(layer).forward == pytest.approx(border + 2 * exchanged / 2)
     assert whole.exchange(layer).forward == pytest.approx(border / 2 + 2 * exchanged / 2)
     wide = derived(EXPERTS, tensor=2, data=2, expert=4, expert_tensor=1)

@@ -38,10 +38,10 @@ NEEDS = {
     "layout.sharded_gradients": f"layout.distributed_optimizer without layout.sharded, and {DATA}",
     "layout.replicas": f"layout.distributed_optimizer or layout.sharded, and {DATA}",
     **dict.fromkeys(("layout.context_exchange", "layout.overlap_context"), "layout.context above 1"),
-    **dict.fromkeys(("layout.expert_exchange", "layout.expert_nodes", "layout.fp8_dispatch"), EXPERTS),
+    **{f"layout.{one}": EXPERTS for one in ("expert_exchange", "expert_nodes", "gpus_per_token", "fp8_dispatch")},
     "layout.expert_tensor": "a model with experts, and layout.tensor above 1",
     "layout.grouped_experts": "a model with experts, several of them on a GPU, on a device without `achieved`",
-    **dict.fromkeys(("layout.fp8_experts", "layout.fp8_inputs", "layout.fp8_gather"), FP8),
+    **dict.fromkeys((f"{FP8}_{one}" for one in ("experts", "head", "attention", "inputs", "gather")), FP8),
     **dict.fromkeys(("layout.recompute_stages", "layout.recompute_blocks"), RECOMPUTE),
     "layout.recompute": "activations to free: `selective` frees the s x s matrices of attention, which a model with "
     "attention: full holds; `full`, or modules such as norms+activations, free others",

@@ -85,8 +85,9 @@ def host(setup: Setup) -> str | None:
     facts, start = setup.layout.run_by.facts, start_seconds(setup)
     if not start:
         return None
+    routing = setup.layout.router_kernels * (setup.model.experts > 0)
     forward, backward = (
-        format_quantity(count * start, "seconds") for count in (facts.host.forward, facts.host.backward)
+        format_quantity((count + routing) * start, "seconds") for count in (facts.host.forward, facts.host.backward)
     )
     return (
         f"a block lasts at least as long as {facts.name} takes to start it: {forward} in F, {backward} in B "
@@ -225,5 +226,6 @@ def fp8(setup: Setup) -> str | None:
     return (
         f"products of the blocks run in fp8 ({scales[casts.recipe]}), peak {format_quantity(peak, 'FLOP/s')}, "
         f"{'' if casts.experts else 'those of routed experts not, '}their inputs held in "
-        f"{'fp8' if casts.holds_inputs else 'bf16'}; attention, router, norms, loss and head in bf16"
+        f"{'fp8' if casts.holds_inputs else 'bf16'}; {'' if casts.attention else 'attention, '}"
+        f"{'router, norms and loss' if casts.head else 'router, norms, loss and head'} in bf16"
     )

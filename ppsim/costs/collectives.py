@@ -15,6 +15,8 @@ import numpy as np
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES
 from ppsim.costs.networks import (
+    ALL_TO_ALL_BANDWIDTH,
+    EXCHANGE_BANDWIDTHS,
     Group,
     all_reduce,
     all_to_all,
@@ -73,15 +75,9 @@ def regather_seconds(setup: Setup, parameters: tuple[float, float], messages: in
 
 
 def _over_groups(
-    setup: Setup,
-    collective: Callable[[Group, float, int], float],
-    value_bytes: int,
-    parameters: tuple[float, ...],
-    copies: int,
-    messages: int = 1,
-    groups: tuple[int, ...] | None = None,
-    apart: tuple[int, ...] = (1, 1),
-) -> float:
+    setup: Setup, collective: Callable[[Group, float, int], float], value_bytes: int, parameters: tuple[float, ...],
+    copies: int, messages: int = 1, groups: tuple[int, ...] | None = None, apart: tuple[int, ...] = (1, 1),
+) -> float:  # fmt: skip
     """Return the seconds of one collective of the dense parameters, then one of the routed experts'.
 
     `groups` are the GPUs of each, by default all that hold the same parameters; the members of a group are `apart`
@@ -89,13 +85,11 @@ def _over_groups(
     """
     layout = setup.layout
     distances = (layout.tensor, layout.split_experts * layout.expert)
-    total = 0.0
-    for part, copies_of, distance, far in zip(parameters, groups or layout.data_groups, distances, apart, strict=True):
-        size = copies_of * copies
-        if size > 1 and part:
-            group = group_of(setup.cluster, size, distance * far)
-            total += collective(group, value_bytes * part, messages)
-    return total
+    each = zip(parameters, groups or layout.data_groups, distances, apart, strict=True)
+    return sum(
+        collective(group_of(setup.cluster, size * copies, distance * far), value_bytes * part, messages)
+        for part, size, distance, far in each if size * copies > 1 and part
+    )  # fmt: skip
 
 
 def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -191,17 +185,15 @@ def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
         width = 2 * model.key_value_heads * model.head_size
     tokens = VALUE_BYTES * model.sequence * layout.microbatch_size / layout.tensor
     group = group_of(setup.cluster, layout.context, layout.tensor)
+    part = (layout.context - 1) / layout.context  # a GPU begins with the keys and values that it has
     if layout.exchanges_heads:  # queries, keys and values to the GPU of their heads; the attention's output back
         width += model.heads * (core.query + core.value)
-        moved = tokens / layout.context * width * (layout.context - 1) / layout.context
-        forward = 2 * all_to_all(group, moved / 2)
-        backward = forward
+        forward = backward = 2 * all_to_all(group, tokens / layout.context * width * part / 2)
     else:
         forward = ring_pass(group, tokens * width)
         backward = 2 * forward
     if not layout.hides_context:
         return forward, backward
-    part = (layout.context - 1) / layout.context  # a GPU begins with the keys and values that it has
     attending = setup.work(layer).core * part
     return (
         exposed_seconds(setup, forward, attending),
@@ -256,17 +248,25 @@ def copied_bytes(setup: Setup, stages: Sequence[Iterable[str]], part: float) -> 
     return np.array(whole)[:, None, None] * setup.factor("state") * _holders(setup, stages)
 
 
+def _visited(places: int, visits: float) -> float:
+    """Return how many of these places so many experts of a token lie in, if each lies in any of them."""
+    return places * (1 - (1 - 1 / places) ** visits)
+
+
 def _all_to_all(setup: Setup, moved: float) -> float:
     """Return the seconds of sending `moved` bytes of tokens to their experts, inside nodes and between them at once."""
     layout, cluster, visits = setup.layout, setup.cluster, setup.model.experts_per_token
     near = min(layout.expert, max(cluster.gpus_per_node // layout.split_experts, 1))
     nodes = -(-layout.expert // near)
     inside, between = visits * (near - 1) / layout.expert, visits * (layout.expert - near) / layout.expert
-    if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each expert
-        visited = min(nodes * (1 - (1 - 1 / nodes) ** visits), layout.expert_nodes or nodes)
-        inside, between = visits * (near - 1) / near, visited * (nodes - 1) / nodes
-    ways = [(inside, cluster.link_of_group(1))]
+    speeds = ALL_TO_ALL_BANDWIDTH, 1.0
+    if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each GPU
+        visited = _visited(min(nodes, layout.expert_nodes or nodes), visits)
+        limit = _visited(min(layout.gpus_per_token or layout.expert, layout.expert), visits)
+        inside, between = min(visited * _visited(near, visits / visited), limit), visited * (nodes - 1) / nodes
+        speeds = EXCHANGE_BANDWIDTHS
+    ways = [(inside / speeds[0], cluster.link_of_group(1))]
     if nodes > 1:
-        ways.append((between, cluster.link_of_group(layout.split_experts * layout.expert)))
+        ways.append((between / speeds[1], cluster.link_of_group(layout.split_experts * layout.expert)))
     group = group_of(cluster, layout.expert, layout.split_experts)
     return exchange_of_tokens(group, [(copies * moved, link) for copies, link in ways]) if layout.expert > 1 else 0.0

@@ -26,7 +26,7 @@ from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES, Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
-from ppsim.costs.networks import all_reduce, group_of_pipeline
+from ppsim.costs.networks import EXCHANGE_PROCESSORS, all_reduce, group_of, group_of_pipeline
 from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
 from ppsim.costs.setup import Setup, Stage, border_widths, link_columns
 from ppsim.costs.spread import Spread, spread_of
@@ -126,11 +126,8 @@ class DerivedCosts(Setup):
                 changed.append((f"hardware.{item.name}", shown_value, {"cluster": {item.name: default}}))
         for key, value, parts in changed:
             with suppress(ConfigError, CostError):
-                yield (
-                    key,
-                    value,
-                    replace(self, **{part: replace(getattr(self, part), **new) for part, new in parts.items()}),
-                )
+                new = {part: replace(getattr(self, part), **others) for part, others in parts.items()}
+                yield key, value, replace(self, **new)
         for name, value in self.given.items():
             with suppress(CostError):
                 given = {key: other for key, other in self.given.items() if key != name}
@@ -260,13 +257,9 @@ class DerivedCosts(Setup):
         return _columns([self._once(DerivedCosts._stage_times, stage) for stage in stages])
 
     def for_stages(
-        self,
-        num_stages: int,
-        devices: int | None = None,
-        copies: Sequence[int] | None = None,
-        output_parts: Sequence[int] = (),
-        slices: int = 1,
-    ) -> Costs:
+        self, num_stages: int, devices: int | None = None, copies: Sequence[int] | None = None,
+        output_parts: Sequence[int] = (), slices: int = 1,
+    ) -> Costs:  # fmt: skip
         """Return the costs as per-stage lists.
 
         Parameters
@@ -337,6 +330,8 @@ class DerivedCosts(Setup):
         two, by_stages = self.layout.overlap == TWO_STREAM, partial(self._once, DerivedCosts._two_stream_slot)
         slots = by_pair(stages, by_stages) if two else np.maximum(computing, exchanging)
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
+        if two and self.layout.chosen("expert_exchange") == "hierarchical":  # it shares processors, and little memory
+            contention = min(contention, EXCHANGE_PROCESSORS[group_of(self.cluster, self.layout.expert).nodes > 1])
         hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
         slots = slots + contention * np.maximum(computing + exchanging - slots, 0.0)
         return np.maximum(slots, hosts[0][:, None] + hosts[1])

@@ -131,10 +131,11 @@ EFFECTS = (
     ),
     Effect(
         "layout.fp8", "seconds",
-        "products of blocks at peak_fp8, their factors 1 byte a value; to fp8: 4 bytes a value through memory (2 read, "
-        "1 written along rows and 1 along columns), with `tensor` 2 more and one more pass to find the largest; inputs "
-        "in F, gradients of outputs in I, weights once a step, or of gathered blocks in F and in I; with inputs held "
-        "in bf16 these again in W; with sequence parallelism gathers of 1 byte a value",
+        "products of blocks at peak_fp8, their factors 1 byte a value (with `fp8_head` the head's too); to fp8: 4 "
+        "bytes a value through memory (2 read, 1 written along rows and 1 along columns), with `tensor` 2 more and "
+        "one more pass to find the largest; inputs in F, gradients of outputs in I, weights once a step, or of "
+        "gathered blocks in F and in I; with inputs held in bf16 these again in W; with sequence parallelism gathers "
+        "of 1 byte a value",
         "DeepSeek-V3, arXiv 2412.19437, section 3.3; Transformer Engine, user guide; torchao, float8", assumed.fp8,
     ),
     Effect(
@@ -166,8 +167,11 @@ EFFECTS = (
         assumed.border,
     ),
     Effect(
-        "model.attention", "FLOPs", "4 s^2 b a d in F, half of it with `causal`; twice that in I",
-        "Narayanan et al. 2021, arXiv 2104.04473", assumed.attention,
+        "model.attention", "FLOPs",
+        "4 s^2 b a d in F, half of it with `causal`, (w + 128) s in the place of s^2 for a window of w tokens; 2.5 "
+        "times that in I; 1.35 times as fast with `layout.fp8_attention`, which computes all of a window's s^2 in I",
+        "Narayanan et al. 2021, arXiv 2104.04473; NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training",
+        assumed.attention,
     ),
     Effect(
         "layout.tensor", "seconds",
@@ -187,8 +191,10 @@ EFFECTS = (
     Effect(
         "layout.expert", "seconds",
         "dispatch and combine in F and again in I, all to all of x bytes for the experts a token visits: "
-        "(e-1) (latency + x/e / bandwidth) each; of half as many in one of both with `layout.fp8_dispatch`",
-        "Lepikhin et al. 2020 (GShard), arXiv 2006.16668; DeepSeek-V3, arXiv 2412.19437, section 3.3.3",
+        "(e-1) (latency + x/e / bandwidth) each, at 0.886 of the bandwidth inside nodes; `hierarchical`: once to each "
+        "node and GPU visited, at 0.91 and 0.75; of half as many in one of both with `layout.fp8_dispatch`",
+        "Lepikhin et al. 2020 (GShard), arXiv 2006.16668; DeepSeek-V3, arXiv 2412.19437, section 3.3.3; SimuMax, "
+        "configs/system/b200_bf16_ceperm.json; deepseek-ai/DeepEP, README.md, docs/README_Hybrid-EP.md",
         action=expert_parallel,
     ),
     Effect(
@@ -215,8 +221,9 @@ EFFECTS = (
         "layout.expert_exchange", "seconds",
         "8 s b h / (bandwidth memory) more for an all-to-all to a GPU with several experts, per expert that a token "
         "visits: sorting tokens by expert and back; with `layout.fp8` the same again: padding to sizes that fp8 "
-        "products accept, and back",
-        "Megatron-LM, core/transformer/moe: token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding",
+        "products accept, and back; all at 0.75 of `memory`; 31 kernels more choose experts, 17 with `hierarchical`",
+        "Megatron-LM, core/transformer/moe: token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding; "
+        "docs/discussions/deepseek-v3-gb200-optimization; SimuMax, configs/system/b200_bf16_ceperm.json",
     ),
     Effect(
         "model.clamped, model.mlp_bias", "seconds",
@@ -259,8 +266,10 @@ EFFECTS = (
         "layout.overlap", "seconds",
         "a fused slot lasts as long as both parts' computation or both parts' collectives, whichever is longer; with "
         "`two-stream` as long as the components of its layers on two streams, with dispatch and combine on the second; "
-        "plus `hardware.contention` of the hidden time",
-        "DeepSeek-V3, arXiv 2412.19437, section 3.2.1; Megatron-LM, combined_1f1b.py",
+        "plus `hardware.contention` of the hidden time, with `hierarchical` exchanges at most their part of the "
+        "processors, 0.22 inside a node, 0.15 between nodes",
+        "DeepSeek-V3, arXiv 2412.19437, section 3.2.1; Megatron-LM, combined_1f1b.py, moe_deepep_num_sms; "
+        "Megatron-Bridge, moe_hybridep_num_sms",
     ),
     Effect(
         "layout.fused", "bytes",
@@ -421,11 +430,9 @@ def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     found: dict[str, float] = {}
     for effect in EFFECTS:
         seconds = effect.step(setup, stage) if effect.step else None
-        exposed = effect.hidden_under == "backward" and setup.layout.shards_by(
-            "step"
-        )  # reduced after the last backward
+        reduced_last = effect.hidden_under == "backward" and setup.layout.shards_by("step")  # after the last backward
         seconds = seconds + data_wait(setup) if seconds and effect.hidden_under else seconds
-        if seconds and effect.hidden_under and setup.layout.chosen("overlap_data") and not exposed:
+        if seconds and effect.hidden_under and setup.layout.chosen("overlap_data") and not reduced_last:
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
         if seconds is not None:

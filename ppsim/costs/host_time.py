@@ -44,7 +44,8 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     """
     host, start = setup.layout.run_by.host, start_seconds(setup)
     head = host.head * layer.losses
-    ways = (host.forward, host.backward) if layer.recomputable else (head, head)
+    routing = setup.layout.router_kernels if layer.expert_parameters else 0
+    ways = (host.forward + routing, host.backward + routing) if layer.recomputable else (head, head)
     each = 0.0 if setup.cluster.device.achieved is not None else FP8_EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + recomputed * forward

@@ -87,6 +87,8 @@ class AttentionCore:
         FLOPs of the forward.
     score_bytes : float
         Bytes that element-wise passes over the s x s matrices move; 0 if one kernel keeps them on the chip.
+    window : int
+        Tokens that each token attends to at most; 0: all before it.
     """
 
     heads: int
@@ -95,6 +97,7 @@ class AttentionCore:
     flops: float
     score_bytes: float
     kernel: str = "full"
+    window: int = 0
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,7 @@ class Layout:
         "the products of a GPU's experts are one kernel; else the host starts one for each expert"
     )
     expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
+    gpus_per_token: int | None = _stages("GPUs that a token's experts lie in at most", "16", "no limit")
     loss_bytes: int | None = declared(
         "bytes per logit that the loss holds in its backward, in addition to the fp32 logits: 2 if the gradient takes "
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
@@ -200,6 +201,8 @@ class Layout:
         rules.choice(*RECIPES), "none", example="tensor",
     )  # fmt: skip
     fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
+    fp8_head: bool = _policy("with `fp8`: the head's product too")
+    fp8_attention: bool = _policy("with `fp8`: those inside a fused attention too")
     fused_experts: bool | None = _by_framework(
         "with `fp8: block`: the products of a GPU's experts, the activation between them and their casts are one kernel"
     )
@@ -308,7 +311,8 @@ class Layout:
             return None
         each_microbatch = self.shards_by("block") and not self.fp8_gather
         fused = self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts")
-        return Casts(self.fp8, self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused)
+        own = self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused
+        return Casts(self.fp8, *own, self.fp8_head, self.fp8_attention)
 
     @property
     def groups_experts(self) -> bool:
@@ -417,6 +421,11 @@ class Layout:
         if not 1 < self.expert < model.experts or self.chosen("expert_exchange") != "all-to-all":
             return 0
         return 1 + bool(self.casts and self.casts.experts)
+
+    @property
+    def router_kernels(self) -> int:
+        """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2."""
+        return 31 if self.chosen("expert_exchange") == "all-to-all" else 17
 
     def gpu_parameters(self, layer: Layer) -> tuple[float, float]:
         """Return one layer's dense parameters, and those of routed experts, on one GPU before weights are sharded."""

@@ -52,6 +52,8 @@ class Casts(NamedTuple):
         If inputs are held in fp8 for W; else they are held in bf16, and cast again.
     fused_experts : bool
         If the products of a GPU's routed experts, the activation between them and their casts are one kernel.
+    head, attention : bool
+        If the head's product, and the products inside a fused attention, run in fp8 too.
     """
 
     recipe: str
@@ -59,6 +61,8 @@ class Casts(NamedTuple):
     weights: bool
     holds_inputs: bool
     fused_experts: bool = False
+    head: bool = False
+    attention: bool = False
 
     @property
     def value_bytes(self) -> int:
@@ -74,7 +78,7 @@ class Casts(NamedTuple):
 
     def apply_to(self, linear: Linear) -> bool:
         """Return whether this product runs in fp8."""
-        return linear.fp8 and (self.experts or not linear.expert)
+        return (linear.fp8 and (self.experts or not linear.expert)) or (self.head and linear.module == "head")
 
 
 FITTED_FILE = Path(__file__).with_name("operators.json")
@@ -82,10 +86,14 @@ FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
 SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
 FULL_HEAD = 128
+# cuDNN's attention on GB200 and GB300 (NVIDIA/cudnn-frontend@3929da2, benchmark/sdpa_benchmark_training/results): with
+# MXFP8 so much faster than in bf16; of a window whole tiles of so many keys, but all keys in the backward in fp8
+FP8_ATTENTION, TILE = 1.35, 128
 UNFUSED_PASSES = 3.0  # rotation or activation as separate operators, in part on fp32 copies
 # A root-mean-square norm as separate operators on fp32 copies: 36 bytes a value in place of 4 (cast 6, square 8,
 # mean 4, product with the root 8, cast 6, product with the weights 4): transformers, models/llama/modeling_llama.py
 UNFUSED_NORM_PASSES = 9.0
+PERMUTE_SPEED = 0.75  # rows in another order: 0.5 of the bandwidth, other passes 0.666 (SimuMax, b200_bf16_ceperm)
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
 
@@ -143,10 +151,8 @@ class Rates(NamedTuple):
     bandwidth: float
     peak_fp8: float = 0.0
 
-    def product(
-        self, rows: float, columns: float, depth: float, out_bytes: float = VALUE_BYTES, fp8: bool = False
-    ) -> float:
-        """Return the seconds of one product of rows x depth and depth x columns; each result moves `out_bytes`."""
+    def product(self, rows: float, columns: float, depth: float, out: float = VALUE_BYTES, fp8: bool = False) -> float:
+        """Return the seconds of one product of rows x depth and depth x columns; each result moves `out` bytes."""
         law = self.law
         slower = (1 + law.tail / rows) * (1 + law.tail / columns) * (1 + law.tail / depth)
         best = self.peak * law.products
@@ -154,7 +160,7 @@ class Rates(NamedTuple):
             best = self.peak_fp8 * (law.products if law.products_fp8 is None else law.products_fp8)
         computing = 2 * rows * columns * depth * slower / (best * law.sustained)
         factors = (FP8_BYTES if fp8 else VALUE_BYTES) * (rows + columns) * depth
-        return computing + self.streaming(factors + out_bytes * rows * columns)
+        return computing + self.streaming(factors + out * rows * columns)
 
     def cast(self, values: float, casts: Casts, tensors: float = 0.0) -> float:
         """Return the seconds of casting bf16 values to fp8; the host starts each of `tensors` by itself, 0: none."""
@@ -190,8 +196,8 @@ class GpuShare(NamedTuple):
         If element-wise operations are fused.
     casts : Casts, optional
         Recipe for products in fp8; None: all run in bf16.
-    regroups : int
-        Number of copies of tokens into the order of a GPU's experts, and back.
+    regroups, router_kernels : int
+        Copies of tokens into the order of a GPU's experts and back; kernels that choose the experts.
     one_by_one : bool
         If the host starts a product for each expert; else those of a GPU are one kernel.
     fused_norms : bool
@@ -209,6 +215,7 @@ class GpuShare(NamedTuple):
     expert_tensor: int
     casts: Casts | None = None
     regroups: int = 0
+    router_kernels: int = 0
     one_by_one: bool = False
     fused_norms: bool = False
     gradient_bytes: int = 4
@@ -260,8 +267,9 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     activations = rates.streaming((operators.activation_bytes - fused_bytes) * passing / share.tensor)
     norms = rates.streaming(operators.norm_bytes * norm_passing / share.whole)
     others = rates.streaming(operators.other_bytes * passing / share.whole)
-    others += rates.streaming(share.regroups * operators.regrouped_bytes * share.sequences / share.whole)
-    others += operators.passes * rates.law.launch
+    again = (1 + share.regroups) / PERMUTE_SPEED - 1  # other_bytes has one permutation, at full speed
+    others += rates.streaming(again * operators.regrouped_bytes * share.sequences / share.whole)
+    others += (operators.passes + bool(operators.regrouped_bytes) * share.router_kernels) * rates.law.launch
 
     def of_module(name: str) -> float:
         return sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.module == name)
@@ -316,8 +324,13 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
     """Return the seconds of attention in F, I and W."""
     part, launch = share.sequences / share.tensor, rates.law.launch
     if core.kernel != "full":
-        seconds = rates.attention(core.kernel, core.flops * part, sequence, core.query)
-        return seconds + launch, 2 * SCORES_AGAIN * seconds + launch, 0.0
+        fp8 = bool(share.casts and share.casts.attention)
+        part /= FP8_ATTENTION if fp8 else 1.0
+        flops, window = core.flops * part, core.window or sequence
+        near, seen = min(window + TILE, sequence), window / sequence * (2 - window / sequence)
+        seconds = rates.attention(core.kernel, flops * near / window, near, core.query)
+        again = rates.attention(core.kernel, flops / seen, sequence, core.query) if fp8 else seconds
+        return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
     seconds, passes = core.heads * part * products, rates.streaming(core.score_bytes * part)
     launches = 5 * launch  # two products, scaling and mask, softmax, dropout

@@ -102,7 +102,7 @@ class Setup:
         sequences = layout.microbatch_size / layout.context
         share = GpuShare(
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
-            layout.casts, layout.regroups(self.model), not layout.groups_experts,
+            layout.casts, layout.regroups(self.model), layout.router_kernels, not layout.groups_experts,
             layout.chosen("fused_norms"), layout.gradient_bytes,
         )  # fmt: skip
         if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
@@ -122,18 +122,10 @@ class Setup:
             pairs = zip(linears, in_fp8, strict=True)
             return s * sum(one.flops / (1 + faster * fp8) for one, fp8 in pairs if one.module == name)
 
-        products, core, up, latent, input_grad, weight_grad = (
-            self.share(flops) / self.rate
-            for flops in (
-                layer.forward - layer.attention_core - saved,
-                layer.attention_core,
-                module_flops("up"),
-                module_flops("latent"),
-                layer.input_grad - saved,
-                layer.weight_grad - saved,
-            )
-        )
-        return Computation(products, core, 0.0, 0.0, 0.0, up, latent, 0.0, input_grad, weight_grad)
+        core = layer.attention_core
+        amounts = layer.forward - core - saved, core, 0.0, 0.0, 0.0, module_flops("up"), module_flops("latent"), 0.0
+        amounts += layer.input_grad - saved, layer.weight_grad - saved
+        return Computation(*(self.share(flops) / self.rate for flops in amounts))
 
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:
         """Return the seconds of the computation that a layer's backward repeats under a recompute level."""

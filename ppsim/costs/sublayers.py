@@ -142,21 +142,17 @@ def embedding(model: Shape) -> Layer:
     s, h = model.sequence, model.hidden
     positions = s * h if model.positions == "learned" else 0
     return Layer(
-        "embedding",
-        split_parameters=model.vocabulary * h,
-        copied_parameters=positions,
-        copied_bytes=float(s * h * model.dropout),
-        input_bytes=VALUE_BYTES * s * h,
+        "embedding", split_parameters=model.vocabulary * h, copied_parameters=positions, recomputable=False,
+        copied_bytes=float(s * h * model.dropout), input_bytes=VALUE_BYTES * s * h,
         operators=Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1),
-        recomputable=False,
-    )
+    )  # fmt: skip
 
 
 def head(model: Shape) -> Layer:
     """Return final norm, projection to the vocabulary, loss on fp32 logits: Korthikanti et al. 2022, section 4.3."""
     s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
     layer = _layer(
-        "head", s, [Linear(h, vocabulary, fp8=False)],
+        "head", s, [Linear(h, vocabulary, fp8=False, module="head")],
         Operators(activation_bytes=float(LOSS_BYTES * s * vocabulary), norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
         norm_parameters=h * (2 if model.norm == "layernorm" else 1),
         copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
@@ -246,7 +242,8 @@ def _attend(model: Shape, letter: str) -> _Sublayer:
     # softmax, and dropout with its mask, read and write; the products' own reading is in their time
     moved = 0 if fused else 2 * VALUE_BYTES + (2 * VALUE_BYTES + 1) * model.dropout
     held = 0 if fused else SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT
-    cores = [AttentionCore(a, query, value, flops, float(moved * a * s * s), model.attention)]
+    window = model.window if letter == "W" and model.window < s else 0
+    cores = [AttentionCore(a, query, value, flops, float(moved * a * s * s), model.attention, window)]
     if sparse:
         scores = 2.0 * _pairs(model, 0) * model.index_heads * model.index_head_size / halved
         cores.append(AttentionCore(model.index_heads, model.index_head_size, 0, scores, 0.0, "flash"))
