@@ -166,6 +166,11 @@ def and_more(left: int) -> str:
     return f" and {left} more" if left > 0 else ""
 
 
+def more_lines(left: int, how: str = "; -v prints all") -> list[str]:
+    """Return a line for rows that a table leaves out, such as `and 3 more; -v prints all`; none if none are left."""
+    return [f"and {left} more{how}"] if left > 0 else []
+
+
 def of_number(count: int, word: str) -> str:
     """Return a noun for a count: `device` for one, `devices` or `microbatches` otherwise."""
     return word if count == 1 else f"{word}{'es' if word.endswith('ch') else 's'}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ppsim.base.tables import paragraph
-from ppsim.base.units import counted, percent_text
+from ppsim.base.units import counted, more_lines, percent_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
@@ -28,7 +28,6 @@ from ppsim.studies.advise import AdviceList
 from ppsim.studies.points import peak_of
 from ppsim.studies.reasons import limiting_factors, short_reasons
 
-SCHEMA = "ppsim.advise/1"
 MAX_CHANGES = 8  # of the page
 
 
@@ -60,8 +59,8 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
         lines += ["", *candidate_table("change", shown, found.config, found.headroom, others)]
         if verbose:
             lines += ["", *lines_of_changes(shown, found.config)]
-        elif len(better) > len(shown):
-            lines.append(f"and {len(better) - len(shown)} more: -v")
+        else:
+            lines += more_lines(len(better) - len(shown), ": -v")
         if others:
             lines.append(f"{OTHER} {own_framework(found.config)}, which the config names, does not run it")
     lines += ["", *paragraph("; ".join(short_reasons(found.run)), "why  ")]
@@ -109,7 +108,7 @@ def _counts(found: AdviceList) -> list[str]:
 
 def _document(found: AdviceList) -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
+        "schema": "ppsim.advise/1",
         "step": found.run.iteration_time,
         "fits": found.fits,
         "headroom": found.headroom,

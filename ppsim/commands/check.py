@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import OverwriteError, append_text, write_atomically
 from ppsim.base.units import counted, first_names
 from ppsim.commands import options
-from ppsim.commands.options import once_each, settings_of
+from ppsim.commands.options import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.studies.gate import (
     Finding,
@@ -62,7 +62,7 @@ def check(
     json: options.JsonTarget = None,
 ) -> None:
     """Check configs against a baseline and against limits; exit with status 1 if one got worse."""
-    absolute = once_each("--tolerance-abs", map(_pair, tolerance_absolute or ()))
+    absolute = settings_of(tolerance_absolute, "--tolerance-abs")
     with _options_named():
         limits = Limits.parse(max_bubble, max_memory, max_step_time)
         tolerance = Tolerance.parse(absolute, tolerance_relative, force=force)
@@ -80,8 +80,8 @@ def check(
     old = None if update else baseline
     findings = check_configs(configs, baseline=old, limits=limits, tolerance=tolerance, overrides=overrides)
     _report(findings, junit, json, verbose)
-    if old:
-        _say_unchecked(configs, old)
+    if old and (left := unchecked(configs, old, read_baseline(old))):
+        say(f"in the baseline and not checked: {first_names(left, MAX_NAMED)}")
     if any(finding.failed for finding in findings):
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -109,19 +109,6 @@ def _options_named() -> Iterator[None]:
         for name, option in names.items():
             what = what.replace(name, option)
         raise ConfigError(what + colon + rest) from None
-
-
-def _pair(text: str) -> tuple[str, str]:
-    measure, sign, amount = text.partition("=")
-    if not sign:
-        raise ConfigError(f"--tolerance-abs {text!r}: write MEASURE=AMOUNT, such as makespan=2ms")
-    return measure.strip(), amount.strip()
-
-
-def _say_unchecked(configs: Sequence[Path], baseline: Path) -> None:
-    left = unchecked(configs, baseline, read_baseline(baseline))
-    if left:
-        say(f"in the baseline and not checked: {first_names(left, MAX_NAMED)}")
 
 
 def _report(findings: list[Finding], junit: Path | None, json: str | None, verbose: bool) -> None:

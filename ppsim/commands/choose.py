@@ -12,7 +12,7 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned, paragraph
-from ppsim.base.units import counted, percent_text, value_text
+from ppsim.base.units import counted, more_lines, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
@@ -26,7 +26,7 @@ from ppsim.commands.cells import (
     wrapped_words,
 )
 from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, once_each, read_headroom
-from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
@@ -50,7 +50,6 @@ from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause, short_reasons
 from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, encoder_size
 
-SCHEMA = "ppsim.choose/1"
 UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
     "bubble_fraction": "fraction", "peak_activations": "microbatches through one device share of the model",
@@ -120,12 +119,9 @@ def choose(
             headroom=fraction, asynchronous=asynchronous, only=values, framework=framework, research=research,
             certain=certain, executor=executor, workers=workers, store=store,
         )  # fmt: skip
-    if csv and found.ranked:
-        found.best.run.schedule.to_csv(csv)
-        say(f"wrote {csv}")
-    if output and found.ranked:
-        write_atomically(output, config_yaml(found.best.config))
-        say(f"wrote {output}")
+    if found.ranked:
+        text = config_yaml(found.best.config)
+        write_files((csv, found.best.run.schedule.to_csv), (output, lambda path: write_atomically(path, text)))
     answer(_document(found), json, lambda: "\n".join(choice_lines(found, verbose, costs, output)))
     if options.report_left_out(found.left_out) or not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
@@ -286,8 +282,7 @@ def _table(found: Choice, shown: list[Candidate]) -> list[str]:
     lines = aligned([heads, *cells], left=2)
     if len(rows) > len(shown):
         lines[-1] += "  less memory" if len(lines[-1]) + 13 <= WIDTH else ""
-    left = len(found.ranked) - len(shown)
-    return [*lines, *([f"and {left} more: -v"] if left else [])]
+    return [*lines, *more_lines(len(found.ranked) - len(shown), ": -v")]
 
 
 def _reasons(found: Choice) -> Iterator[str]:
@@ -363,7 +358,7 @@ def _launches(config: Config) -> Iterator[str]:
 
 def _document(found: Choice) -> dict[str, Any]:
     document: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": "ppsim.choose/1",
         "fits": bool(found.ranked),
         "headroom": found.headroom,
         "gpus": found.space.gpus,

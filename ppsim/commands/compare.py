@@ -15,7 +15,7 @@ from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_in_words, usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
-from ppsim.base.units import first_names, percent_text, value_text
+from ppsim.base.units import first_names, more_lines, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import LEGEND, SAME, capacity_of, gigabytes, runs_in, step_text, usable_text, versus
 from ppsim.commands.options import takes_case
@@ -105,8 +105,7 @@ def _answer(comparison: Comparison, case: Config) -> str:
             "" if states[row["schedule"]] == "fits" else states[row["schedule"]], runs_in(row["schedule"], case),
         ))  # fmt: skip
     lines = [*paragraph(_verdict(shown, states, own, now, case)), "", *_table_of(cells)]
-    if len(shown) > len(table):
-        lines.append(f"and {len(shown) - len(table)} more")
+    lines += more_lines(len(shown) - len(table), "")
     notes = [] if named else [_left_out("over the memory of a device", over)]
     notes += [] if named else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
     notes += [] if named else [_left_out("cannot run", [{"schedule": name} for name in comparison.refused])]

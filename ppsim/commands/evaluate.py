@@ -13,10 +13,10 @@ import typer
 
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import and_more, percent_text, seconds_text
+from ppsim.base.units import more_lines, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
-from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
+from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say, write_files
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
@@ -27,7 +27,6 @@ from ppsim.studies import evaluation as study
 from ppsim.studies.calibration import predict, run_name
 from ppsim.studies.evaluation import Evaluation, RunError
 
-SCHEMA = "ppsim.evaluation/1"
 SHORT_HEADINGS = ("run", "", "measured", "predicted", "error", "in 90 %")
 HEADINGS = (*SHORT_HEADINGS, "per action", "F", "B", "I", "W")
 MAX_ROWS = 16  # without --verbose, so that the answer fits one screen
@@ -54,11 +53,10 @@ def evaluate(
     evaluation = study.evaluate(runs, costs)
     for note in evaluation.notes:
         say(note)
-    if chart:
-        _draw(runs, costs, chart)
-    if table:
-        write_atomically(table, _rows_text(runs, costs))
-        say(f"wrote {table}")
+    write_files(
+        (chart, lambda path: _draw(runs, costs, path)),
+        (table, lambda path: write_atomically(path, _rows_text(runs, costs))),
+    )
     document = evaluation_document(evaluation, costs)
     answer(document, json, lambda: evaluation_text(evaluation, costs) if verbose else "\n".join(_answer(evaluation)))
 
@@ -74,8 +72,7 @@ def _answer(evaluation: Evaluation) -> Iterator[str]:
     runs = sorted(evaluation.runs, key=lambda run: (run.fitted, -abs(run.error)))
     shown = runs[:MAX_ROWS]
     yield from aligned([SHORT_HEADINGS, *(_cells(run)[: len(SHORT_HEADINGS)] for run in shown)], left=2)
-    if more := and_more(len(runs) - len(shown)).strip():
-        yield f"{more} with smaller errors"
+    yield from more_lines(len(runs) - len(shown), " with smaller errors")
     yield "-v prints errors by kind, what the interval follows from, and assumptions"
 
 
@@ -87,7 +84,6 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
             timelines.append(timeline)
             titles.append(f"{run_name(run)}, {word}")
     save_comparison(timelines, path, titles=titles, group=2)
-    say(f"wrote {path}")
 
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:
@@ -107,7 +103,7 @@ def _rows_text(runs: list[Trace], profile: Profile) -> str:
 def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, Any]:
     """Return the evaluation as plain values; times in seconds, errors as fractions."""
     return {
-        "schema": SCHEMA,
+        "schema": "ppsim.evaluation/1",
         "units": {"time": "seconds", "error": "fraction"},
         "source": profile.source,
         "recorded": profile.recorded,

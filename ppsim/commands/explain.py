@@ -14,11 +14,11 @@ import typer
 from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
 from ppsim.base.tables import WIDTH, aligned, with_remarks
-from ppsim.base.units import and_more, counted, first_names, percent_text, seconds_text, value_text
+from ppsim.base.units import counted, first_names, more_lines, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import DIGITS, SAME, memory_text
 from ppsim.commands.options import read_case
-from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
+from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say, write_files
 from ppsim.costs.profile import Profile, write_profile
 from ppsim.frameworks import SCHEDULES
 from ppsim.interop.kineto import read_any_trace
@@ -88,11 +88,10 @@ def explain(
     readings = functools.cache(functools.partial(_reading, recorded))
     steps = _steps(recorded, step, readings)
     explanation = replace(explanation, notes=[*steps, *explanation.notes])
-    if profile:
-        write_profile(costs or calibrate([recorded]), profile)
-        say(f"wrote {profile}")
-    if gantt:
-        _draw(explanation, gantt, recorded, step, readings)
+    write_files(
+        (profile, lambda path: write_profile(costs or calibrate([recorded]), path)),
+        (gantt, lambda path: _draw(explanation, path, recorded, step, readings)),
+    )
     answer(
         explanation.to_dict(),
         json,
@@ -155,7 +154,6 @@ def _draw(
         )  # fmt: skip
     else:
         save_comparison(timelines, path, titles=titles)
-    say(f"wrote {path}")
 
 
 def _iterations(
@@ -335,8 +333,7 @@ def _pipelines(explanation: Explanation) -> list[str]:
         )
         for one in others[:MAX_SLOW]
     ]
-    more = [f"and {len(others) - MAX_SLOW} more"] if len(others) > MAX_SLOW else []
-    return [*aligned(rows, left=1), *more]
+    return [*aligned(rows, left=1), *more_lines(len(others) - MAX_SLOW, "")]
 
 
 def _difference(explanation: Explanation) -> list[str]:
@@ -381,8 +378,7 @@ def _slow(slow: list[Slow]) -> list[str]:
     if not slow:
         return ["no stage, microbatch, link or action stands out"]
     rows = [("slower than it should be", "", "measured", "expected", "", "in all"), *map(_slow_row, slow[:MAX_SLOW])]
-    left = and_more(len(slow) - MAX_SLOW).strip()
-    return [*aligned(rows, left=2), *([left] if left else [])]
+    return [*aligned(rows, left=2), *more_lines(len(slow) - MAX_SLOW, "")]
 
 
 def _stalls(stalled: list[Slow]) -> list[str]:

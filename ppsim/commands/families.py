@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Annotated, Any
+from itertools import chain
+from typing import Annotated
 
 import typer
 
-from ppsim.base.tables import aligned
+from ppsim.base.tables import aligned, paragraph
 from ppsim.base.units import counted
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
@@ -16,9 +16,7 @@ from ppsim.families.registry import RegisteredFamily
 from ppsim.frameworks import frameworks_running
 from ppsim.search import find_family
 
-SCHEMA = "ppsim.schedules/1"
-LABEL_WIDTH = 16
-TEXT_WIDTH = 100
+LABEL_WIDTH = 18
 
 
 @command
@@ -31,7 +29,7 @@ def families(
 ) -> None:
     """List the schedule families, or show one in full."""
     chosen = [find_family(name)] if name else list(registry.families().values())
-    document = {"schema": SCHEMA, "schedules": [_document(family) for family in chosen]}
+    document = {"schema": "ppsim.schedules/1", "schedules": [_document(family) for family in chosen]}
     answer(document, json, lambda: _described(chosen[0]) if name else _overview(chosen, verbose))
 
 
@@ -72,11 +70,5 @@ def _described(family: RegisteredFamily) -> str:
         **family.describe(),
         "options": "; ".join(f"{k} ({t})" for k, t in _option_texts(family).items()) or "none",
     }
-    return "\n".join(_paragraph(label.replace("_", " "), text) for label, text in facts.items())
-
-
-def _paragraph(label: str, text: str) -> str:
-    indent = " " * (LABEL_WIDTH + 2)
-    whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # formulas contain minus signs
-    lines = textwrap.fill(text, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent, **whole)
-    return f"{label:<{LABEL_WIDTH}}  {lines.lstrip()}"
+    lines = (paragraph(text, f"{label.replace('_', ' '):<{LABEL_WIDTH}}") for label, text in facts.items())
+    return "\n".join(chain.from_iterable(lines))

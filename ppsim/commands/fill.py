@@ -16,12 +16,11 @@ from ppsim.base.tables import aligned
 from ppsim.base.units import counted, of_number, percent_text, seconds_text
 from ppsim.commands.cells import gigabytes, memory_text, step_text
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Verbose, read_headroom, takes_case
-from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say
+from ppsim.commands.reporting import OutputOption, answer, check_endings, command, write_files
 from ppsim.config import Config
 from ppsim.interop.result import fill_csv, plain
 from ppsim.plots.chart_files import SUFFIXES
 
-SCHEMA = "ppsim.fill/1"
 MAX_ITEMS = 8  # of the page
 
 
@@ -53,12 +52,7 @@ def fill(
     if not wanted:
         raise ConfigError("nothing to place: give --with ITEMS.yaml, or --work such as 40ms,6GB")
     filling = read().simulate().fill(wanted, headroom=fraction)
-    if gantt:
-        filling.run.save(gantt)
-        say(f"wrote {gantt}")
-    if table:
-        write_atomically(table, fill_csv(filling))
-        say(f"wrote {table}")
+    write_files((gantt, filling.run.save), (table, lambda path: write_atomically(path, fill_csv(filling))))
     answer(_document(filling, fraction), json, lambda: "\n".join(_page(filling, fraction, verbose)))
 
 
@@ -143,7 +137,7 @@ def _document(filling: Filling, headroom: float) -> dict[str, Any]:
     names = ("item", "device", "start", "end")
     by_device = ("idle", "used", "too_short", "too_little_memory", "peak_before", "peak_after")
     return {
-        "schema": SCHEMA,
+        "schema": "ppsim.fill/1",
         "step": filling.step,
         "items": [
             {**plain(vars(one)), "placed": placed, "left_over": left}

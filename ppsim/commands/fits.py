@@ -19,8 +19,6 @@ from ppsim.run.timelines import Timeline
 from ppsim.studies.advise import what_fits
 from ppsim.studies.points import Candidate
 
-SCHEMA = "ppsim.fits/1"
-
 
 @command
 def fits(
@@ -80,7 +78,7 @@ def _verdict(memory: Memory, headroom: float, device: int) -> str:
 def _document(run: Timeline, headroom: float, does_fit: bool, found: list[Candidate]) -> dict[str, Any]:
     memory = run.memory()
     return {
-        "schema": SCHEMA,
+        "schema": "ppsim.fits/1",
         "fits": does_fit,
         "headroom": headroom,
         "spare": memory.spare(headroom).tolist(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES
 from ppsim.base.documents import known_keys
 from ppsim.base.errors import UnknownNameError, shown
-from ppsim.base.tables import WIDTH
+from ppsim.base.tables import paragraph
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
 from ppsim.costs.given import PARAMETERS
@@ -66,18 +65,15 @@ def glossary(
     """Define a word, or list all words."""
     meanings = _meanings()
     if word is None:
-        lines = textwrap.wrap(", ".join(meanings), WIDTH, break_long_words=False, break_on_hyphens=False)
-        answer(
-            {"schema": SCHEMA, "words": meanings},
-            json,
-            lambda: "\n".join([*lines, "", "`ppsim glossary WORD` defines one."]),
-        )
+        lines = [*paragraph(", ".join(meanings)), "", "`ppsim glossary WORD` defines one."]
+        answer({"schema": SCHEMA, "words": meanings}, json, lambda: "\n".join(lines))
         return
     found = {name: text for name, text in meanings.items() if _plain(word) in map(_plain, name.split(", "))}
     if not found:
         near = known_keys(word, list(meanings), "`ppsim glossary` lists all words")
         raise UnknownNameError(f"{shown(word)} is not in the glossary; {near}")
-    answer({"schema": SCHEMA, "words": found}, json, lambda: "\n".join(map(_paragraph, found, found.values())))
+    lines = [line for name, text in found.items() for line in (name, *paragraph(text, "  "))]
+    answer({"schema": SCHEMA, "words": found}, json, lambda: "\n".join(lines))
 
 
 def _meanings() -> dict[str, str]:
@@ -90,8 +86,3 @@ def _meanings() -> dict[str, str]:
 
 def _plain(word: str) -> str:
     return word.strip().lower().replace("_", " ").replace("-", " ")
-
-
-def _paragraph(name: str, text: str) -> str:
-    wrapped = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
-    return "\n".join([name, *wrapped])

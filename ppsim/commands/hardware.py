@@ -15,7 +15,6 @@ from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import answer, command
 from ppsim.costs.sheets import DEVICES, LINKS, DeviceSheet, LinkSheet
 
-SCHEMA = "ppsim.hardware/1"
 ShowSources = Annotated[bool, typer.Option("--costs", help="Print the source of each number too.")]
 UNITS = {
     "peak": "FLOP/s, dense bf16",
@@ -41,7 +40,7 @@ def hardware(json: JsonTarget = None, verbose: Verbose = False, costs: ShowSourc
     """List the devices and links that a config can name."""
     sheets = {"devices": DEVICES, "links": LINKS}
     lists = {word: [dataclasses.asdict(sheet) for sheet in group.values()] for word, group in sheets.items()}
-    answer({"schema": SCHEMA, **lists, "units": UNITS}, json, lambda: hardware_text(verbose, costs))
+    answer({"schema": "ppsim.hardware/1", **lists, "units": UNITS}, json, lambda: hardware_text(verbose, costs))
 
 
 def hardware_text(verbose: bool = False, costs: bool = False) -> str:

@@ -11,14 +11,13 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.tables import paragraph
-from ppsim.base.units import and_more, counted
+from ppsim.base.units import counted, more_lines
 from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import config_yaml
 from ppsim.launch import read_launch
 from ppsim.launch.reading import HARDWARE, Reading
 
-SCHEMA = "ppsim.import/1"
 LABEL = 10  # width of a line's label
 MAX_FINDINGS = 8  # without --verbose, so that the answer fits one screen
 
@@ -61,7 +60,7 @@ def import_launch(
         for line in _findings(reading):
             say(line)
     document = {
-        "schema": SCHEMA, "framework": reading.framework, "version": reading.version, "config": yaml,
+        "schema": "ppsim.import/1", "framework": reading.framework, "version": reading.version, "config": yaml,
         "read": reading.read, "left_out": reading.left_out, "assumed": reading.assumed, "unknown": reading.unknown,
         "conditional_lines": reading.conditional,
     }  # fmt: skip
@@ -94,6 +93,5 @@ def _page(config: Any, reading: Reading, output: Path, verbose: bool) -> Iterato
     shown = found if verbose else found[:MAX_FINDINGS]
     for line in shown:
         yield from paragraph(line[LABEL:], line[:LABEL])
-    if more := and_more(len(found) - len(shown)).strip():
-        yield f"{more}; -v prints all"
+    yield from more_lines(len(found) - len(shown))
     yield f"{'next':<{LABEL}}ppsim advise {output}"

@@ -16,7 +16,7 @@ from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.cells import memory_text
 from ppsim.commands.options import MEMORY_FLAGS, takes_case
-from ppsim.commands.reporting import OutputOption, answer, command, say
+from ppsim.commands.reporting import OutputOption, answer, command, write_files
 from ppsim.config import Config
 from ppsim.studies import optimum as study
 from ppsim.studies.optimum import Optimum
@@ -54,9 +54,7 @@ def optimum(
         section["devices"], section["microbatches"], case.costs, placement=placement,
         stages_per_device=stages_per_device, memory_limit=memory_limit, split=not whole_backward, time_limit=time_limit,
     )  # fmt: skip
-    if csv:
-        found.run.schedule.to_csv(csv)
-        say(f"wrote {csv}")
+    write_files((csv, found.run.schedule.to_csv))
     document = {
         "schema": "ppsim.optimum/1",
         "makespan": found.makespan,

@@ -169,17 +169,12 @@ def takes_case(
     return decorate
 
 
-def read_case(
-    config: Path | None,
-    settings: Iterable[str] | None = None,
-    family_options: Iterable[str] | None = None,
-    **flags: str | None,
-) -> Config:
+def read_case(config: Path | None, *options: Iterable[str] | None, **flags: Any) -> Config:
     """Return the config with the changes of `--set` and flags; without a file, the config that the flags describe.
 
-    `flags` has keys of `FLAGS`; None means that a flag is not given. Raises ConfigError.
+    Arguments as in `_changes`. Raises ConfigError.
     """
-    changes = _changes(settings, family_options, flags, config)
+    changes = _changes(config, *options, **flags)
     if config is not None and config.suffix == ".csv":
         raise ConfigError(f"{config}: is a list of actions, no config; give it as --schedule {config}")
     if config is not None:
@@ -192,24 +187,22 @@ def read_case(
         raise ConfigError("; ".join(map(_fault_of_flag, error.faults))) from None
 
 
-def read_source(
-    config: Path | None,
-    settings: Iterable[str] | None = None,
-    family_options: Iterable[str] | None = None,
-    **flags: str | None,
-) -> ConfigSource:
+def read_source(config: Path | None, **flags: Any) -> ConfigSource:
     """Return the config of `read_case`, unchecked and perhaps incomplete; raise ConfigError for an unreadable file."""
-    changes = _changes(settings, family_options, flags, config)
+    changes = _changes(config, **flags)
     return (ConfigSource({}, "flags") if config is None else config_source(config)).changed(changes)
 
 
 def _changes(
-    settings: Iterable[str] | None,
-    family_options: Iterable[str] | None,
-    flags: Mapping[str, str | None],
     config: Path | None,
+    settings: Iterable[str] | None = None,
+    family_options: Iterable[str] | None = None,
+    **flags: str | None,
 ) -> dict[str, Any]:
-    """Return flags and settings as dotted keys; for a CSV file also the removal of the config's own schedule keys."""
+    """Return flags and settings as dotted keys; for a CSV file also the removal of the config's own schedule keys.
+
+    `flags` has keys of `FLAGS`; None means that a flag is not given.
+    """
     changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in settings_of(family_options, "--option").items()}
     if str(flags.get("schedule") or "").lower().endswith(".csv"):
@@ -256,16 +249,17 @@ def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
     for text in texts or ():
         key, sign, value = text.partition("=")
         if not (sign and key.strip() and value.strip()):
-            raise ConfigError(f"{option} {text!r}: write KEY=VALUE, such as {option} {_EXAMPLES[option]}")
+            raise ConfigError(f"{option} {text!r}: write {_FORMS[option]}")
         pairs.append((key.strip(), value.strip()))
     return pairs
 
 
-_EXAMPLES = {
-    "--set": "schedule.microbatches=64",
-    "--option": "group_size=8",
-    "--over": "schedule.microbatches=8,16",
-    "--slurm": "slurm_partition=gpu",
+_FORMS = {
+    "--set": "KEY=VALUE, such as --set schedule.microbatches=64",
+    "--option": "KEY=VALUE, such as --option group_size=8",
+    "--over": "KEY=VALUE, such as --over schedule.microbatches=8,16",
+    "--slurm": "KEY=VALUE, such as --slurm slurm_partition=gpu",
+    "--tolerance-abs": "MEASURE=AMOUNT, such as makespan=2ms",
 }
 
 

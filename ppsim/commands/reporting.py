@@ -215,6 +215,15 @@ def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]
         print_data("\n".join([shown.removesuffix("\n"), *lines]))
 
 
+def write_files(*files: tuple[Path | None, Callable[[Path], Any]]) -> None:
+    """Write the files that were asked for, all before the first message, so that an error is the only output."""
+    wanted = [(path, write) for path, write in files if path]
+    for path, write in wanted:
+        write(path)
+    for path, _ in wanted:
+        say(f"wrote {path}")
+
+
 def check_endings(*files: tuple[str, Path | None, tuple[str, ...]]) -> None:
     """Raise ConfigError if a file, given with its option and legal suffixes, has another suffix."""
     for option, path, endings in files:

@@ -14,11 +14,11 @@ from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import fit_in_words
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import WIDTH, aligned, markdown_row, paragraph
-from ppsim.base.units import and_more, value_text
+from ppsim.base.units import more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
 from ppsim.commands.options import read_source, settings_of, takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, write_files
 from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
@@ -63,7 +63,11 @@ def sweep(
     source = read()
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
-    _write(found, table, chart, front, measure)
+    write_files(
+        (table, lambda path: write_atomically(path, _table_text(found, path.suffix))),
+        (chart, lambda path: save_figure(lambda: found.plot(measure), path)),
+        (front, lambda path: save_figure(found.plot_front, path)),
+    )
     answer(found.to_dict(), json, lambda: found.summary() if verbose else "\n".join(_answer(found, source)))
     if options.report_left_out(found.left_out) or all(point.refused is not None for point in found.points):
         raise typer.Exit(ANSWER_IS_NO)
@@ -93,8 +97,7 @@ def _answer(found: Sweep, source: ConfigSource) -> Iterator[str]:
     refused = [point for point in found.points if point.refused is not None]
     for point in refused[:MAX_REFUSED]:
         yield from paragraph(f"{_values(found, point)}: {' '.join(str(point.refused).split())}", "refused  ")
-    if more := and_more(len(refused) - MAX_REFUSED).strip():
-        yield f"{more}; -v prints all"
+    yield from more_lines(len(refused) - MAX_REFUSED)
 
 
 def _is_asynchronous(point: Candidate) -> bool:
@@ -169,18 +172,7 @@ def _rows(found: Sweep, ranked: Sequence[Candidate], marks: Mapping[int, str]) -
         bubble = value_text(point.numbers["steady_bubble_fraction"], "fraction")
         values = (str(point.changes[key]) for key in found.keys)
         table.append([*values, step_text(point.step), *tokens, bubble, memory, marks[id(point)]])
-    more = and_more(len(ranked) - len(shown)).strip()
-    return [*aligned(table, left=len(found.keys)), *([f"{more}; -v prints all"] if more else [])]
-
-
-def _write(found: Sweep, table: Path | None, chart: Path | None, front: Path | None, measure: str) -> None:
-    if table:
-        write_atomically(table, _table_text(found, table.suffix))
-        say(f"wrote {table}")
-    for path, draw in ((chart, lambda: found.plot(measure)), (front, found.plot_front)):
-        if path:
-            save_figure(draw, path)
-            say(f"wrote {path}")
+    return [*aligned(table, left=len(found.keys)), *more_lines(len(ranked) - len(shown))]
 
 
 def _table_text(found: Sweep, ending: str) -> str:

@@ -17,7 +17,6 @@ from ppsim.lowering.posts import TRANSPORTS
 from ppsim.run.schedules import Program, Schedule
 from ppsim.schedule.columns import MAX_SLICES
 
-SCHEMA = "ppsim.validate/1"
 MAX_FAULTS = 3  # of a file without --verbose; one wrong cell often breaks many rules
 
 
@@ -51,7 +50,9 @@ def validate(
     results = [_validate_file(file, pieces, check) for file in files]
     texts = [_text(result, passed, verbose) for result, status in results if status != CALL_WAS_WRONG]
     if texts or json:
-        answer({"schema": SCHEMA, "files": [result for result, _ in results]}, json, lambda: "\n".join(texts))
+        answer(
+            {"schema": "ppsim.validate/1", "files": [result for result, _ in results]}, json, lambda: "\n".join(texts)
+        )
     raise typer.Exit(max(status for _, status in results))
 
 

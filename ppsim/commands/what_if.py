@@ -11,7 +11,7 @@ import typer
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned, paragraph
-from ppsim.base.units import and_more, difference_text, parse_quantity, percent_text, value_text
+from ppsim.base.units import difference_text, more_lines, parse_quantity, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import SAME, capacity_of, gigabytes, step_text, usable_text
 from ppsim.commands.options import OPTIONS, once_each, read_case, takes_case
@@ -236,8 +236,7 @@ def losses_text(found: Losses, what: str, verbose: bool = False) -> str:
             (name, *steps, value_text(row.peak_before, "activations"), value_text(row.peak_after, "activations"))
         )
     lines = [f"{what}:", *aligned(cells, left=1)] if shown else []
-    more = and_more(len(found.rows) - len(shown)).strip()
-    lines += [f"{more}; -v prints all"] * bool(more)
+    lines += more_lines(len(found.rows) - len(shown))
     if verbose or not found.rows:
         refusals = [f"  {name}: {reason}" for name, reason in found.refused.items()]
         lines += ["", "cannot run:", *refusals] if refusals else []
