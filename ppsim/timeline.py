@@ -18,22 +18,14 @@ from ppsim.schedule.columns import ScheduleColumns
 
 @dataclass(frozen=True, eq=False)
 class StreamSpans(SizedColumns, EqualColumns):
-    """Start and end of work that is not a compute action, device by device in time order.
+    """Start and end of work that is not a compute action, device by device in time order."""
 
-    Attributes
-    ----------
-    device, stage : int32
-        Stage -1 for all stages of the device together.
-    start, end : float64, seconds
-    microbatch : int32 or None
-        None for all microbatches together.
-    """
-
+    # device, stage: int32: stage -1 for all stages of the device together
     device: np.ndarray
     stage: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    microbatch: np.ndarray | None = None
+    start: np.ndarray  # float64, seconds
+    end: np.ndarray  # float64, seconds
+    microbatch: np.ndarray | None = None  # int32 or None: None for all microbatches together
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,34 +25,25 @@ TIME_ROUNDING = 1e-11  # fraction of the longest time by which equal times may d
 
 
 class DevicePath(NamedTuple):
-    """Path of `number` microbatches (or slices) through the same devices, with the smallest of their costs.
-
-    Attributes
-    ----------
-    number : int
-    device_of : int64 (stages,)
-    lengths : float64 (3 x stages,)
-        Seconds of F, of I or B, and of W (0 if there is none).
-    waits : float64 (2 x stages,)
-        Seconds from the end of F to its arrival at the next stage, and of I or B at the stage before.
-    share, for_weight : float64 (stages,)
-        Amount that F adds on its device, and the part of it that W frees; I or B frees the rest.
-    local, first, last : int64 (stages,)
-        `local` lists the stages device by device in rising order. `local[first[s] : last[s]]` are the stages of the
-        device of s up to s itself.
-    between : float64 (stages,)
-        Seconds of F and I or B of its deeper stages that a device runs between F and I or B of the same microbatch.
-    """
+    """Path of `number` microbatches (or slices) through the same devices, with the smallest of their costs."""
 
     number: int
-    device_of: np.ndarray
-    lengths: np.ndarray
+    device_of: np.ndarray  # int64 (stages,)
+    lengths: np.ndarray  # float64 (3 x stages,): seconds of F, of I or B, and of W (0 if there is none)
+    # float64 (2 x stages,): seconds from the end of F to its arrival at the next stage, and of I or B at the stage
+    # before
     waits: np.ndarray
+    # share, for_weight: float64 (stages,): amount that F adds on its device, and the part of it that W frees; I or B
+    # frees the rest
     share: np.ndarray
     for_weight: np.ndarray
+    # local, first, last: int64 (stages,): `local` lists the stages device by device in rising order. `local[first[s] :
+    # last[s]]` are the stages of the device of s up to s itself.
     local: np.ndarray
     first: np.ndarray
     last: np.ndarray
+    # float64 (stages,): seconds of F and I or B of its deeper stages that a device runs between F and I or B of the
+    # same microbatch
     between: np.ndarray
 
     def frees(self) -> np.ndarray:
@@ -61,17 +52,11 @@ class DevicePath(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """Amounts that the stages have freed so far, with their times and the number of counted events.
+    """Amounts that the stages have freed so far, with their times and the number of counted events."""
 
-    Attributes
-    ----------
-    amount, time : float64 (stages,)
-    counted : int64
-        Number of events by stage, position of the freeing stage among those of the device, and kind.
-    """
-
-    amount: np.ndarray
-    time: np.ndarray
+    amount: np.ndarray  # float64 (stages,)
+    time: np.ndarray  # float64 (stages,)
+    # int64: number of events by stage, position of the freeing stage among those of the device, and kind
     counted: np.ndarray
 
 
@@ -352,20 +337,11 @@ def _freed(counted: list[CountedActions], times: np.ndarray) -> np.ndarray:
 
 
 class RequiredWork(NamedTuple):
-    """Work that must have run on a device before an action of a stage ends, per microbatch.
-
-    Attributes
-    ----------
-    seconds : float
-    held : float
-        Amount that a microbatch held and must have freed, except for the part that the device may still hold.
-    rate : float
-        Minimum seconds per amount freed.
-    """
+    """Work that must have run on a device before an action of a stage ends, per microbatch."""
 
     seconds: float
-    held: float
-    rate: float
+    held: float  # amount that a microbatch held and must have freed, except for the part that the device may still hold
+    rate: float  # minimum seconds per amount freed
 
     def work(self, number: int, limit: float) -> np.ndarray:
         """Return the seconds for the first 1, 2, ... `number` microbatches under a limit, float64 (number,)."""

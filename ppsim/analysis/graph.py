@@ -30,29 +30,22 @@ class StepGraph(EqualColumns):
     The nodes are the rows of the schedule (0..n-1), then the transfers (n + consuming row), then the other streams.
     These hold UNSHARDs, gradient reductions, the barrier of a "sync" optimizer, one optimizer step per device, copies,
     and the collectives of an output layer that is cut over devices.
-
-    Attributes
-    ----------
-    before, after : int64 arrays, one entry per edge
-        Node `after` starts no earlier than node `before` ends. The second row of a timed fused slot is no node: its
-        edges belong to the first.
-    delay : float64 array, one entry per edge
-        Seconds that the host needs for messages between the two.
-    seconds, start, end : float64 arrays, one entry per node
-        nan if the node does not exist.
-    stream_kind : int8 array, one entry per node from 2 n on
-        Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or one of `BARRIER`, `OPTIMIZER` and `COLLECTIVE`.
-    stream_device, stream_stage, stream_microbatch : int64 arrays, likewise
-        -1 if the node belongs to several or all of them.
     """
 
+    # before, after: int64 arrays, one entry per edge: node `after` starts no earlier than node `before` ends. The
+    # second row of a timed fused slot is no node: its edges belong to the first.
     before: np.ndarray
     after: np.ndarray
-    delay: np.ndarray
+    delay: np.ndarray  # float64 array, one entry per edge: seconds that the host needs for messages between the two
+    # seconds, start, end: float64 arrays, one entry per node: nan if the node does not exist
     seconds: np.ndarray
     start: np.ndarray
     end: np.ndarray
+    # int8 array, one entry per node from 2 n on: Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or one of `BARRIER`,
+    # `OPTIMIZER` and `COLLECTIVE`
     stream_kind: np.ndarray
+    # stream_device, stream_stage, stream_microbatch: int64 arrays, likewise: -1 if the node belongs to several or all
+    # of them
     stream_device: np.ndarray
     stream_stage: np.ndarray
     stream_microbatch: np.ndarray

@@ -28,51 +28,33 @@ Output = Literal["summary", "devices", "json", "compare", "table", "what-if", "b
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure of a timeline.
+    """One measure of a timeline."""
 
-    Attributes
-    ----------
-    name, unit : str
-        Its name on a timeline and in every document, and the unit of its number.
-    definition : str
-        Its meaning in one sentence.
-    of : function of a timeline
-        Returns a number, one number per device, a LowerBound, or None if the costs do not give it.
-    shown : outputs
-        `summary` and its table of `devices`; `json`: the result document; `compare`: its rows, and of these its
-        printed `table`; `what-if`; `batch`: one number per run; `notebook`: the line above its chart.
-    formula, short, used_by, heading : str
-        The definition as a formula; a shorter definition for a line of the summary; papers and frameworks with this
-        measure, for the glossary; the name above a narrow column (default: `name` in words).
-    over_devices : "max" or "sum"
-        Operation that makes one number of one number per device.
-    schedules : str
-        Schedules that have the measure. A number of the whole run is `synchronous`: it describes no step if steps
-        follow each other without a drain (asynchronous).
-    guarded : bool
-        True if `ppsim check` checks it against a baseline.
-    bigger_is_worse : bool
-    optional : bool
-        True if a page leaves it out if it is unknown, or 0 on every device.
-    fixed_by_order : bool
-        True if the order of the lists sets it, so that all samples of jitter share it.
-    """
-
+    # name, unit: its name on a timeline and in every document, and the unit of its number
     name: str
     unit: str
-    definition: str
+    definition: str  # its meaning in one sentence
+    # returns a number, one number per device, a LowerBound, or None if the costs do not give it
     of: Callable[[TimelineColumns], Any]
+    # `summary` and its table of `devices`; `json`: the result document; `compare`: its rows, and of these its printed
+    # `table`; `what-if`; `batch`: one number per run; `notebook`: the line above its chart
     shown: tuple[Output, ...]
+    # formula, short, used_by, heading: the definition as a formula; a shorter definition for a line of the summary;
+    # papers and frameworks with this measure, for the glossary; the name above a narrow column (default: `name` in
+    # words)
     formula: str = ""
     short: str = ""
     used_by: str = ""
     heading: str = ""
+    # "max" or "sum": operation that makes one number of one number per device
     over_devices: Literal["max", "sum"] = "max"
+    # schedules that have the measure. A number of the whole run is `synchronous`: it describes no step if steps follow
+    # each other without a drain (asynchronous).
     schedules: Literal["all", "synchronous", "asynchronous"] = "all"
-    guarded: bool = False
+    guarded: bool = False  # True if `ppsim check` checks it against a baseline
     bigger_is_worse: bool = True
-    optional: bool = False
-    fixed_by_order: bool = False
+    optional: bool = False  # True if a page leaves it out if it is unknown, or 0 on every device
+    fixed_by_order: bool = False  # True if the order of the lists sets it, so that all samples of jitter share it
 
     @property
     def title(self) -> str:

@@ -118,22 +118,12 @@ def _static_and_changes(run: TimelineColumns, device: int) -> tuple[np.ndarray, 
 
 
 class Changes(NamedTuple):
-    """Changes of the devices' memory in use, one entry per change.
+    """Changes of the devices' memory in use, one entry per change."""
 
-    Attributes
-    ----------
-    device : int32
-    time : float64, seconds
-    amount : float64
-        Amount taken; negative if it is freed.
-    in_buffer : bool
-        True for a transfer buffer, False for an activation.
-    """
-
-    device: np.ndarray
-    time: np.ndarray
-    amount: np.ndarray
-    in_buffer: np.ndarray
+    device: np.ndarray  # int32
+    time: np.ndarray  # float64, seconds
+    amount: np.ndarray  # float64: amount taken; negative if it is freed
+    in_buffer: np.ndarray  # True for a transfer buffer, False for an activation
 
 
 def _activation_changes(run: TimelineColumns, holding: Holding, first: int, last: int) -> list[Changes]:

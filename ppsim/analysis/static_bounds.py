@@ -41,40 +41,23 @@ ADDS[SHORT_F, 2] = 1.0
 
 
 class PeakCandidates(NamedTuple):
-    """Rows during which a device may reach its peak, several per device, and the amounts that it then holds.
+    """Rows during which a device may reach its peak, several per device, and the amounts that it then holds."""
 
-    Attributes
-    ----------
-    device : int64 (rows,)
-    stage : int64 (rows, stages)
-        The stages of that device; a device with fewer stages holds nothing of the surplus entries.
-    held : float64 (3, rows, stages)
-        Number of whole activations of each stage, of parts for W and of stored inputs, as `holding.parts_of`.
-    recomputing : float64 (rows, stages)
-        1 at the stage whose backward runs.
-    """
-
-    device: np.ndarray
+    device: np.ndarray  # int64 (rows,)
+    # int64 (rows, stages): the stages of that device; a device with fewer stages holds nothing of the surplus entries
     stage: np.ndarray
+    # float64 (3, rows, stages): number of whole activations of each stage, of parts for W and of stored inputs, as
+    # `holding.parts_of`
     held: np.ndarray
-    recomputing: np.ndarray
+    recomputing: np.ndarray  # float64 (rows, stages): 1 at the stage whose backward runs
 
 
 @dataclass(frozen=True, eq=False)
 class ScheduleSummary:
-    """Schedule summary for lower bounds on step time and memory; its size grows with the stages only.
+    """Schedule summary for lower bounds on step time and memory; its size grows with the stages only."""
 
-    Attributes
-    ----------
-    actions : ScheduleColumns
-        One compute action of each group with equal device, kind, stage and slice.
-    times : int64, one entry per row of `actions`
-        Number of times that the row runs.
-    peaks : PeakCandidates
-    """
-
-    actions: ScheduleColumns
-    times: np.ndarray
+    actions: ScheduleColumns  # one compute action of each group with equal device, kind, stage and slice
+    times: np.ndarray  # int64, one entry per row of `actions`: number of times that the row runs
     peaks: PeakCandidates
 
     def __len__(self) -> int:

@@ -67,21 +67,14 @@ def program_faults(program: ScheduleColumns) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Every possible SEND and RECV, one entry per end of a transfer.
+    """Every possible SEND and RECV, one entry per end of a transfer."""
 
-    Attributes
-    ----------
-    kind : int8
-    own, other : int64
-        Row of the compute action at this end (the producer of a SEND, the consumer of a RECV) and at the other end.
-    remote : bool
-        True if the two are on different devices, so that the transfer exists.
-    """
-
-    kind: np.ndarray
+    kind: np.ndarray  # int8
+    # own, other: int64: row of the compute action at this end (the producer of a SEND, the consumer of a RECV) and at
+    # the other end
     own: np.ndarray
     other: np.ndarray
-    remote: np.ndarray
+    remote: np.ndarray  # True if the two are on different devices, so that the transfer exists
 
 
 def transfer_faults(program: ScheduleColumns) -> Iterator[str]:

@@ -38,23 +38,17 @@ class Items(NamedTuple):
 
     `Queues.links` and the columns of transfers in the table of times have one row per item; `RECEIVER` is the device
     that may wait for a copy, and each device may wait for a barrier.
-
-    Attributes
-    ----------
-    first_copy, first_barrier : int
-        Number of the first copy, and of the first barrier.
-    ports : int32 (items, ports on a path)
-        The ports that each goes through, or -1; the line of a switch is a port for one copy.
-    of_turn : int32 (posts + items,)
-        The item of each turn: that of a SEND, or after all posts a copy or barrier.
-    needed : int32 (rows, 2)
-        The copy and the barrier that each row waits for, or -1; empty if there are none.
     """
 
+    # first_copy, first_barrier: number of the first copy, and of the first barrier
     first_copy: int
     first_barrier: int
+    # int32 (items, ports on a path): the ports that each goes through, or -1; the line of a switch is a port for one
+    # copy
     ports: np.ndarray
+    # int32 (posts + items,): the item of each turn: that of a SEND, or after all posts a copy or barrier
     of_turn: np.ndarray
+    # int32 (rows, 2): the copy and the barrier that each row waits for, or -1; empty if there are none
     needed: np.ndarray
 
 

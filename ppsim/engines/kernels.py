@@ -97,32 +97,24 @@ class Streams(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """The state of each device.
+    """The state of each device."""
 
-    Attributes
-    ----------
-    position, running_until : its next row, and the row after the slot that it runs, or -1
-    next_post : the post that it makes next
-    waiting_for : the transfer or other item that it waits for, or -1
-    waiting_at : the barrier that it waits for, or -1
-    free_at : the end of its last slot
-    sends_done, sent_at : the post before which the ends of its SENDs are known, and the latest of those ends
-    next_gather, gathered_at : the gather that it posts next, and the time when its gather stream is free
-    next_copy, copied_at : the copy that it posts next, and the times when its copy engines are free, by device and way
-    """
-
+    # position, running_until: its next row, and the row after the slot that it runs, or -1
     position: np.ndarray
-    next_post: np.ndarray
-    waiting_for: np.ndarray
+    next_post: np.ndarray  # the post that it makes next
+    waiting_for: np.ndarray  # the transfer or other item that it waits for, or -1
     running_until: np.ndarray
-    free_at: np.ndarray
+    free_at: np.ndarray  # the end of its last slot
+    # sends_done, sent_at: the post before which the ends of its SENDs are known, and the latest of those ends
     sends_done: np.ndarray
     sent_at: np.ndarray
+    # next_gather, gathered_at: the gather that it posts next, and the time when its gather stream is free
     next_gather: np.ndarray
     gathered_at: np.ndarray
+    # next_copy, copied_at: the copy that it posts next, and the times when its copy engines are free, by device and way
     next_copy: np.ndarray
     copied_at: np.ndarray
-    waiting_at: np.ndarray
+    waiting_at: np.ndarray  # the barrier that it waits for, or -1
 
 
 @kernel(allocates=True)

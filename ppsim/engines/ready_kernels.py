@@ -26,26 +26,20 @@ class ReadyLists(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """State of slots and devices.
+    """State of slots and devices."""
 
-    Attributes
-    ----------
-    waits, begun, level : by slot
-        The inputs that it waits for, True if it has begun, and the peak of its device if it runs in list order.
-    head, held, free, position : by device
-        The first remaining slot, the memory held, True if it is free, and its index in `order`.
-    ready : by device and [slot is a taker]
-        The number of slots that are ready.
-    """
-
+    # waits, begun, level: by slot: the inputs that it waits for, True if it has begun, and the peak of its device if it
+    # runs in list order
     waits: np.ndarray
     begun: np.ndarray
     level: np.ndarray
+    # head, held, free, position: by device: the first remaining slot, the memory held, True if it is free, and its
+    # index in `order`
     head: np.ndarray
     held: np.ndarray
     free: np.ndarray
     position: np.ndarray
-    ready: np.ndarray
+    ready: np.ndarray  # by device and [slot is a taker]: the number of slots that are ready
 
 
 def ready_order(choices: Choices) -> np.ndarray:

@@ -12,57 +12,41 @@ NONE = np.empty(0)
 
 
 class Times(NamedTuple):
-    """Start and end of everything that a plan runs; float64 arrays, seconds.
+    """Start and end of everything that a plan runs; float64 arrays, seconds."""
 
-    Attributes
-    ----------
-    row_start, row_end : one entry per row of the schedule
-    transfer_start, transfer_end : one entry per row
-        The transfer that the row needs; nan if it needs none.
-    unshard_start, unshard_end : one entry per gather of the plan
-    reduce_start, reduce_end : one entry per reduction of the plan
-    copy_start, copy_end : one entry per copy of the plan
-    barrier_start, barrier_end : one entry per barrier of the plan
-    step_start, step_end : one entry per device
-        Its optimizer step; empty if none was requested.
-    """
-
-    row_start: np.ndarray
-    row_end: np.ndarray
+    row_start: np.ndarray  # one entry per row of the schedule
+    row_end: np.ndarray  # one entry per row of the schedule
+    # transfer_start, transfer_end: one entry per row: the transfer that the row needs; nan if it needs none
     transfer_start: np.ndarray
     transfer_end: np.ndarray
-    unshard_start: np.ndarray = NONE
-    unshard_end: np.ndarray = NONE
+    unshard_start: np.ndarray = NONE  # one entry per gather of the plan
+    unshard_end: np.ndarray = NONE  # one entry per gather of the plan
+    # reduce_start, reduce_end: one entry per reduction of the plan
     reduce_start: np.ndarray = NONE
     reduce_end: np.ndarray = NONE
+    # step_start, step_end: one entry per device: its optimizer step; empty if none was requested
     step_start: np.ndarray = NONE
     step_end: np.ndarray = NONE
-    copy_start: np.ndarray = NONE
-    copy_end: np.ndarray = NONE
-    barrier_start: np.ndarray = NONE
-    barrier_end: np.ndarray = NONE
+    copy_start: np.ndarray = NONE  # one entry per copy of the plan
+    copy_end: np.ndarray = NONE  # one entry per copy of the plan
+    barrier_start: np.ndarray = NONE  # one entry per barrier of the plan
+    barrier_end: np.ndarray = NONE  # one entry per barrier of the plan
 
 
 class RowEnds(NamedTuple):
     """Result of the compiled engine if nothing queues: the other columns of rows follow from the ends.
 
     A whole call of `simulate` at a million actions is 2.5 times as fast without those columns.
-
-    Attributes
-    ----------
-    row_end : float64 (rows,)
-    device_busy, first_start : float64 (devices,)
-        Sum of each device's rows, and start of its first one.
-    reduce_start, reduce_end, step_start, step_end : float64 arrays, as in `Times`
     """
 
-    row_end: np.ndarray
+    row_end: np.ndarray  # float64 (rows,)
+    # device_busy, first_start: float64 (devices,): sum of each device's rows, and start of its first one
     device_busy: np.ndarray
     first_start: np.ndarray
-    reduce_start: np.ndarray = NONE
-    reduce_end: np.ndarray = NONE
-    step_start: np.ndarray = NONE
-    step_end: np.ndarray = NONE
+    reduce_start: np.ndarray = NONE  # float64 arrays, as in `Times`
+    reduce_end: np.ndarray = NONE  # float64 arrays, as in `Times`
+    step_start: np.ndarray = NONE  # float64 arrays, as in `Times`
+    step_end: np.ndarray = NONE  # float64 arrays, as in `Times`
 
 
 def with_all_columns(plan: Plan, found: Times | RowEnds) -> Times:

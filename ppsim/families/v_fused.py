@@ -85,24 +85,14 @@ def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Passes(NamedTuple):
-    """Constants of `pull_earlier`; passes are numbered by leg, device and microbatch.
-
-    Attributes
-    ----------
-    devices, microbatches, slots : int
-    peak : int
-        Largest amount that a device may hold, in stages x microbatches.
-    order : int64 (4 x devices x microbatches,)
-        The passes in the order of their slots.
-    lengths : int64 (4,), slots
-    """
+    """Constants of `pull_earlier`; passes are numbered by leg, device and microbatch."""
 
     devices: int
     microbatches: int
     slots: int
-    peak: int
-    order: np.ndarray
-    lengths: np.ndarray
+    peak: int  # largest amount that a device may hold, in stages x microbatches
+    order: np.ndarray  # int64 (4 x devices x microbatches,): the passes in the order of their slots
+    lengths: np.ndarray  # int64 (4,), slots
 
 
 @kernel

@@ -36,32 +36,18 @@ MAX_SECONDS = 1e9
 @checked_methods
 @dataclass(frozen=True, eq=False)
 class Trace(EqualColumns):
-    """A measured run: times of every row of a program in each step.
+    """A measured run: times of every row of a program in each step."""
 
-    Attributes
-    ----------
-    path : str
-        The file or folder.
-    program : ScheduleColumns
-        The program that ran.
-    issue, start, end : float64 (steps, rows of the program), seconds
-        Times of each row since the begin of its step: issued, started, ended; nan for unrecorded times.
-    transfer_bytes : float
-        Bytes of a transfer.
-    document : mapping
-        The other entries of the file: compute, environment, clocks, backend ...
-    others : tuple of Trace
-        The other pipelines of the same job, such as its data-parallel copies.
-    """
-
-    path: str
-    program: ScheduleColumns
+    path: str  # the file or folder
+    program: ScheduleColumns  # the program that ran
+    # issue, start, end: float64 (steps, rows of the program), seconds: times of each row since the begin of its step:
+    # issued, started, ended; nan for unrecorded times
     issue: np.ndarray
     start: np.ndarray
     end: np.ndarray
-    transfer_bytes: float
-    document: dict[str, Any]
-    others: tuple[Trace, ...] = ()
+    transfer_bytes: float  # bytes of a transfer
+    document: dict[str, Any]  # the other entries of the file: compute, environment, clocks, backend ...
+    others: tuple[Trace, ...] = ()  # the other pipelines of the same job, such as its data-parallel copies
 
     __repr__ = short_repr
 

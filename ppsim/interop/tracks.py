@@ -34,37 +34,23 @@ class Track:
 
 @dataclass(frozen=True)
 class Slices:
-    """Boxes on tracks; the boxes of a track are in time order.
+    """Boxes on tracks; the boxes of a track are in time order."""
 
-    Attributes
-    ----------
-    track : int32
-        Number of the track.
-    start, end : int64, nanoseconds
-    prefix : int64
-        Index of the first part of the name in `Tracks.prefixes`.
-    suffix : int32
-        Index of its second part, the microbatch, in `Tracks.suffixes`; the last suffix is empty.
-    arrow_in, arrow_out : int64
-        Arrow that ends, and arrow that begins or continues, at this slice; NO_ARROW for none.
-    inside : bool
-        True if the slice is inside the slice before it (the second part of a fused slot).
-    stage, microbatch : int32
-        -1 if the slice belongs to all stages or microbatches.
-    waited_prefix, waited_suffix : int64, int32
-        The name of the predecessor that ended last, in two parts; prefix -1 for none.
-    """
-
-    track: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    prefix: np.ndarray
+    track: np.ndarray  # int32: number of the track
+    start: np.ndarray  # int64, nanoseconds
+    end: np.ndarray  # int64, nanoseconds
+    prefix: np.ndarray  # int64: index of the first part of the name in `Tracks.prefixes`
+    # int32: index of its second part, the microbatch, in `Tracks.suffixes`; the last suffix is empty
     suffix: np.ndarray
+    # arrow_in, arrow_out: int64: arrow that ends, and arrow that begins or continues, at this slice; NO_ARROW for none
     arrow_in: np.ndarray
     arrow_out: np.ndarray
-    inside: np.ndarray
+    inside: np.ndarray  # True if the slice is inside the slice before it (the second part of a fused slot)
+    # stage, microbatch: int32: -1 if the slice belongs to all stages or microbatches
     stage: np.ndarray
     microbatch: np.ndarray
+    # waited_prefix, waited_suffix: int64, int32: the name of the predecessor that ended last, in two parts; prefix -1
+    # for none
     waited_prefix: np.ndarray
     waited_suffix: np.ndarray
 

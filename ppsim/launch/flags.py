@@ -15,24 +15,13 @@ from ppsim.launch.shell import UNRESOLVED
 
 @dataclass(frozen=True)
 class Row:
-    """One config key and its flag, for both directions.
+    """One config key and its flag, for both directions."""
 
-    Attributes
-    ----------
-    key : str
-        Dotted key of a config, such as `model.hidden`.
-    flag : str
-        Without its hyphens.
-    words : mapping, optional
-        The flag's argument by the key's value; an empty argument is a bare flag. Default: the argument is a number.
-    absent : object
-        Value of the key if the flag is missing; the flag is then not printed for it.
-    """
-
-    key: str
-    flag: str
+    key: str  # dotted key of a config, such as `model.hidden`
+    flag: str  # without its hyphens
+    # the flag's argument by the key's value; an empty argument is a bare flag. Default: the argument is a number.
     words: Mapping[Any, str] | None = None
-    absent: Any = None
+    absent: Any = None  # value of the key if the flag is missing; the flag is then not printed for it
 
     def printed(self, value: Any) -> list[str]:
         """Return the flag for a value; no flag if none is needed, or if the framework has no argument for it."""

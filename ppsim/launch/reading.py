@@ -26,29 +26,18 @@ _OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections
 
 @dataclass
 class Reading:
-    """Content of a launch file as a config, and what the config does not say.
-
-    Attributes
-    ----------
-    framework, version : str
-    data : dict
-        The sections of the config.
-    read, left_out : list of str
-        Flags that the config follows from, and flags that change no step.
-    assumed, unknown : list of str
-        What the file does not say, and flags that may change the step, one sentence each.
-    conditional : list of int
-        Lines that depend on a condition and were not read.
-    """
+    """Content of a launch file as a config, and what the config does not say."""
 
     framework: str
     version: str
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)  # the sections of the config
+    # read, left_out: flags that the config follows from, and flags that change no step
     read: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    # assumed, unknown: what the file does not say, and flags that may change the step, one sentence each
     assumed: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    conditional: list[int] = field(default_factory=list)
+    conditional: list[int] = field(default_factory=list)  # lines that depend on a condition and were not read
 
     def config(self, hardware: Mapping[str, Any] | None = None, place: str = "launch") -> Config:
         """Return the checked config; `hardware` replaces keys of that section, of which the file says nothing."""

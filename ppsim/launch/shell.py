@@ -50,23 +50,13 @@ _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
 
 @dataclass
 class Script:
-    """Commands of a script as words, and what it does not say.
-
-    Attributes
-    ----------
-    commands : list of list of str
-    variables : dict
-        Values by name; the words of an array as one text.
-    conditional : list of int
-        Lines that assign or give flags in a loop, or under a condition that only a shell can know.
-    sourced : list of str
-        Other files that it reads.
-    """
+    """Commands of a script as words, and what it does not say."""
 
     commands: list[list[str]] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)  # values by name; the words of an array as one text
+    # lines that assign or give flags in a loop, or under a condition that only a shell can know
     conditional: list[int] = field(default_factory=list)
-    sourced: list[str] = field(default_factory=list)
+    sourced: list[str] = field(default_factory=list)  # other files that it reads
 
 
 def read_script(text: str) -> Script:

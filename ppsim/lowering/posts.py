@@ -19,29 +19,16 @@ TRANSPORTS = ("async", "directed", DIRECTIONS, "pair", "rank", "blocking")
 
 @dataclass(frozen=True)
 class Posts(DeviceLists):
-    """SENDs and RECVs in program order; device d owns posts `offsets[d]:offsets[d + 1]`.
+    """SENDs and RECVs in program order; device d owns posts `offsets[d]:offsets[d + 1]`."""
 
-    Attributes
-    ----------
-    offsets : int64 (devices + 1,)
-    transfer : int32 (posts,)
-        The transfer posted, named by the row that consumes it.
-    is_send : bool (posts,)
-    before : int32 (posts,)
-        The post waits for all rows of its device below this one.
-    queue : int32 (posts,)
-        The FIFO that the post joins on its own device; equal numbers mean one FIFO.
-    syncs : int
-        Transfers of 0 s from a device to itself, numbered from the number of rows on. A FIFO with batches becomes two
-        FIFOs; a sync is in both of them, before and after each batch, so that the two posts of a batch are first in
-        line together and the next post waits for both.
-    """
-
-    offsets: np.ndarray
-    transfer: np.ndarray
-    is_send: np.ndarray
-    before: np.ndarray
-    queue: np.ndarray
+    offsets: np.ndarray  # int64 (devices + 1,)
+    transfer: np.ndarray  # int32 (posts,): the transfer posted, named by the row that consumes it
+    is_send: np.ndarray  # bool (posts,)
+    before: np.ndarray  # int32 (posts,): the post waits for all rows of its device below this one
+    queue: np.ndarray  # int32 (posts,): the FIFO that the post joins on its own device; equal numbers mean one FIFO
+    # transfers of 0 s from a device to itself, numbered from the number of rows on. A FIFO with batches becomes two
+    # FIFOs; a sync is in both of them, before and after each batch, so that the two posts of a batch are first in line
+    # together and the next post waits for both.
     syncs: int = 0
 
     def only_transfers(self, rows: int) -> np.ndarray:

@@ -57,23 +57,12 @@ def insert_at(schedule: ScheduleColumns, rows: np.ndarray, kind: np.ndarray, anc
 
 @dataclass(frozen=True)
 class TransferEnds:
-    """The SEND and RECV rows of a valid program, in list order.
+    """The SEND and RECV rows of a valid program, in list order."""
 
-    Attributes
-    ----------
-    row : int64 (ends,)
-        Row of the program.
-    is_send : bool (ends,)
-    consumer : int64 (ends,)
-        Row of the program that needs what is transferred; it names the transfer.
-    peer : int32 (ends,)
-        Device of the other end.
-    """
-
-    row: np.ndarray
-    is_send: np.ndarray
-    consumer: np.ndarray
-    peer: np.ndarray
+    row: np.ndarray  # int64 (ends,): row of the program
+    is_send: np.ndarray  # bool (ends,)
+    consumer: np.ndarray  # int64 (ends,): row of the program that needs what is transferred; it names the transfer
+    peer: np.ndarray  # int32 (ends,): device of the other end
 
 
 def transfer_ends(program: ScheduleColumns) -> TransferEnds:

@@ -30,37 +30,26 @@ _ROUNDING = 1e-9
 
 
 class Choices(NamedTuple):
-    """Slots that devices choose from, in list order; a slot is a row or the two rows of a timed OVERLAP_F_B.
+    """Slots that devices choose from, in list order; a slot is a row or the two rows of a timed OVERLAP_F_B."""
 
-    Attributes
-    ----------
-    offsets : int64 (devices + 1,)
-        Device d owns slots `offsets[d]:offsets[d + 1]`.
-    row, rows : int64 (slots,)
-        First row of each slot, and its number of rows.
-    seconds, adds, net : float64 (slots,)
-        Length; activations, in device shares, that the slot adds at its start, and its net change at its end.
-    limit : float64 (devices,)
-        Activations that a device may hold.
-    first_edge : int64 (slots + collectives + 1,)
-        Edges `first_edge[i]:first_edge[i + 1]` lead from slot i to what waits for it. Collectives, which need no
-        device, come after the slots.
-    target, delay : int64, float64 (edges,)
-        The slot or collective that waits, and the seconds of the transfer between, or of the collective.
-    waits : int64 (slots + collectives,)
-        Number of slots and collectives that each slot or collective waits for.
-    """
-
-    offsets: np.ndarray
+    offsets: np.ndarray  # int64 (devices + 1,): device d owns slots `offsets[d]:offsets[d + 1]`
+    # row, rows: int64 (slots,): first row of each slot, and its number of rows
     row: np.ndarray
     rows: np.ndarray
+    # seconds, adds, net: float64 (slots,): length; activations, in device shares, that the slot adds at its start, and
+    # its net change at its end
     seconds: np.ndarray
     adds: np.ndarray
     net: np.ndarray
-    limit: np.ndarray
+    limit: np.ndarray  # float64 (devices,): activations that a device may hold
+    # int64 (slots + collectives + 1,): edges `first_edge[i]:first_edge[i + 1]` lead from slot i to what waits for it.
+    # Collectives, which need no device, come after the slots.
     first_edge: np.ndarray
+    # target, delay: int64, float64 (edges,): the slot or collective that waits, and the seconds of the transfer
+    # between, or of the collective
     target: np.ndarray
     delay: np.ndarray
+    # int64 (slots + collectives,): number of slots and collectives that each slot or collective waits for
     waits: np.ndarray
 
 

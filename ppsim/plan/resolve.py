@@ -46,66 +46,30 @@ LONGEST, SHORTEST = 1e207, 1e-100
 class Plan(EqualColumns):
     """Columns of a compute schedule that an engine reads; they are read-only.
 
-    Attributes
-    ----------
-    row_lengths : float64 (rows,), or (kinds, stages) if seconds depend on nothing else
-        Seconds of rows; the first row of a timed fused slot holds the slot's length and the second 0. The smaller form
-        makes a whole call of `simulate` 2.2 times as fast at a million actions. `seconds` is the column.
-    transfer_lengths : float64 (rows,), or (kinds, stages) likewise
-        Latency + bytes / bandwidth of the transfer that a row needs. `transfer_seconds` is the column, 0 if there is
-        no transfer.
-    fused : bool (rows,)
-        True for a row that starts and ends together with the row before it (a timed OVERLAP_F_B slot).
-    posts : Posts or None
-        None under `async`, which has no queues, unless there are gathers, copies, ports or barriers, or messages take
-        time of the host. Then each end of a transfer has its own queue.
-    message_overhead : float
-        Host seconds of each SEND and RECV.
-    blocking : bool
-        A device's next compute action waits for the SENDs posted before it.
-    gathers : Gathers or None
-        UNSHARDs that take time.
-    copies : Copies or None
-        OFFLOADs and RELOADs, and the moves of evicted activations.
-    barriers : Barriers or None
-        The collectives of an output layer that is cut over devices.
-    barrier_seconds : float64 (barriers,) or None
-    dispatch : str
-        "ready" if the devices chose the order of the lists, else "list".
-    reductions : Reductions or None
-    optimizer : str or None
-        "sync", "post-validated", or None if the step ends with the last action and reduction.
-    optimizer_seconds : float64 (devices,) or None
-        None without an optimizer step.
-    ports : Ports or None
-        The ports that transfers share in addition to their queues.
-    noise : mapping or None
-        The jitter, seed and number of the sample whose factors the lengths contain; None without jitter.
-
-    Raises
-    ------
-    CostError
-        The sum of all lengths is above `LONGEST`, or not finite.
+    Lengths are one per row, or (kinds, stages) if seconds depend on nothing else. The smaller form makes a whole call
+    of `simulate` 2.2 times as fast at a million actions. CostError if their sum is above `LONGEST`, or not finite.
     """
 
     schedule: ScheduleColumns
     transport: str
-    row_lengths: np.ndarray
-    transfer_lengths: np.ndarray
-    fused: np.ndarray
+    row_lengths: np.ndarray  # seconds; of a timed fused slot the first row has the length, the second 0; see `seconds`
+    transfer_lengths: np.ndarray  # latency + bytes / bandwidth of the transfer that a row needs; see `transfer_seconds`
+    fused: np.ndarray  # bool (rows,): the row starts and ends together with the row before it (a timed OVERLAP_F_B)
+    # None under `async`, which has no queues, unless there are gathers, copies, ports or barriers, or messages take
+    # time of the host. Then each end of a transfer has its own queue.
     posts: Posts | None = None
-    blocking: bool = False
-    gathers: Gathers | None = None
+    blocking: bool = False  # a device's next compute action waits for the SENDs posted before it
+    gathers: Gathers | None = None  # UNSHARDs that take time
     reductions: Reductions | None = None
-    optimizer: str | None = None
-    optimizer_seconds: np.ndarray | None = None
-    ports: Ports | None = None
-    noise: Mapping[str, Any] | None = None
-    copies: Copies | None = None
-    barriers: Barriers | None = None
-    barrier_seconds: np.ndarray | None = None
-    dispatch: str = "list"
-    message_overhead: float = 0.0
+    optimizer: str | None = None  # "sync", "post-validated", or None if the step ends with the last reduction
+    optimizer_seconds: np.ndarray | None = None  # float64 (devices,)
+    ports: Ports | None = None  # the ports that transfers share in addition to their queues
+    noise: Mapping[str, Any] | None = None  # jitter, seed and number of the sample whose factors the lengths contain
+    copies: Copies | None = None  # OFFLOADs and RELOADs, and the moves of evicted activations
+    barriers: Barriers | None = None  # the collectives of an output layer that is cut over devices
+    barrier_seconds: np.ndarray | None = None  # float64 (barriers,)
+    dispatch: str = "list"  # "ready" if the devices chose the order of the lists
+    message_overhead: float = 0.0  # host seconds of each SEND and RECV
 
     __repr__ = short_repr
 

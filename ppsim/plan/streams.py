@@ -25,41 +25,23 @@ class Gathers(DeviceLists, EqualColumns):
 
     They run one after the other on a stream of their device. Each is posted when the compute actions before it have
     ended.
-
-    Attributes
-    ----------
-    offsets : int64 (devices + 1,)
-    stage : int32 (gathers,)
-    before : int32 (gathers,)
-        First row of its device after the post.
-    user : int32 (gathers,)
-        The row that waits for it: the first row of its stage after the post.
-    seconds : float64 (gathers,)
     """
 
-    offsets: np.ndarray
-    stage: np.ndarray
-    before: np.ndarray
-    user: np.ndarray
-    seconds: np.ndarray
+    offsets: np.ndarray  # int64 (devices + 1,)
+    stage: np.ndarray  # int32 (gathers,)
+    before: np.ndarray  # int32 (gathers,): first row of its device after the post
+    user: np.ndarray  # int32 (gathers,): the row that waits for it: the first row of its stage after the post
+    seconds: np.ndarray  # float64 (gathers,)
 
 
 @dataclass(frozen=True, eq=False)
 class Reductions(EqualColumns):
-    """The gradient reductions, device by device in the order in which they run on a stream of their device.
+    """The gradient reductions, device by device in the order in which they run on a stream of their device."""
 
-    Attributes
-    ----------
-    device, stage : int32 (reductions,)
-    after : int32 (reductions,)
-        The row whose end lets it start.
-    seconds : float64 (reductions,)
-    """
-
-    device: np.ndarray
-    stage: np.ndarray
-    after: np.ndarray
-    seconds: np.ndarray
+    device: np.ndarray  # int32 (reductions,)
+    stage: np.ndarray  # int32 (reductions,)
+    after: np.ndarray  # int32 (reductions,): the row whose end lets it start
+    seconds: np.ndarray  # float64 (reductions,)
 
 
 def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
@@ -108,18 +90,11 @@ def _first_use(program: ScheduleColumns, device: np.ndarray, stage: np.ndarray, 
 
 @dataclass(frozen=True, eq=False)
 class Ports(EqualColumns):
-    """The ports that each transfer goes through.
+    """The ports that each transfer goes through."""
 
-    Attributes
-    ----------
-    of_transfer : int32 (rows, ports on a path)
-        One entry per consuming row; -1 if the path has fewer ports.
-    capacity : int64 (ports,)
-        Transfers that a port carries at once, each at its full rate.
-    """
-
+    # int32 (rows, ports on a path): one entry per consuming row; -1 if the path has fewer ports
     of_transfer: np.ndarray
-    capacity: np.ndarray
+    capacity: np.ndarray  # int64 (ports,): transfers that a port carries at once, each at its full rate
 
 
 def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
@@ -149,41 +124,22 @@ class Copies(DeviceLists, EqualColumns):
     before it have freed as much memory as if moves took no time. If neighbours share a switch, a copy that could start
     joins the switch's line for its way. A line lets one copy through at a time: first come, first served, at equal
     times the lower device, then program order.
-
-    Attributes
-    ----------
-    offsets : int64 (devices + 1,)
-        Device d owns `offsets[d]:offsets[d + 1]`.
-    stage, microbatch : int32 (copies,)
-    way : int8 (copies,)
-        OFFLOADS or RELOADS.
-    before : int32 (copies,)
-        First row of its device after the post.
-    origin : int32 (copies,)
-        The OFFLOAD whose activation a RELOAD brings back; else -1.
-    after : int32 (copies,)
-        The OFFLOAD whose end a RELOAD waits for, unless an earlier RELOAD waits for it; else -1.
-    user : int32 (copies,)
-        The row that waits for the copy: after a RELOAD the first R or backward of its activation, after an OFFLOAD an
-        F; else -1.
-    host : int32 (copies,)
-        The device that holds the activation between the two copies, or HOST_MEMORY.
-    line : int32 (copies,)
-        Number of the switch's line, or -1 if the copy goes through no switch.
-    seconds : float64 (copies,)
     """
 
-    offsets: np.ndarray
-    stage: np.ndarray
-    microbatch: np.ndarray
-    way: np.ndarray
-    before: np.ndarray
-    origin: np.ndarray
+    offsets: np.ndarray  # int64 (devices + 1,): device d owns `offsets[d]:offsets[d + 1]`
+    stage: np.ndarray  # int32 (copies,)
+    microbatch: np.ndarray  # int32 (copies,)
+    way: np.ndarray  # int8 (copies,): OFFLOADS or RELOADS
+    before: np.ndarray  # int32 (copies,): first row of its device after the post
+    origin: np.ndarray  # int32 (copies,): the OFFLOAD whose activation a RELOAD brings back; else -1
+    # int32 (copies,): the OFFLOAD whose end a RELOAD waits for, unless an earlier RELOAD waits for it; else -1
     after: np.ndarray
+    # int32 (copies,): the row that waits for the copy: after a RELOAD the first R or backward of its activation, after
+    # an OFFLOAD an F; else -1
     user: np.ndarray
-    host: np.ndarray
-    line: np.ndarray
-    seconds: np.ndarray
+    host: np.ndarray  # int32 (copies,): the device that holds the activation between the two copies, or HOST_MEMORY
+    line: np.ndarray  # int32 (copies,): number of the switch's line, or -1 if the copy goes through no switch
+    seconds: np.ndarray  # float64 (copies,)
 
     @property
     def previous(self) -> np.ndarray:

@@ -28,31 +28,21 @@ class Barriers(SizedColumns, EqualColumns):
     whose output it sends, a reduction after the sender's own contribution. If the sender holds no part of the layer,
     reductions have a stream of their own, in the order of the first device with a part. A collective starts when the
     last row that it needs and the collective before it in its stream have ended.
-
-    Attributes
-    ----------
-    kind : int8 (barriers,)
-        BROADCAST of F of the last stage to every S; STATISTICS, reduced over every S for every T; GRADIENT, reduced
-        over every T for the backward of the last stage. If the lists hold no T, S computes the gradient too and the
-        backward waits for STATISTICS.
-    microbatch : int32 (barriers,)
-    streams : int64 (streams + 1,)
-        Stream i holds barriers `streams[i]:streams[i + 1]`.
-    first : int64 (barriers + 1,)
-        Barrier i needs the rows `producer[first[i]:first[i + 1]]`.
-    producer : int32 (needed rows,)
-    needs : int32, one entry per row of the schedule
-        The barrier that the row waits for, or -1. The sender's own S does not wait for a broadcast.
-    has : int32, one entry per row of the schedule
-        The F of the last stage that an S of the same device needs in place of a broadcast, or -1.
     """
 
+    # int8 (barriers,): BROADCAST of F of the last stage to every S; STATISTICS, reduced over every S for every T;
+    # GRADIENT, reduced over every T for the backward of the last stage. If the lists hold no T, S computes the gradient
+    # too and the backward waits for STATISTICS.
     kind: np.ndarray
-    microbatch: np.ndarray
-    streams: np.ndarray
-    first: np.ndarray
-    producer: np.ndarray
+    microbatch: np.ndarray  # int32 (barriers,)
+    streams: np.ndarray  # int64 (streams + 1,): stream i holds barriers `streams[i]:streams[i + 1]`
+    first: np.ndarray  # int64 (barriers + 1,): barrier i needs the rows `producer[first[i]:first[i + 1]]`
+    producer: np.ndarray  # int32 (needed rows,)
+    # int32, one entry per row of the schedule: the barrier that the row waits for, or -1. The sender's own S does not
+    # wait for a broadcast.
     needs: np.ndarray
+    # int32, one entry per row of the schedule: the F of the last stage that an S of the same device needs in place of a
+    # broadcast, or -1
     has: np.ndarray
 
     @property

@@ -19,64 +19,47 @@ NOT_YET = float("inf")
 
 
 class Work(NamedTuple):
-    """Actions to schedule, as the compiled loops read them; a code is kind x stages + stage, kind 0 F, 1 I or B, 2 W.
+    """Actions to schedule, as the compiled loops read them.
 
-    Attributes
-    ----------
-    m, split : int, bool
-        Microbatches; True if the backward is I and W, False if it is B.
-    first_local, local_stage : int (devices + 1,), (stages,)
-        Device d runs the stages `local_stage[first_local[d]:first_local[d + 1]]`.
-    device : int (3 x stages,)
-        Device of each code.
-    list_offsets : int (devices + 1,)
-        First row of each device's list.
-    seconds : float (3 x stages,)
-        Length of an action of each code.
-    source, wait : int, float (3 x stages,)
-        Code of the action's input in the same microbatch (-1: none), and the seconds of the transfer between both.
-    following, weight : int (3 x stages,)
-        Codes that use an action's result: the F, I or B of the next or the same stage, and the W of an I (-1: none).
-    held : float (3 x stages,)
-        Amount that an action adds to what its device holds, less the amount that it frees.
-    limits : float (devices,)
-        Amount that each device may hold.
-    begin : float (devices,)
-        Seconds from which the time of a device counts: 0 for the makespan, its first possible start for the span.
+    A code is kind x stages + stage; kind 0 is F, 1 I or B, 2 W.
     """
 
+    # m, split: microbatches; True if the backward is I and W, False if it is B
     m: int
     split: bool
+    # first_local, local_stage: int (devices + 1,), (stages,): device d runs the stages
+    # `local_stage[first_local[d]:first_local[d + 1]]`
     first_local: np.ndarray
     local_stage: np.ndarray
-    device: np.ndarray
-    list_offsets: np.ndarray
-    seconds: np.ndarray
+    device: np.ndarray  # int (3 x stages,): device of each code
+    list_offsets: np.ndarray  # int (devices + 1,): first row of each device's list
+    seconds: np.ndarray  # float (3 x stages,): length of an action of each code
+    # source, wait: int, float (3 x stages,): code of the action's input in the same microbatch (-1: none), and the
+    # seconds of the transfer between both
     source: np.ndarray
     wait: np.ndarray
+    # following, weight: int (3 x stages,): codes that use an action's result: the F, I or B of the next or the same
+    # stage, and the W of an I (-1: none)
     following: np.ndarray
     weight: np.ndarray
+    # float (3 x stages,): amount that an action adds to what its device holds, less the amount that it frees
     held: np.ndarray
-    limits: np.ndarray
+    limits: np.ndarray  # float (devices,): amount that each device may hold
+    # float (devices,): seconds from which the time of a device counts: 0 for the makespan, its first possible start for
+    # the span
     begin: np.ndarray
 
 
 class Rules(NamedTuple):
-    """The choices of `schedule_greedily`.
+    """The choices of `schedule_greedily`."""
 
-    Attributes
-    ----------
-    prefer : int
-        Kind that starts if both an F and a backward could: the kind that did not run last (OTHER), or a fixed one.
-    hold : int
-        When an F gives way to a backward that would arrive while the F runs: NEVER, before the device's FIRST
-        backward, or ALWAYS.
-    short_gaps, frees_memory : int
-        1 if a W may start in a gap shorter than it, and before a backward if an F waits for memory.
-    """
-
+    # Kind that starts if both an F and a backward could: the kind that did not run last (OTHER), or a fixed one
     prefer: int = OTHER
+    # when an F gives way to a backward that would arrive while the F runs: NEVER, before the device's FIRST backward,
+    # or ALWAYS
     hold: int = NEVER
+    # short_gaps, frees_memory: 1 if a W may start in a gap shorter than it, and before a backward if an F waits for
+    # memory
     short_gaps: int = 1
     frees_memory: int = 1
 

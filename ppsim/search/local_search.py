@@ -55,20 +55,11 @@ EVEN_RULES = (
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Rules and limits of one run of list scheduling.
+    """Rules and limits of one run of list scheduling."""
 
-    Attributes
-    ----------
-    most_ahead : int64 (stages,)
-        Maximum number of F that each stage may run ahead of its backwards.
-    rules : Rules
-    pace : int
-        Index in `PACES`.
-    """
-
-    most_ahead: np.ndarray
+    most_ahead: np.ndarray  # int64 (stages,): maximum number of F that each stage may run ahead of its backwards
     rules: Rules
-    pace: int = 2
+    pace: int = 2  # index in `PACES`
 
 
 class LocalSearch:

@@ -76,37 +76,21 @@ def limits_of(p: int, limit: Any, name: str = "memory_limit", legal: float | Non
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A placement, its costs and limits, and what to minimise.
+    """A placement, its costs and limits, and what to minimise."""
 
-    Attributes
-    ----------
-    m, devices : int
-        Microbatches and devices.
-    device_of : int64 (stages,)
-        Device of each stage.
-    split : bool
-        True if the backward is I and W, False if it is B.
-    costs : CostTable
-        Costs of all schedules on this placement. If microbatches differ, a search takes equal ones: each has the
-        average length and holds as much as the largest.
-    limits : float64 (devices,)
-        Amount that each device may hold, in device shares, or in units of `unit` bytes.
-    unit : float, optional
-        Bytes.
-    objective : "makespan" or "span"
-    runs : int
-        Expected number of greedy runs, to decide if compiling pays.
-    """
-
+    # m, devices: microbatches and devices
     m: int
     devices: int
-    device_of: np.ndarray
-    split: bool
+    device_of: np.ndarray  # int64 (stages,): device of each stage
+    split: bool  # True if the backward is I and W, False if it is B
+    # costs of all schedules on this placement. If microbatches differ, a search takes equal ones: each has the average
+    # length and holds as much as the largest.
     costs: CostTable
+    # float64 (devices,): amount that each device may hold, in device shares, or in units of `unit` bytes
     limits: np.ndarray
-    unit: float | None = None
-    objective: str = "makespan"
-    runs: int = 1000
+    unit: float | None = None  # bytes
+    objective: str = "makespan"  # "makespan" or "span"
+    runs: int = 1000  # expected number of greedy runs, to decide if compiling pays
 
     @classmethod
     def of(
@@ -325,20 +309,11 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class TimedLists:
-    """The lists of all devices with the start of each row.
-
-    Attributes
-    ----------
-    problem : Problem
-    codes : int32, one entry per row, device by device
-        The nth row of a code belongs to microbatch n.
-    starts : float64, one entry per row
-        Seconds.
-    """
+    """The lists of all devices with the start of each row."""
 
     problem: Problem
-    codes: np.ndarray
-    starts: np.ndarray
+    codes: np.ndarray  # int32, one entry per row, device by device: the nth row of a code belongs to microbatch n
+    starts: np.ndarray  # float64, one entry per row: seconds
 
     @property
     def ends(self) -> np.ndarray:

@@ -33,17 +33,11 @@ def require_solver(purpose: str) -> Any:
 
 @dataclass(frozen=True)
 class Solved:
-    """Result of the solver.
+    """Result of the solver."""
 
-    Attributes
-    ----------
-    codes : int32, one entry per row, optional
-        As in `TimedLists`; None if the solver found nothing in time.
-    bound : float
-        Lower bound in seconds for all orders of the free rows, if the other rows stay; accurate to a tick per action.
-    """
-
+    # int32, one entry per row, optional: as in `TimedLists`; None if the solver found nothing in time
     codes: np.ndarray | None
+    # lower bound in seconds for all orders of the free rows, if the other rows stay; accurate to a tick per action
     bound: float
 
 
