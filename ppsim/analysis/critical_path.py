@@ -87,6 +87,7 @@ def slack_of_nodes(backwards, first, edges, after, delay, start, end, last, slac
 
 _TIED = 1e-11  # fraction of the makespan by which equally long chains differ through rounding
 _COLUMNS_PER_NODE = 4  # a node counts in its kind, device and one or two stages, or in its kind and link
+_TOTALS_AT_ONCE = 2**25  # totals of nodes and columns in memory
 _COLUMNS_PER_ROW = 16  # this number of columns takes about as long as a row of a schedule in other kernels
 
 
@@ -159,8 +160,7 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
 def _largest_counts(graph: StepGraph, chain: list[int], counted: np.ndarray, columns: int) -> np.ndarray:
     """Return the largest count of each column on one of the longest chains, float64 (columns,).
 
-    `counted` lists the columns in which each node counts. One pass over the nodes of the chains gives each node a row
-    of totals, until the nodes that follow have read it.
+    `counted` lists the columns in which each node counts. Each pass over the nodes counts some columns.
     """
     before, after = _critical_edges(graph, chain)
     on_chain = np.zeros(len(graph.seconds), bool)
@@ -168,58 +168,27 @@ def _largest_counts(graph: StepGraph, chain: list[int], counted: np.ndarray, col
     nodes = graph.order[on_chain[graph.order]]
     position = np.empty(len(graph.seconds), np.int64)
     position[nodes] = np.arange(len(nodes))
-    first, sources = grouped(position[after], position[before], len(nodes))
-    followers = np.bincount(sources, minlength=len(nodes))
-    row, free = np.empty((2, len(nodes)), np.int32)
-    rows = call_fastest(assign_rows, len(nodes), first, sources, followers.copy(), free, row)
-    totals, largest = np.zeros((rows, columns), np.int32), np.zeros(columns, np.int32)
-    work = len(nodes) * columns // _COLUMNS_PER_ROW
-    call_fastest(count_on_chains, work, first, sources, followers == 0, row, counted[nodes], totals, largest)
-    return largest.astype(np.float64)
+    edges = grouped(position[after], position[before], len(nodes))
+    width, largest = max(_TOTALS_AT_ONCE // len(nodes), 1), []
+    for first in range(0, columns, width):
+        totals = np.zeros((len(nodes), min(width, columns - first)), np.int32)
+        call_fastest(count_on_chains, totals.size // _COLUMNS_PER_ROW, *edges, counted[nodes] - first, totals)
+        largest.append(totals.max(axis=0))
+    return np.concatenate(largest).astype(np.float64)
 
 
 @kernel
-def assign_rows(first, sources, waiting, free, row):
-    """Fill `row`, the row of totals of each node, and return the number of rows.
-
-    A row is free again after `waiting` reads.
-    """
-    rows = height = 0
-    for node in range(len(row)):
-        if height > 0:
-            height -= 1
-            row[node] = free[height]
-        else:
-            row[node] = rows
-            rows += 1
-        for edge in range(first[node], first[node + 1]):
-            waiting[sources[edge]] -= 1
-            if waiting[sources[edge]] == 0:
-                free[height] = row[sources[edge]]
-                height += 1
-        if waiting[node] == 0:
-            free[height] = row[node]
-            height += 1
-    return rows
-
-
-@kernel
-def count_on_chains(first, sources, is_end, row, counted, totals, largest):
-    """Fill `largest` with the largest counts at nodes that end a chain; `totals` is scratch."""
+def count_on_chains(first, sources, counted, totals):
+    """Fill `totals`, zeros by node and column, with the largest counts on a chain that ends at the node."""
     for node in range(len(counted)):
-        own = totals[row[node]]
-        for column in range(len(own)):
-            own[column] = 0
+        own = totals[node]
         for edge in range(first[node], first[node + 1]):
-            other = totals[row[sources[edge]]]
+            other = totals[sources[edge]]
             for column in range(len(own)):
                 own[column] = max(own[column], other[column])
-        for number in counted[node]:
-            if number >= 0:
-                own[number] += 1
-        if is_end[node]:
-            for column in range(len(own)):
-                largest[column] = max(largest[column], own[column])
+        for column in counted[node]:
+            if 0 <= column < len(own):
+                own[column] += 1
 
 
 def _critical_edges(graph: StepGraph, chain: list[int]) -> tuple[np.ndarray, np.ndarray]:

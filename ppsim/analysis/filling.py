@@ -15,8 +15,7 @@ from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, pea
 from ppsim.base.documents import unknown_keys
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.immutable import EqualColumns, SizedColumns, short_repr
-from ppsim.base.rules import Check, check_fields, declarations, declared, described, rule, text, whole_number
-from ppsim.base.units import parse_quantity
+from ppsim.base.rules import check_fields, declarations, declared, described, quantity, rule, text, whole_number
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import FillSpans, TimelineColumns
 
@@ -24,21 +23,6 @@ ALL_THAT_FIT = "max"
 MAX_PIECES = 10_000_000
 EXAMPLE = "such as {duration: 40 ms, memory: 6 GB, count: 32}"
 _EXACT = 1e-12  # relative: sums of seconds and bytes are compared up to rounding
-
-
-def _duration(value: Any) -> float:
-    """Return seconds above 0, from a number or text with a unit."""
-    try:
-        seconds = parse_quantity(value, "seconds")
-    except ConfigError as wrong:
-        raise ConfigError(str(wrong).replace("of at least 0", "above 0")) from None
-    if not seconds > 0:
-        raise ConfigError(f"{shown(value)} must be above 0, such as 40 ms")
-    return seconds
-
-
-def _amount(unit: str) -> Check:
-    return lambda value: parse_quantity(value, unit)
 
 
 def _count(value: Any) -> int | str:
@@ -57,9 +41,9 @@ class FillItem:
     Raises ConfigError with the field, its value and what is legal.
     """
 
-    duration: float = declared("seconds of one piece, or text such as 40 ms", _duration)
-    memory: float = declared("bytes that a piece holds while it runs", _amount("bytes"), 0.0)
-    release: float = declared("seconds of the step before which no piece runs", _amount("seconds"), 0.0)
+    duration: float = declared("seconds of one piece, or text such as 40 ms", quantity("seconds", above_zero=True))
+    memory: float = declared("bytes that a piece holds while it runs", quantity("bytes"), 0.0)
+    release: float = declared("seconds of the step before which no piece runs", quantity("seconds"), 0.0)
     device: int | None = declared("device that runs the pieces; None: any", whole_number(0), None)
     count: int | str = declared('number of pieces, or "max" for all that fit', _count, 1)
     name: str = declared("name in tables and charts", text, "work")

@@ -31,21 +31,8 @@ class Gaps:
     moves the cursor back, up to the beginning of the gap. Every round passes a row or a transfer, so that the rounds
     end. All cursors move in the same round.
 
-    Parameters
-    ----------
-    run : TimelineColumns
-    report : function, optional
-        Called each round with columns of waiting device, computing device, kind and seconds, because the pairs of
-        devices may be too many to store.
-    devices : slice
-        The devices whose gaps are analysed; default: all.
-
-    Attributes
-    ----------
-    idle : float64 (causes, devices)
-        Rows in the order of `WAITING`.
-    waited : float64 (phases, devices)
-        Seconds that a device waited for another to compute, by the phase of the waiting device, as in `PHASES`.
+    `report`, if given, is called each round with columns of waiting device, computing device, kind and seconds, because
+    the pairs of devices may be too many to store. `devices` are those whose gaps are analysed.
     """
 
     def __init__(self, run: TimelineColumns, report: Report | None = None, devices: slice = slice(None)):
@@ -67,8 +54,9 @@ class Gaps:
         self.row = self.row[slice(*np.searchsorted(self.row, schedule.offsets[[begin, end]]))]
         self.device = schedule.device[self.row]
         self.begin, self.until = before[self.row], run.row_start[self.row]
-        self.idle = np.zeros((len(WAITING), schedule.devices))
+        self.idle = np.zeros((len(WAITING), schedule.devices))  # seconds by cause
         self.phase = _phases(run)[self.row]
+        # Seconds that a device waited for another to compute, by the phase of the waiting device.
         self.waited = np.zeros((len(PHASES), schedule.devices))
         for rounds in count():
             if not len(self.row):
@@ -165,14 +153,8 @@ class Gaps:
 class _Leaps:
     """Leaps of cursors: the combined result of up to `2**_DOUBLINGS` rounds, from each of some rows.
 
-    Attributes
-    ----------
-    target : int64 (rows,)
-        Row of the cursor after the leap; -1 if it ended within the first round.
-    until, computed : float64 (rows,)
-        Time of the cursor after the leap, and the seconds on the way that it waited for computing.
-    idle : float64 (causes, rows)
-        Seconds that the leap attributes to each cause.
+    A leap has the row (`target`, -1 if the cursor ended within the first round) and the time (`until`) of the cursor
+    after it, the seconds on the way that it waited for computing (`computed`), and those of each cause (`idle`).
     """
 
     def __init__(self, gaps: Gaps, rows: np.ndarray):

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 import numpy as np
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.units import parse_quantity
 
 Check = Callable[[Any], Any]
 Class = TypeVar("Class", bound=type)
@@ -219,6 +220,11 @@ class OneOf:
 def choice(*choices: str) -> OneOf:
     """Return a check for one of `choices`."""
     return OneOf(choices)
+
+
+def quantity(unit: str, above_zero: bool = False) -> Check:
+    """Return a check for a number of `unit`, or text with a unit such as "2 ms" (`parse_quantity`)."""
+    return lambda value: parse_quantity(value, unit, above_zero=above_zero)
 
 
 def nested(check: Check, depth: int = 1) -> Check:

@@ -113,33 +113,15 @@ class _QueuedLists:
 
 
 def deadlock_error(
-    schedule: ScheduleColumns,
+    schedule: ScheduleColumns,  # the compute actions that ran
     transport: str,
-    posts: Posts | None,
-    fused: np.ndarray | None,
-    position: np.ndarray,
-    posted: np.ndarray,
-    arrived: np.ndarray,
+    posts: Posts | None,  # if transfers queue
+    fused: np.ndarray | None,  # bool (rows,): the row starts and ends together with the row before it
+    position: np.ndarray,  # int (devices,): the row at which each has stopped; `offsets[d + 1]` if it has finished
+    posted: np.ndarray,  # int (devices,): posts that each device has made (all zero under `async`)
+    arrived: np.ndarray,  # bool (rows + syncs,): the transfer that the row needs, or the sync, has ended
 ) -> DeadlockError:
-    """Return the error for a deadlock.
-
-    Parameters
-    ----------
-    schedule : ScheduleColumns
-        The compute actions that ran.
-    transport : str
-        The transport, for the message.
-    posts : Posts or None
-        The posts, if transfers queue.
-    fused : bool array, one per row, or None
-        True for a row that starts and ends together with the row before it.
-    position : int array, one per device
-        The row at which each device has stopped; `offsets[d + 1]` if it has finished.
-    posted : int array, one per device
-        Number of posts that each device has made (all zero under `async`).
-    arrived : bool array, one per row and sync
-        True if the transfer that the row needs, or the sync, has ended.
-    """
+    """Return the error for a deadlock."""
     # Each transfer has an action that needs it, so a blocked transfer blocks a device too.
     position = np.asarray(position)
     awaited = awaited_rows(schedule, schedule.source, position)

@@ -8,8 +8,9 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
 from ppsim.base.compiling import call_fastest, kernel
-from ppsim.base.errors import ConfigError, DeadlockError, ScheduleError, listing, shown
+from ppsim.base.errors import DeadlockError, ScheduleError, listing
 from ppsim.base.immutable import distinct, list_of_rows
+from ppsim.base.rules import argument, choice
 from ppsim.checks.deadlock import find_waiting_cycle, require_no_deadlock
 from ppsim.checks.program_faults import (
     MAX_FAULTS_PER_RULE,
@@ -371,8 +372,8 @@ def check_runnable(schedule: ScheduleColumns, transport: str | None = None, *, p
 
     `ppsim.Schedule.check` lists the checks. Raises ConfigError for an unknown transport.
     """
-    if transport is not None and transport not in TRANSPORTS:
-        raise ConfigError(f"transport={shown(transport)} is not known; use one of: {', '.join(TRANSPORTS)}")
+    if transport is not None:
+        argument("transport", transport, choice(*TRANSPORTS))
     validate(schedule)
     program = schedule if has_transfers(schedule) else lower_schedule(schedule, sharded=pytorch)
     faults = list(crossed_transfers(program))

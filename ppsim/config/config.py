@@ -20,7 +20,7 @@ from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.config.assembly import assembled, missing_keys
-from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys
+from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys, without_nulls
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.composed import BACKBONE, TowerCosts, encoders_of, towers_of
 from ppsim.costs.derive import DerivedCosts
@@ -372,14 +372,8 @@ def config_yaml(config: Config) -> str:
     writer, text = YAML(), io.StringIO()
     writer.default_flow_style = False
     writer.width = 4096
-    writer.dump(_without_nulls(dict(config.data)), text)
+    writer.dump(without_nulls(dict(config.data)), text)
     return text.getvalue()
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def value_at(data: Mapping[str, Any], key: str) -> Any:

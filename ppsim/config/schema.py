@@ -17,6 +17,7 @@ from ppsim.base.rules import (
     fraction,
     nested,
     positive,
+    quantity,
     rule,
     seed,
     share,
@@ -24,7 +25,6 @@ from ppsim.base.rules import (
     weight,
     whole_number,
 )
-from ppsim.base.units import parse_quantity
 from ppsim.costs.composed import EncoderTower
 from ppsim.costs.given import Costs
 from ppsim.costs.layout import SHARDINGS, Layout
@@ -73,10 +73,6 @@ def _family(name: str) -> Any:
     return find_family(family_name)
 
 
-def _quantity(unit: str, above_zero: bool = False) -> Check:
-    return lambda value: parse_quantity(value, unit, above_zero=above_zero)
-
-
 def _declared(kind: type) -> dict[str, Check]:
     """Return the check of each field of a dataclass of `ppsim.costs`; a quantity may be text with its unit."""
     checks = {}
@@ -84,7 +80,7 @@ def _declared(kind: type) -> dict[str, Check]:
         unit, depth = item.metadata.get("unit"), item.metadata.get("depth", 1 if kind is Costs else 0)
         depth = 1 if "lists" in item.metadata else depth
         check = item.metadata["check"]
-        checks[item.name] = nested(_quantity(unit, check is positive), depth) if unit else check or nested(share)
+        checks[item.name] = nested(quantity(unit, check is positive), depth) if unit else check or nested(share)
     return checks
 
 
@@ -178,7 +174,7 @@ _ENCODER: dict[str, Any] = {
 }
 _ENCODER |= {"another": _section("AnotherEncoder", _ENCODER)}
 _LENGTHS = {**_declared(SequenceLengths), "file": _file}
-_PUBLISHED = {"step": _quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
+_PUBLISHED = {"step": quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
 DOCUMENT = _section(
     "Document",
     {
@@ -210,19 +206,18 @@ def check_sections(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
 
     A key with a null counts as missing.
     """
-    data = _with_stages(_without_nulls(data))
+    data = _with_stages(without_nulls(data))
     try:
         return DOCUMENT.model_validate(_with_sheets(data)).model_dump(exclude_unset=True), []
     except ValidationError as error:
         return {}, [_fault(item, data) for item in error.errors(include_url=False)]
 
 
-def _without_nulls(data: dict[Any, Any]) -> dict[Any, Any]:
-    return {
-        key: _without_nulls(value) if isinstance(value, dict) else value
-        for key, value in data.items()
-        if value is not None
-    }
+def without_nulls(value: Any) -> Any:
+    """Return plain values without the keys whose value is None."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 SHARDING_KEYS = tuple(SHARDINGS["none"])

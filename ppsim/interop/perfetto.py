@@ -14,8 +14,8 @@ from os import PathLike
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
+from ppsim.base.rules import argument, choice
 from ppsim.interop.tracks import NO_ARROW, Levels, Slices, Tracks
 from ppsim.timeline import TimelineColumns
 
@@ -84,8 +84,7 @@ def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_forma
     """
     if file_format is None:
         file_format = "json" if str(path).lower().endswith(".json") else "pftrace"
-    if file_format not in FORMATS:
-        raise ConfigError(f"file_format={file_format!r} is not known; use one of: {', '.join(FORMATS)}")
+    argument("file_format", file_format, choice(*FORMATS))
     trace = Tracks(timeline)
     if file_format == "json":
         write_atomically(path, json_pieces(trace))

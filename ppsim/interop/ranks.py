@@ -79,28 +79,15 @@ def pipeline_group(rank: int, groups: Any) -> tuple[int, ...]:
 
 
 def whole_pipelines(
-    groups: Mapping[int, tuple[int, ...]],
-    stages: Mapping[int, frozenset[int]],
-    num_stages: int,
-    world_size: int,
+    groups: Mapping[int, tuple[int, ...]],  # `pipeline_group` of each recorded rank
+    stages: Mapping[int, frozenset[int]],  # the stages in the names of each rank's ranges
+    num_stages: int,  # in the names of all ranges
+    world_size: int,  # ranks of the whole run, or 0
     place: str,
 ) -> list[list[int]]:
     """Return the ranks, in stage order, of each pipeline whose ranks were all recorded; at least one.
 
-    Parameters
-    ----------
-    groups : mapping rank -> ranks
-        `pipeline_group` of each recorded rank.
-    stages : mapping rank -> stages
-        The stages in the names of each rank's ranges.
-    num_stages : int
-        Number of stages in the names of all ranges.
-    world_size : int
-        Ranks of the whole run, or 0.
-    place : str
-        The folder.
-
-    Raises ConfigError, which begins with `place`, if ranks are missing.
+    ConfigError, which begins with `place`, the folder, if ranks are missing.
     """
     found = sorted(groups)
     if all(groups.values()):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
-from ppsim.base.rules import checked_call
+from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.frameworks import LAUNCH_OPTIONS
 from ppsim.launch import megatron_script, torchtitan_job, torchtitan_reading
@@ -97,8 +97,8 @@ def read_launch(framework: str, text: str, *, gpus: int | None = None) -> Readin
     """Return the config's sections with what was left out, assumed and not understood; errors as `from_launch`."""
     if not isinstance(text, str):
         raise ConfigError(f"text={shown(text)} must be the text of a launch script, not its path")
-    if gpus is not None and (type(gpus) is not int or gpus < 1):
-        raise ConfigError(f"gpus={shown(gpus)} must be a whole number of at least 1")
+    if gpus is not None:
+        argument("gpus", gpus, whole_number())
     return _framework(framework)[0].read(text, gpus)
 
 

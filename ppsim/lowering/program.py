@@ -8,8 +8,9 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_send
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import EqualColumns, short_repr
+from ppsim.base.rules import argument, choice
 from ppsim.lowering.posts import transfer_posts
 from ppsim.lowering.rows import TransferEnds, row_table, row_tables, transfer_ends
 from ppsim.lowering.sharding import DEFAULT_WINDOW, Window, insert_sharding
@@ -30,8 +31,7 @@ def lower_schedule(
     Raises DeadlockError if the two parts of a fused slot wait for each other through another device, ConfigError
     for an unknown `receive`, or a window without `sharded`.
     """
-    if receive not in RECEIVES:
-        raise ConfigError(f"receive={receive!r} is not known; use one of: {', '.join(RECEIVES)}")
+    argument("receive", receive, choice(*RECEIVES))
     if window != DEFAULT_WINDOW and not sharded:
         raise ConfigError("max_active_stages and look_ahead place UNSHARD and RESHARD; give sharded=True too")
     lists = schedule.unlowered
@@ -187,8 +187,7 @@ def find_receive_buffers(program: ScheduleColumns, pool: str = "stage") -> Recei
 
     The pool "stage" is that of pytorch/pytorch pull request 196465.
     """
-    if not isinstance(pool, str) or pool not in POOLS:
-        raise ConfigError(f"pool={shown(pool)} is not known; use one of: {', '.join(POOLS)}")
+    argument("pool", pool, choice(*POOLS))
     ends = transfer_ends(program)
     first = ends.row[~ends.is_send]
     device, stage, microbatch = program.device[first], program.stage[first], program.microbatch[first]

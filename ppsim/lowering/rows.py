@@ -18,16 +18,10 @@ def insert_rows(
     microbatch: np.ndarray | int,
     keys: Sequence[np.ndarray],
 ) -> ScheduleColumns:
-    """Return a program of the schedule's rows and the given ones.
+    """Return a program of the schedule's rows and the given ones; `microbatch` may be one number for all new rows.
 
-    Parameters
-    ----------
-    schedule : Schedule or ScheduleColumns
-        The rows of this schedule stay.
-    device, kind, stage, microbatch : arrays, one entry per new row
-        The rows to insert; `microbatch` may be one number.
-    keys : arrays, one entry per row of the schedule and then one per new row
-        Order within a device, the most important last (as for np.lexsort); equal keys keep the order given.
+    `keys`, with one entry per row of the schedule and then one per new row, give the order within a device, the most
+    important last (as for np.lexsort); equal keys keep the order given.
     """
     added = len(device)
     list_of = np.concatenate([schedule.device, device])

@@ -16,6 +16,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import argument, choice
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
 from ppsim.lowering.rows import row_table, row_tables
@@ -55,8 +56,7 @@ class Choices(NamedTuple):
 
 def check_dispatch(dispatch: Any, memory_limit: Any) -> None:
     """Raise ConfigError for an unknown dispatch, or for a limit with dispatch "list", which ignores it."""
-    if not isinstance(dispatch, str) or dispatch not in DISPATCHES:
-        raise ConfigError(f"dispatch={shown(dispatch)} is not known; use one of: {', '.join(DISPATCHES)}")
+    argument("dispatch", dispatch, choice(*DISPATCHES))
     if dispatch == "list" and memory_limit is not None:
         raise ConfigError(f"memory_limit={shown(memory_limit)} goes with dispatch='ready'; lists hold what they hold")
 

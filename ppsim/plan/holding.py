@@ -19,16 +19,9 @@ ROWS_AT_ONCE = 16_384
 def changes_by_kind(whole: Any, for_weight: Any, stored: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the amounts that F, B, I, W, R, S and T add at their start and free at their end.
 
-    Both arrays have one row per kind.
-
-    Parameters
-    ----------
-    whole : array of any shape
-        Amount of one activation.
-    for_weight : array of that shape
-        The part of it that lives until W; the rest ends with I.
-    stored : array of that shape
-        The stored input from which an R recomputes the activation. An F whose R follows adds this instead of `whole`.
+    Both arrays have one row per kind. `whole` is the amount of one activation, `for_weight` its part that lives until W
+    (the rest ends with I), and `stored` the stored input from which an R recomputes it: an F whose R follows adds this
+    instead. All three have one shape.
     """
     nothing = np.zeros_like(whole)
     adds = [whole, nothing, nothing, nothing, whole - stored, nothing, nothing]

@@ -13,7 +13,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import equal
 from ppsim.base.progress import track
-from ppsim.base.rules import checked_call, checked_methods
+from ppsim.base.rules import argument, checked_call, checked_methods, choice
 from ppsim.base.units import seconds_text, value_text
 from ppsim.checks.faults import validate
 from ppsim.costs import CostModel, Costs, CostTable
@@ -83,7 +83,10 @@ def simulate(
     """
     check_call(schedule, transport, engine, optimizer)
     check_jitter(jitter, seed)
-    costs = with_stages_of_run(checked_costs(costs), schedule, transport, optimizer)
+    costs = Costs() if costs is None else costs
+    if not is_cost_model(costs):
+        raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
+    costs = with_stages_of_run(costs, schedule, transport, optimizer)
     table = costs.table(schedule.compute)
     plan = make_plan(schedule, table, transport, optimizer)
     if jitter is not None:
@@ -91,13 +94,6 @@ def simulate(
     plan = dispatched(plan, table, dispatch, memory_limit, engine)
     engine, times = run_for_timeline(plan, engine)
     return Timeline(plan, table, costs, times, engine=engine)
-
-
-def checked_costs(costs: CostModel | None) -> CostModel:
-    """Return a cost model, `Costs()` for None; CostError for anything else."""
-    if costs is not None and not is_cost_model(costs):
-        raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
-    return Costs() if costs is None else costs
 
 
 def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:
@@ -177,8 +173,7 @@ class Batch:
 
         Raises ConfigError for an unknown measure, or a percent outside 0 to 100.
         """
-        if measure not in self.measures:
-            raise ConfigError(f"measure={measure!r} is not known; use one of: {', '.join(self.measures)}")
+        argument("measure", measure, choice(*self.measures))
         if isinstance(percent, bool) or not isinstance(percent, int | float | np.number) or not 0 <= percent <= 100:
             raise ConfigError(f"percent={shown(percent)} must be a number from 0 to 100")
         return float(np.percentile(getattr(self, measure), percent))

@@ -207,16 +207,8 @@ def blocked_rows(
 ) -> dict[int, int]:
     """Return the row at which each blocked device waits, by device; -1 if it waits for something else.
 
-    Parameters
-    ----------
-    schedule : ScheduleColumns
-        The schedule that has stopped.
-    position : int array, one entry per device
-        The first row of the slot at which the device has stopped; `offsets[d + 1]` if it has finished.
-    waits : bool array, one entry per row
-        True if an input of the row is missing.
-    fused : bool array, one entry per row, optional
-        True if the row shares the slot of the row before it.
+    Each device has stopped at the slot whose first row is its `position`; `offsets[d + 1]` if it has finished. `waits`,
+    bool, is True for a row that lacks an input, `fused` for a row that shares the slot of the row before it.
     """
     rows = {}
     for device in np.flatnonzero(position < schedule.offsets[1:]).tolist():

@@ -32,31 +32,16 @@ class Lengths(NamedTuple):
 
 
 def run_lists(
-    offsets: np.ndarray,
-    source: np.ndarray,
-    seconds: np.ndarray | None = None,
-    wait: np.ndarray | None = None,
-    fused: np.ndarray | None = None,
+    offsets: np.ndarray,  # int (lists + 1,): list i owns rows `offsets[i]:offsets[i + 1]`
+    source: np.ndarray,  # int (rows,): the row that the row waits for, or -1
+    seconds: np.ndarray | None = None,  # float64 (rows,): length; default 0
+    wait: np.ndarray | None = None,  # float64 (rows,): from the end of a source in another list to the start; default 0
+    fused: np.ndarray | None = None,  # bool (rows,): the row starts and ends together with the row before it
 ) -> tuple[np.ndarray, np.ndarray]:
     """Run lists as far as possible, if each row waits for the row before it and for at most one other row.
 
-    Parameters
-    ----------
-    offsets : int array, lists + 1
-        List i owns rows `offsets[i]:offsets[i + 1]`.
-    source : int array, one entry per row
-        The row that the row waits for, or -1.
-    seconds, wait : float64 arrays, one entry per row, optional
-        Length of the row, and time between the end of its source in another list and its start; default 0.
-    fused : bool array, one entry per row, optional
-        True for a row that starts and ends together with the row before it.
-
-    Returns
-    -------
-    position : int64 array, one entry per list
-        The row at which the list has stopped; `offsets[i + 1]` if it has run to its end.
-    end : float64 array, one entry per row
-        Negative if the row has not run.
+    Return the row at which each list has stopped, `offsets[i + 1]` if it has run to its end; and the end of each row,
+    float64, negative if the row has not run.
     """
     columns = (np.zeros(len(source)) if column is None else column for column in (seconds, wait))
     return run_with_lengths(offsets, source, Lengths.by_row(*columns), fused)[:2]

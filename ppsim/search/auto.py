@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ppsim.base.host import note_failure
 from ppsim.base.progress import track
 from ppsim.base.rules import is_number
 from ppsim.base.units import percent_text, seconds_text
+from ppsim.costs.table import CostModel
 from ppsim.families.registry import families, family, require_count
 from ppsim.plan.holding import static_bytes
 from ppsim.schedule.columns import ScheduleColumns
@@ -23,9 +24,6 @@ from ppsim.search.list_scheduling import ROUNDING
 from ppsim.search.local_search import LocalSearch, usual_rounds
 from ppsim.search.problem import Problem, TimedLists, devices_of_stages, limits_of
 from ppsim.search.solver import TimedSearch
-
-if TYPE_CHECKING:
-    from ppsim.costs import CostModel
 
 MAX_ROUNDS = 2**31 - 1
 NO_STARTS = ("naive", "zb-auto", "bpipe", "ripipe", "mario", "pipe-offload")  # slow to build, or activations move

@@ -16,7 +16,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import BuildError, shown
-from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
+from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.running import makespan_of
 from ppsim.families.interleaved import interleaved_one_forward_one_backward
 from ppsim.families.one_forward_one_backward import one_forward_one_backward
@@ -25,7 +25,7 @@ from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.plan.holding import Holding, changes_by_kind
 from ppsim.plan.lengths import seconds_by_kind
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search.problem import DEFAULT_COSTS, limits_of
+from ppsim.search.problem import DEFAULT_COSTS, limits_of, price_schedule
 
 NEEDED = "needed"
 MEMORY_ACTIONS = ("recompute", "recompute_placing", "offload")  # the keywords of `add_memory_actions`
@@ -84,16 +84,6 @@ def add_recomputes(
     return in_idle_time(placed, table, limits, placing == "idle+forwards")
 
 
-def price_schedule(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
-    """Return the costs of a schedule; by default F, I and W of a device share take 1 s each."""
-    costs = DEFAULT_COSTS if costs is None else costs
-    if not is_cost_model(costs):
-        raise BuildError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
-    table = costs.table(schedule)
-    check_table(table, schedule)
-    return table
-
-
 def _with_r(schedule: ScheduleColumns, rows: np.ndarray) -> ScheduleColumns:
     """Return the schedule with an R directly before each of these backwards."""
     return insert_at(schedule, rows, np.full(len(rows), Kind.R), 2 * (rows - schedule.joined[rows]))
@@ -115,12 +105,8 @@ def _needed_recomputes(schedule: ScheduleColumns, table: CostTable, limits: np.n
 
     Each device runs its list. When the next activation does not fit, the device drops the one whose backward comes
     last. If activations are equal, no other choice needs fewer R (Belady 1966, doi 10.1147/sj.52.0078, for intervals).
-    `limits` are in activations of one device share, float64 (devices,).
-
-    Raises
-    ------
-    BuildError
-        A limit does not hold one activation and the stored inputs of the others.
+    `limits` are in activations of one device share, float64 (devices,). BuildError if a limit does not hold one
+    activation and the stored inputs of the others.
     """
     holding = Holding(schedule, table, table.stage_share)
     rows = [_needed_on(holding, device, float(limits[device])) for device in range(schedule.devices)]
@@ -294,12 +280,7 @@ def _search_with_r(
     The first search keeps the limit without R. The others search without a limit, or under costs of stages that
     recompute; their results get R for as few activations as the limit requires, placed according to `placing`. If
     backwards are split, an activation that waits for its W cannot be recomputed; so whole backwards are searched too.
-    All searches share the `seconds` of the options.
-
-    Raises
-    ------
-    BuildError
-        No search keeps the limit.
+    All searches share the `seconds` of the options. BuildError if no search keeps the limit.
     """
     costs = DEFAULT_COSTS if costs is None else costs
     found: list[ScheduleColumns] = []

@@ -114,34 +114,20 @@ def fastest_stages(
 
 
 def best_cut(
-    costs: Sequence[float],
+    costs: Sequence[float],  # seconds of each layer, in order: embedding, blocks, prediction modules, head
     device_of_stage: Sequence[int],
-    objective: Objective,
-    most: int,
-    exhaustive: int = 0,
+    objective: Objective,  # of the layers of each stage: seconds of the step, or bytes above the limit, then seconds
+    most: int,  # moves of a layer that the descent tries
+    exhaustive: int = 0,  # if there are at most this many cuts, every cut is tried
     starts: Iterable[Sequence[int]] = (),
     *,
     filled: bool = False,
 ) -> Counts:
     """Return the cut with the lowest objective that a descent finds; equal inputs give equal answers.
 
-    Parameters
-    ----------
-    costs : sequence of float
-        Seconds of each layer, in order: embedding, blocks, prediction modules, head.
-    device_of_stage : sequence of int
-        The device that runs each stage.
-    objective : function of the layers of each stage
-        The seconds of the step, or the bytes above the limit and then the seconds.
-    most : int
-        Maximum number of moves of a layer that the descent tries.
-    exhaustive : int
-        If there are at most this many cuts, every cut is tried.
-    starts : sequences of layers of each stage
-        The descent begins at the best of these and of the other methods' cuts, so that the answer is no worse.
-    filled : bool
-        True if every stage must have a layer, as all other methods require. CostError if the layers are too few;
-        `starts` with an empty stage are skipped. If False, only the first stage and the last one must have a layer.
+    The descent begins at the best of `starts` and of the other methods' cuts, so that the answer is no worse. If
+    `filled`, every stage must have a layer, as all other methods require: CostError if the layers are too few, and
+    `starts` with an empty stage are skipped. Else only the first stage and the last one must have a layer.
     """
     layers, stages = len(costs), len(device_of_stage)
     if filled:

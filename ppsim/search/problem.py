@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ppsim.analysis.counting_bounds import device_path, makespan_bounds
 from ppsim.base.compiling import call_fastest
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
-from ppsim.costs.table import CostTable, check_table, is_cost_model
+from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
 from ppsim.plan.holding import Holding
 from ppsim.plan.lengths import neighbour_seconds, row_seconds, timed_slots, transfer_lengths, transfers_by_row
 from ppsim.schedule.blocks import Block, occurrence
@@ -27,9 +27,6 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 from ppsim.search.list_scheduling import NONE, ROUNDING, Rules, Work, initial_state, schedule_greedily
 from ppsim.search.local_moves import improve_lists, replay_lists, scratch_of
-
-if TYPE_CHECKING:
-    from ppsim.costs import CostModel
 
 DEFAULT_COSTS = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
 PLACEMENTS = ("one", "loop", "v", "wave")
@@ -101,7 +98,8 @@ class Problem:
         BuildError if `costs` is no cost model or a limit does not hold one microbatch; CostError if the costs do not
         fit the placement.
         """
-        problem = cls(m, p, device_of, split, price_placement(costs, device_of, p, m, split), limits)
+        table = price_schedule(every_action(device_of, p, m, split), costs)
+        problem = cls(m, p, device_of, split, table, limits)
         problem.check_limits()
         return problem
 
@@ -350,12 +348,11 @@ class TimedLists:
         return ScheduleColumns(kinds[kind], stage.astype(np.int32), microbatch, self.problem.list_offsets)
 
 
-def price_placement(costs: CostModel | None, device_of: np.ndarray, p: int, m: int, split: bool) -> CostTable:
-    """Return the costs of any schedule on a placement; errors as `Problem.of`."""
+def price_schedule(schedule: ScheduleColumns, costs: CostModel | None) -> CostTable:
+    """Return the costs of a schedule; by default F, I and W of a device share take 1 s each."""
     costs = DEFAULT_COSTS if costs is None else costs
     if not is_cost_model(costs):
-        raise BuildError(f"costs={shown(costs)} does not price a schedule; use ppsim.Costs(...) or another cost model")
-    schedule = every_action(device_of, p, m, split)
+        raise BuildError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
     table = costs.table(schedule)
     check_table(table, schedule)
     return table

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
+from ppsim.costs.table import CostModel
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.list_scheduling import ROUNDING
 from ppsim.search.local_search import search_briefly, tighten
 from ppsim.search.problem import Problem, devices_of_stages
-
-if TYPE_CHECKING:
-    from ppsim.costs import CostModel
 
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
@@ -98,16 +95,8 @@ def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleCo
     action is the one that is due first, or an F, then UP_I. An F needs free memory and passes no other F. W are never
     later than planned while F are left, so a planned F never exceeds the peak of the block.
 
-    Parameters
-    ----------
-    offsets : int array (4, devices)
-        Slot of microbatch 0's DOWN_F, UP_F, UP_I and DOWN_I; microbatch k's come `PERIOD` k slots later.
-    m : int
-        Microbatches.
-    most_live : int
-        Peak of the repeated block in stages x microbatches.
-    way : int
-        CAREFUL, DUE_FIRST or FORWARDS_FIRST.
+    `offsets`, int (4, devices), are the slots of microbatch 0's DOWN_F, UP_F, UP_I and DOWN_I; microbatch k's come
+    `PERIOD` k slots later. `most_live` is the peak of the repeated block in stages x microbatches.
     """
     p = offsets.shape[1]
     codes, slots = _block(offsets, m)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppsim.base.errors import BuildError
+from ppsim.costs.table import CostModel
 from ppsim.families.registry import family, find_family, require_choice
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.local_search import search_briefly
 from ppsim.search.problem import Problem, limits_of
-
-if TYPE_CHECKING:
-    from ppsim.costs import CostModel
 
 OBJECTIVES = ("span", "makespan")
 HAND_WRITTEN = ("1f1b", "eager-1f1b", "gpipe", "zb-h1", "zb-h2")
