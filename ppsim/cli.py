@@ -66,10 +66,10 @@ class CommandGroup(typer.core.TyperGroup):
             cells = [f"{name:<11}{COMMANDS[name][1]:<31}" for name in names]
             pairs = ["".join(cells[index : index + 2]) for index in range(0, len(cells), 2)]
             lines += [f"{'' if number else group:<10}{pair}".rstrip() for number, pair in enumerate(pairs)]
-        return "\n".join([*lines, "", *ENDS])
+        return "\n".join([*lines, "", *LAST_LINES])
 
 
-ENDS = (
+LAST_LINES = (
     "ppsim COMMAND --help shows three examples and the options, --help-all explains them; ppsim --version",
     "Exit status: 0 done, 1 the answer is no (invalid schedule, does not fit, got worse), 2 wrong call.",
 )
@@ -102,7 +102,7 @@ class LazyCommand(typer.core.TyperCommand):
         module, _ = COMMANDS[str(self.name)]
         only, shown = typer.Typer(**PLAIN), import_module("ppsim.commands.help")
         only.command(self.name, cls=shown.Command)(getattr(import_module(f"ppsim.commands.{module}"), module))
-        _ending.listen()
+        _end_by_signal.listen()
         loaded: Any = typer.main.get_command(only)
         if "--help-all" in args:
             typer.echo(loaded.full_help(loaded.make_context(info_name, [], *more, resilient_parsing=True, **options)))
@@ -114,7 +114,7 @@ for _name, (_, _line) in COMMANDS.items():
     app.command(_name, cls=LazyCommand, short_help=_line)(lambda: None)
 
 
-class _Ending:
+class _EndBySignal:
     """The end of a command by a signal: an exception, so that temporary files are removed and processes end.
 
     A library may swallow the exception, where it calls Python or imports. It is raised again every second, and
@@ -157,7 +157,7 @@ class _Ending:
         return self.status
 
 
-_ending = _Ending()
+_end_by_signal = _EndBySignal()
 
 
 def _print_version(wanted: bool) -> None:
@@ -178,12 +178,12 @@ def options(
 def run_command_line() -> None:
     """Run the command line and exit with its status, or with that of the signal that ended it."""
     numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
-    _ending.numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    _end_by_signal.numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     try:
         app(prog_name="ppsim")
     except BaseException as error:
-        if _ending.status is not None:
-            sys.exit(_ending.leave())
+        if _end_by_signal.status is not None:
+            sys.exit(_end_by_signal.leave())
         if isinstance(error, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
         if not isinstance(error, OSError):

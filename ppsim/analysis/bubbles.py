@@ -31,7 +31,7 @@ def device_idle(run: TimelineColumns) -> np.ndarray:
 
 def bubble_fraction(run: TimelineColumns) -> float:
     """Return 1 - sum(busy) / (devices x makespan): idle / total."""
-    return _rest(float(run.device_busy.sum()), run.schedule.devices * makespan(run))
+    return _remaining_fraction(float(run.device_busy.sum()), run.schedule.devices * makespan(run))
 
 
 def bubble_ratio(run: TimelineColumns) -> float:
@@ -42,10 +42,10 @@ def bubble_ratio(run: TimelineColumns) -> float:
 
 def span_bubble_fraction(run: TimelineColumns) -> float:
     """Return 1 - largest busy / span; for equal devices it is the bubble rate of the zero-bubble papers."""
-    return _rest(float(run.device_busy.max()), span(run))
+    return _remaining_fraction(float(run.device_busy.max()), span(run))
 
 
-def _rest(part: float, whole: float) -> float:
+def _remaining_fraction(part: float, whole: float) -> float:
     """Return 1 - part / whole, never below 0 by rounding; 0 if the whole is 0."""
     return max(1.0 - part / whole, 0.0) if whole > 0 else 0.0
 

@@ -56,20 +56,20 @@ def compiled(function: Callable) -> Any:
     for called in tuple(_options):  # another thread may import further kernels meanwhile
         _let_kernels_call(called)
     try:
-        return _survive_its_cache(numba.njit(cache=True, nogil=True, **_options[function])(function))
+        return _tolerate_a_damaged_cache(numba.njit(cache=True, nogil=True, **_options[function])(function))
     except (RuntimeError, OSError):  # Numba found no folder that it may write
         return numba.njit(nogil=True, **_options[function])(function)
 
 
-def _survive_its_cache(fast: Any) -> Any:
+def _tolerate_a_damaged_cache(fast: Any) -> Any:
     """Let a kernel compile, for any arguments, if its disk cache is full, damaged or removed meanwhile."""
     if hasattr(fast, "_cache"):  # NUMBA_DISABLE_JIT leaves plain functions
         for name in ("load_overload", "save_overload"):
-            setattr(fast._cache, name, partial(_try, fast._cache.flush, getattr(fast._cache, name)))
+            setattr(fast._cache, name, partial(_use_cache, fast._cache.flush, getattr(fast._cache, name)))
     return fast
 
 
-def _try(flush: Callable, use: Callable, *arguments: Any) -> Any:
+def _use_cache(flush: Callable, use: Callable, *arguments: Any) -> Any:
     """Use the disk cache; None and an empty cache if that fails."""
     try:
         return use(*arguments)

@@ -1,9 +1,11 @@
 """Tables for commands, summaries, reports and papers: aligned text, HTML and LaTeX."""
 
+import csv
+import io
 import math
 import re
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from itertools import chain
 from typing import Any
@@ -77,6 +79,13 @@ def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> s
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
     heads = [name.replace("_", " ") for name in names]
     return html_table(heads, [[cell(name, row.get(name)) for name in names] for row in rows])
+
+
+def csv_text_of(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as CSV text; a cell of None is empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def markdown_row(cells: Sequence[str]) -> str:

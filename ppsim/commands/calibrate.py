@@ -32,7 +32,7 @@ Traces = Annotated[list[Path], _TRACES]
 MAX_RUNS = 4  # runs, or parts of the model, in the text
 LABEL = 10  # width of a line's label
 LONGER = 1.05  # times the median: parts of the model that take longer are named
-UNTOLD = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
+STILL_PRIOR = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
 
 
 @command
@@ -122,8 +122,8 @@ def _median_error(pairs: Iterable[tuple[Any, Any]]) -> str:
 def _constant_row(calibration: Calibration, name: str) -> tuple[str, ...]:
     unit, (before, after) = CONSTANTS[name].unit, calibration.values[name]
     deviation = calibration.deviation(name)
-    untold = deviation > UNTOLD * CONSTANTS[name].deviation
-    known = "as before" if untold else f"± {percent_text(math.expm1(deviation), 0)}"
+    is_still_prior = deviation > STILL_PRIOR * CONSTANTS[name].deviation
+    known = "as before" if is_still_prior else f"± {percent_text(math.expm1(deviation), 0)}"
     values = (value_text(one, unit) if unit else f"{one:.3g}" for one in (before, after))
     return name, *values, known, CONSTANTS[name].what
 
@@ -180,11 +180,11 @@ def _answer(profile: Profile, output: Path) -> Iterator[str]:
     bandwidth = value_text(profile.bandwidth, "bytes per second") if known else "unknown (all transfers have one size)"
     link = f"latency {seconds_text(profile.latency, DIGITS)}, bandwidth {bandwidth}" if fit else "none measured"
     yield from paragraph(link, f"{'transfer':<{LABEL}}")
-    yield f"{'overhead':<{LABEL}}{_of_host(profile)}; jitter of actions {percent_text(profile.jitter)}"
+    yield f"{'overhead':<{LABEL}}{_overheads(profile)}; jitter of actions {percent_text(profile.jitter)}"
     yield from paragraph("; ".join([*profile.assumptions(), "-v prints every interval"]), f"{'trust':<{LABEL}}")
 
 
-def _of_host(profile: Profile) -> str:
+def _overheads(profile: Profile) -> str:
     action, message = (seconds_text(one, DIGITS) for one in (profile.overhead, profile.message_overhead))
     return f"{action} per action, {message} per SEND or RECV"
 
@@ -221,7 +221,7 @@ def profile_text(profile: Profile) -> str:
             f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs
         )
         lines.append(f"{kind} by part of the model     {stages}")
-    lines.append(f"overhead of the host       {_of_host(profile)}")
+    lines.append(f"overhead of the host       {_overheads(profile)}")
     if profile.stretch:
         factors = (f"{kind} {percent_text(factor - 1.0, 2, signed=True)}" for kind, factor in profile.stretch.items())
         lines.append(f"stretch of actions         {', '.join(factors)} (mean over median, fitted to the steps)")

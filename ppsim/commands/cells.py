@@ -61,7 +61,7 @@ def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = 
     if capacity is None:
         return f"{peak:.{DIGITS}g} activations"
     if with_usable:
-        return _of_usable(peak, capacity, headroom)
+        return _peak_in_usable(peak, capacity, headroom)
     state = fit_in_words(peak, capacity, headroom)
     return gigabytes(peak) + (f" {state}" if state != "fits" else "")
 
@@ -78,10 +78,10 @@ def memory_text(run: Timeline, peak: float | None = None, headroom: float = HEAD
     if run.peak_memory is None or workload is None or workload.memory is None:
         return ""
     fullest = float(run.peak_memory.max()) if peak is None else peak
-    return _of_usable(fullest, workload.memory, headroom)
+    return _peak_in_usable(fullest, workload.memory, headroom)
 
 
-def _of_usable(peak: float, capacity: float, headroom: float) -> str:
+def _peak_in_usable(peak: float, capacity: float, headroom: float) -> str:
     state = fit_in_words(peak, capacity, headroom)
     whole = f"{gigabytes(peak)} of {gigabytes(usable_bytes(capacity, headroom))} usable"
     return whole + (f" ({state})" if state != "fits" else "")

@@ -93,14 +93,14 @@ def _answer(comparison: Comparison, case: Config) -> str:
     if not shown:
         return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
     table = shown if named else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
-    cells = [("#", "schedule", "step", *([f"vs {_ending(own)}"] if own else []), "bubble", "memory", "", "runs in")]
+    cells = [("#", "schedule", "step", *([f"vs {_short_name(own)}"] if own else []), "bubble", "memory", "", "runs in")]
     ranks = _ranks(shown, spread(comparison.timelines[0]) is not None)
     for row in table:
         rank = ranks[shown.index(row)]
         bubble = row["steady_bubble_fraction"] if row["asynchronous"] else row["bubble_fraction"]
         marks = " (config)" * (row["schedule"] == own) + " (asynchronous)" * row["asynchronous"]
         cells.append((
-            rank, _ending(row["schedule"]) + marks, step_text(row["iteration_time"]),
+            rank, _short_name(row["schedule"]) + marks, step_text(row["iteration_time"]),
             *([versus(row["iteration_time"], now)] if now else []), percent_text(bubble), _peak(row),
             "" if states[row["schedule"]] == "fits" else states[row["schedule"]], runs_in(row["schedule"], case),
         ))  # fmt: skip
@@ -154,13 +154,15 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
 
     best = [row for row in rows if not row["asynchronous"]] or rows
     if best[0]["schedule"] == own:
-        return f"{_ending(own or '')}, the config's schedule, is the fastest" + (" that fits" if len(rows) == 1 else "")
+        return f"{_short_name(own or '')}, the config's schedule, is the fastest" + (
+            " that fits" if len(rows) == 1 else ""
+        )
     running = [row for row in best if runs_in(row["schedule"], case) != "-" and states[row["schedule"]] == "fits"]
     state = states[best[0]["schedule"]]
     memory = "" if state == "fits" else f", but its memory is {state}"
     if own and now and best[0]["iteration_time"] >= (1 - SAME) * now:  # it was not among the schedules named
-        return _longer_than(own, now, best) + memory
-    text = f"{_ending(best[0]['schedule'])} is the fastest{change(best[0])}{memory}"
+        return _against_own(own, now, best) + memory
+    text = f"{_short_name(best[0]['schedule'])} is the fastest{change(best[0])}{memory}"
     if runs_in(best[0]["schedule"], case) != "-":
         return text
     if not running or running[0]["schedule"] == own:
@@ -168,12 +170,12 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
     return f"{text}; no framework runs it; {running[0]['schedule']}{change(running[0])} fits and runs in one"
 
 
-def _longer_than(own: str, now: float, rows: list[dict]) -> str:
+def _against_own(own: str, now: float, rows: list[dict]) -> str:
     """Return how much longer than the config's step the shortest of these is."""
-    name, difference = _ending(rows[0]["schedule"]), rows[0]["iteration_time"] / now - 1
+    name, difference = _short_name(rows[0]["schedule"]), rows[0]["iteration_time"] / now - 1
     longer = "as long as" if difference < SAME else f"{percent_text(difference, 0)} longer than"
     verb = "takes" if len(rows) == 1 else "is the fastest of these and takes"
-    return f"{name} {verb} {longer} {_ending(own)} (config)"
+    return f"{name} {verb} {longer} {_short_name(own)} (config)"
 
 
 def _table_of(cells: Sequence[Sequence[str]]) -> list[str]:
@@ -184,7 +186,7 @@ def _table_of(cells: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _left_out(label: str, rows: list[dict]) -> str:
-    names = [_ending(row["schedule"]) for row in rows]
+    names = [_short_name(row["schedule"]) for row in rows]
     return f"{label}: {first_names(names, MAX_NAMED)}" if names else ""
 
 
@@ -222,12 +224,12 @@ def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tu
 def _columns(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> Iterator[list[str]]:
     """Yield name, heading and cells of every column that has a value."""
     kind = "asynchronous" if asynchronous else "synchronous"
-    yield ["schedule", "schedule", *(_ending(row["schedule"]) for row in ranked)]
+    yield ["schedule", "schedule", *(_short_name(row["schedule"]) for row in ranked)]
     for measure in shown_in("table"):
         if measure.name == "peak_activations" and comparison.current is not None:
             now = comparison.current.iteration_time
             changes = (percent_text(row["step_difference"] / now, signed=True) for row in ranked)
-            yield ["step_difference", f"vs {_ending(comparison.current.schedule.name)}", *changes]
+            yield ["step_difference", f"vs {_short_name(comparison.current.schedule.name)}", *changes]
         if measure.schedules in ("all", kind) and any(row[measure.name] is not None for row in ranked):
             yield [measure.name, measure.title, *(_cell(measure, row) for row in ranked)]
 
@@ -237,7 +239,7 @@ def _cell(measure: Measure, row: dict) -> str:
     return f"{TOO_MUCH} {text}" if measure.name == "peak_memory" and row["fits"] is False else text
 
 
-def _ending(name: str) -> str:
+def _short_name(name: str) -> str:
     """Return the schedule's name; shorten a long path from the left."""
     return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"
 
@@ -287,7 +289,7 @@ def _layouts(rows: list[dict]) -> list[str]:
     names_by_string: dict[str, list[str]] = {}
     for row in rows:
         if row["layout_string"]:
-            names_by_string.setdefault(row["layout_string"], []).append(_ending(row["schedule"]))
+            names_by_string.setdefault(row["layout_string"], []).append(_short_name(row["schedule"]))
     lines = []
     for text, names in names_by_string.items():
         whose = f" of {first_names(names, MAX_NAMED)}" if len(names_by_string) > 1 else ""

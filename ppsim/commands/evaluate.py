@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import WIDTH, aligned, csv_text_of
 from ppsim.base.units import more_lines, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
@@ -88,16 +86,14 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:
     """Return measured and predicted seconds of each run as CSV, one row per action."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for number, run in enumerate(runs):
+    rows: list[list[Any]] = []
+    for run in runs:
         columns = action_errors(run.timeline(), predict(run, profile))
-        if number == 0:
-            writer.writerow(["run", "device", "action", *columns])
+        rows = rows or [["run", "device", "action", *columns]]
         actions = [(device, action) for device, row in enumerate(orders(run.program.compute)) for action in row]
         for (device, action), *values in zip(actions, *columns.values(), strict=True):
-            writer.writerow([run_name(run), device, action, *(f"{value:.9f}" for value in values)])
-    return text.getvalue()
+            rows.append([run_name(run), device, action, *(f"{value:.9f}" for value in values)])
+    return csv_text_of(rows)
 
 
 def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _steps(recorded: Trace, step: int | None, readings: Callable[[int], Measured
     if shown == longest:
         return [f"{note}; it is the longest"]
     slow = readings(longest).slow
-    straggler = [f", {one.where} takes {_against(one)}" for one in slow if one.what == "action"][:1]
+    straggler = [f", {one.where} takes {_with_usual(one)}" for one in slow if one.what == "action"][:1]
     return ["".join([f"{note}; step {longest} is the longest: {seconds_text(seconds.max(), DIGITS)}", *straggler])]
 
 
@@ -174,12 +174,12 @@ def _iterations(
 
 def _marks(reading: MeasuredStep) -> Marks:
     """Return the marks of a measured step: devices with slow stages, slow actions, and long waits."""
-    actions = {one.where: f"{_against(one)}: a straggler" for one in reading.slow if one.what == "action"}
-    waits = {one.where: f"waits {_against(one)}: a stall" for one in reading.stalls}
+    actions = {one.where: f"{_with_usual(one)}: a straggler" for one in reading.slow if one.what == "action"}
+    waits = {one.where: f"waits {_with_usual(one)}: a stall" for one in reading.stalls}
     return Marks(_slow_devices(reading.timeline, reading.slow), actions, waits)
 
 
-def _against(slow: Slow) -> str:
+def _with_usual(slow: Slow) -> str:
     return f"{seconds_text(slow.seconds, DIGITS)}, usually {seconds_text(slow.expected, DIGITS)}"
 
 
@@ -236,7 +236,7 @@ def _shares(run: Timeline) -> str:
 def _suspects(explanation: Explanation, variant: str) -> str:
     """Return what a hypothetical step lacks; the costliest slow parts of this kind if there are some."""
     found = [one for one in explanation.slow if one.what in SUSPECTS.get(variant, ())]
-    names = [f"{one.where} takes {_against(one)}" for one in found[:MAX_SUSPECTS]]
+    names = [f"{one.where} takes {_with_usual(one)}" for one in found[:MAX_SUSPECTS]]
     return "; ".join(names) or VARIANTS[variant]
 
 

@@ -53,7 +53,7 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
             say(f"ppsim: {_with_file(error, keywords.get('config'))}")
             raise typer.Exit(exit_status(error)) from None
         except BrokenPipeError:
-            _forget_stdout()
+            _discard_stdout()
             raise typer.Exit(READER_LEFT) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -121,11 +121,11 @@ def stdout_failed(error: OSError) -> int:
 def _stdout_fault(error: OSError) -> Exception:
     if isinstance(error, BrokenPipeError):
         return error
-    _forget_stdout()
+    _discard_stdout()
     return ConfigError(f"stdout: cannot be written: {error.strerror}")
 
 
-def _forget_stdout() -> None:
+def _discard_stdout() -> None:
     """Discard the buffer of stdout; else the interpreter would fail again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +11,7 @@ import typer
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import fit_in_words
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, markdown_row, paragraph
+from ppsim.base.tables import WIDTH, aligned, csv_text_of, markdown_row, paragraph
 from ppsim.base.units import more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
@@ -180,9 +178,7 @@ def _table_text(found: Sweep, ending: str) -> str:
     if ending == ".tex":
         return found.to_latex()
     if ending == ".csv":
-        text, rows = io.StringIO(), found.rows()
-        cells = ([("" if value is None else str(value)) for value in row.values()] for row in rows)
-        csv.writer(text, lineterminator="\n").writerows([[*rows[0]], *cells])
-        return text.getvalue()
+        rows = found.rows()
+        return csv_text_of([[*rows[0]], *(row.values() for row in rows)])
     heads, *rows = found.table()
     return "\n".join([markdown_row(heads), f"|{'---|' * len(heads)}", *map(markdown_row, rows)]) + "\n"

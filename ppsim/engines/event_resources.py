@@ -234,18 +234,11 @@ class StepEnd:
     Reductions of a device run one after the other; each waits for the row whose end completes its gradients. An
     optimizer step waits until its device has done all its actions and reductions, under "sync" until all devices have.
     Source of the other, "post-validated": arXiv 2401.10241, section 4.
-
-    Attributes
-    ----------
-    completed : mapping of row -> event
-        To be triggered when the row ends.
-    reduce_start, reduce_end : lists of seconds, one entry per reduction of the plan
-    step_start, step_end : lists of seconds, one entry per device; empty without an optimizer step
     """
 
     def __init__(self, env: simpy.Environment, plan: Plan):
         self.env, self.plan = env, plan
-        self.completed: dict[int, simpy.Event] = {}
+        self.completed: dict[int, simpy.Event] = {}  # by row, to be triggered when it ends
         self.streams: list[list[tuple[int, int, float]]] = [[] for _ in range(plan.schedule.devices)]
         if plan.reductions is not None:
             columns = (plan.reductions.device, plan.reductions.after, plan.reductions.seconds)

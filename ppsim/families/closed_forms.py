@@ -32,23 +32,12 @@ _IN_PYTHON = {"mod": "%", "=": "==", "F&B": "fused", "f&b": "fused_stage", "c'":
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """Formula of a family.
+    """Formula of a family."""
 
-    Attributes
-    ----------
-    measure : str
-        Name of the measure; "largest" is the maximum of `peak_activations` over the devices.
-    relation : "=", "<=" or "~"
-    expression : str
-        In the notation of docs/schedules.md.
-    conditions : list of str
-        Comparisons; the formula holds if all of them do.
-    """
-
-    measure: str
-    relation: str
-    expression: str
-    conditions: list[str]
+    measure: str  # its name; "largest" is the maximum of `peak_activations` over the devices
+    relation: str  # "=", "<=" or "~"
+    expression: str  # in the notation of docs/schedules.md
+    conditions: list[str]  # comparisons; the formula holds if all of them do
 
     @property
     def names(self) -> set[str]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from ppsim.families.overlapped import overlapped_interleaved
+from ppsim.families.interleaved import CONSTRAINTS
+from ppsim.families.overlapped import MAKESPAN, PEAK_ACTIVATIONS, overlapped_interleaved
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block
 
@@ -15,10 +16,9 @@ from ppsim.schedule.blocks import Block
     "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "
     "computation of the other. One device and one stage are legal. `ppsim.costs.combined_costs` prices the slot from "
     "the pieces of its layers. Order and groupings as in interleaved-overlap.",
-    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
-    "spread: any",
-    makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
-    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}",
+    constraints=CONSTRAINTS,
+    makespan=MAKESPAN,
+    peak_activations=PEAK_ACTIVATIONS,
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py (--overlap-moe-expert-parallel-comm)",
 )
 def combined_one_forward_one_backward(

@@ -13,6 +13,9 @@ from ppsim.families.registry import family, require_choice, require_count
 from ppsim.schedule.blocks import Block, run
 
 GROUPINGS = ("megatron", "torch", "spread")
+CONSTRAINTS = (
+    "megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; spread: any"
+)
 
 
 def group_sizes(p: int, m: int, grouping: str, group_size: int | None) -> np.ndarray:
@@ -95,8 +98,7 @@ def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> I
     "p), the last one shorter; Megatron-Core refuses m below p and a last group below p. `torch`: max(1, m // p) equal "
     "groups, so m below p is one group; PyTorch refuses an m that they do not divide. `spread`: as many groups, the "
     "remainder one microbatch each over the first ones; refuses nothing.",
-    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
-    "spread: any",
+    constraints=CONSTRAINTS,
     makespan="= (mv+p-1)(f+b) when g = p, m mod p = 0, c = 0: bubble fraction (p-1)/(vm+p-1)",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+1)/v",
     source="Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters, arXiv 2104.04473",

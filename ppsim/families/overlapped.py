@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from ppsim.families.interleaved import group_sizes, looped_runs
+from ppsim.families.interleaved import CONSTRAINTS, group_sizes, looped_runs
 from ppsim.families.registry import family, require_choice
 from ppsim.schedule.blocks import Block, concatenate, fuse, straight_runs
 
 ORDERS = ("f_b", "b_f")
+MAKESPAN = "= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o"
+PEAK_ACTIVATIONS = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
 
 
 def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str = "f_b") -> Block:
@@ -37,10 +39,9 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
     title="Interleaved 1F1B with overlapped F and B",
     idea="Interleaved 1F1B with one more warm-up forward and F and B fused in the steady part. `order` says which part "
     "a device without a fused kernel runs first: `f_b` or `b_f`. Groupings as in interleaved-1f1b.",
-    constraints="megatron: p <= group_size <= m, m mod group_size = 0 or >= p; torch: m mod max(1, m // p) = 0; "
-    "spread: any",
-    makespan="= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o",
-    peak_activations="= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}",
+    constraints=CONSTRAINTS,
+    makespan=MAKESPAN,
+    peak_activations=PEAK_ACTIVATIONS,
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
 )
 def overlapped_interleaved(

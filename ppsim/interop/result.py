@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
@@ -18,6 +16,7 @@ from ppsim.analysis.filling import Filling
 from ppsim.analysis.interval import INTERVAL, QUANTILES, step_interval, step_quantiles
 from ppsim.analysis.measures import shown_in
 from ppsim.base.host import need
+from ppsim.base.tables import csv_text_of
 from ppsim.costs.given import PARAMETERS
 from ppsim.schedule.orders import orders
 from ppsim.timeline import TimelineColumns
@@ -133,11 +132,8 @@ def fill_csv(filling: Filling) -> str:
 
 
 def _csv(columns: Mapping[str, Any]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True))
-    return text.getvalue()
+    rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
+    return csv_text_of([[*columns], *rows])
 
 
 def _columns(timeline: TimelineColumns) -> dict[str, Any]:

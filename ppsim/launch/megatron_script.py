@@ -186,15 +186,10 @@ def _flags(config: Config, costs: DerivedCosts, schedule: Schedule, version: str
     """Return the flags with their arguments: model, groups, batch, partition, then policies."""
     model, layout = costs.model, costs.layout
 
-    def value(row: Row) -> Any:
-        section, name = row.key.split(".")
-        if section == "schedule":
-            return schedule.devices
-        return getattr(model, name) if section == "model" else effective(layout, name)
-
     def printed(*rows: Row) -> Iterator[str]:
         for row in rows:
-            yield from row.printed(value(row))
+            name = row.key.partition(".")[2]
+            yield from row.printed(schedule.devices if name == "devices" else effective(layout, name))
 
     def all_flags() -> Iterator[str]:
         yield from model_flags(model, version)

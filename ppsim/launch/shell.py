@@ -86,8 +86,8 @@ class _Branching:
 
     def enter(self, condition: bool | None) -> None:
         """Begin a branch, which runs if its condition holds and no earlier branch ran."""
-        self.runs, self.is_condition, self.patterns = _both(_not(self.ran), condition), False, None
-        self.ran = _not(_both(_not(self.ran), _not(self.runs)))
+        self.runs, self.is_condition, self.patterns = _all_hold(_not(self.ran), condition), False, None
+        self.ran = _not(_all_hold(_not(self.ran), _not(self.runs)))
 
 
 class _Reader:
@@ -139,7 +139,7 @@ class _Reader:
         """Read a statement that is no keyword, unless the blocks around it or `&&` and `||` before it exclude it."""
         runs = {"&&": self.status, "||": _not(self.status)}.get(sign, True)
         for block in self.blocks:
-            runs = _both(runs, block.runs)
+            runs = _all_hold(runs, block.runs)
         if runs is None and ("--" in text or _ASSIGNMENT.match(text)):
             self.script.conditional.append(line)
         if not runs:
@@ -178,8 +178,8 @@ class _Reader:
         for part in re.split(r"\s(?:\|\||-o)\s", inner):
             holds: bool | None = True
             for each in re.split(r"\s(?:&&|-a)\s", part):
-                holds = _both(holds, self._compares(each))
-            one_of = _not(_both(_not(one_of), _not(holds)))
+                holds = _all_hold(holds, self._compares(each))
+            one_of = _not(_all_hold(_not(one_of), _not(holds)))
         return one_of
 
     def _compares(self, text: str) -> bool | None:
@@ -211,7 +211,7 @@ def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-def _both(one: bool | None, other: bool | None) -> bool | None:
+def _all_hold(one: bool | None, other: bool | None) -> bool | None:
     return False if one is False or other is False else None if one is None or other is None else True
 
 
@@ -277,8 +277,8 @@ def _assigned(statement: str, variables: dict[str, str]) -> bool:
     if not match:
         return first in _DECLARATIONS
     name, added, value = match.groups()
-    if not value.startswith("(") and len(_apart(value)) > 1:  # NAME=value NAME=value command ...
-        for word in _apart(text):
+    if not value.startswith("(") and len(_words_with_references(value)) > 1:  # NAME=value NAME=value command ...
+        for word in _words_with_references(text):
             if not (given := _ASSIGNMENT.fullmatch(word)):
                 break
             variables[given[1]] = _resolved(given[3], variables)
@@ -312,7 +312,7 @@ def _words(statement: str, variables: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _apart(text: str) -> list[str]:
+def _words_with_references(text: str) -> list[str]:
     """Return the words of a text whose references are not replaced, and may contain blanks."""
     found = [match[0] for match in _REFERENCE.finditer(text)]
     numbers = iter(range(len(found)))

@@ -40,7 +40,7 @@ class Schedule(ScheduleColumns):
         """Return a Schedule with these columns, or a Program if they hold transfers or sharding actions."""
         if isinstance(columns, cls):
             return columns
-        return _as(Program if columns.is_program else cls, columns)
+        return _with_class(Program if columns.is_program else cls, columns)
 
     @classmethod
     def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
@@ -115,7 +115,7 @@ class Program(Schedule):
     @cached_property
     def schedule(self) -> Schedule:
         """Schedule of the compute actions alone."""
-        return _as(Schedule, self.compute)
+        return _with_class(Schedule, self.compute)
 
     def receive_buffers(self, pool: str = "stage") -> ReceiveBuffers:
         """Return the buffers of all receives: how long each one lives, its slot, and each device's peak.
@@ -136,7 +136,7 @@ class Program(Schedule):
         return find_receive_buffers(self, pool)
 
 
-def _as(kind: type[Some], columns: ScheduleColumns) -> Some:
+def _with_class(kind: type[Some], columns: ScheduleColumns) -> Some:
     """Return the columns as an object of the class `kind`."""
     made = kind.__new__(kind)
     vars(made).update(vars(columns))
@@ -325,7 +325,7 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
         The lists hold other actions, or `stages` is another text.
     """
     validate(schedule)
-    return _as(Program, add_copies(schedule, stages))
+    return _with_class(Program, add_copies(schedule, stages))
 
 
 @checked_call()
@@ -402,4 +402,6 @@ def lower(
     if not isinstance(schedule, ScheduleColumns):
         raise ConfigError(f"lower takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     validate(schedule)
-    return _as(Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead), batched))
+    return _with_class(
+        Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead), batched)
+    )
