@@ -11,6 +11,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bounds
 from ppsim.analysis.memory import peak_activations
 from ppsim.base.immutable import cached_on, short_repr
+from ppsim.base.rules import declared, described
 from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.holding import Holding
 from ppsim.plan.streams import OFFLOADS
@@ -18,40 +19,30 @@ from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.timeline import TimelineColumns
 
 
+@described
 @dataclass(frozen=True)
 class LowerBound:
     """The strongest lower bound on a run's makespan, and all of them.
 
-    Attributes
-    ----------
-    seconds : float
-        The largest of `bounds`.
-    which : str
-        Its name.
-    device : int or None
-        The device of the bound; None for the dataflow of one microbatch.
-    gap : float
-        makespan / seconds - 1, a fraction; 0 proves that no order is shorter.
-    bounds : mapping name -> seconds
-        - busiest device: its compute seconds.
-        - fill + work + drain: the shortest time before a device's first action, its compute seconds and the shortest
-          time after its last action.
-        - dataflow: the longest path of one microbatch.
-        - memory: a device holds each activation at least for its path to the last stage and back (an evicted or
-          offloaded one only while its own actions run). With `peak_activations` it therefore needs (sum of holding
-          times) / peak seconds between its fill and its drain.
-        - copies: fill + work + drain of the copies one way by one copy engine, or through one switch.
-        - collectives: fill + work + drain of one stream of collectives.
-        - counting: the nth action of a kind and stage follows the nth action before it, and the actions that free its
-          memory. This limits the work of a device before and after each time (`ppsim.analysis.counting_bounds`). Runs
-          with timed fused slots have no such bound.
+    - busiest device: its compute seconds.
+    - fill + work + drain: the shortest time before a device's first action, its compute seconds and the shortest time
+      after its last action.
+    - dataflow: the longest path of one microbatch.
+    - memory: a device holds each activation at least for its path to the last stage and back (an evicted or offloaded
+      one only while its own actions run). With `peak_activations` it therefore needs (sum of holding times) / peak
+      seconds between its fill and its drain.
+    - copies: fill + work + drain of the copies one way by one copy engine, or through one switch.
+    - collectives: fill + work + drain of one stream of collectives.
+    - counting: the nth action of a kind and stage follows the nth action before it, and the actions that free its
+      memory. This limits the work of a device before and after each time (`ppsim.analysis.counting_bounds`). Runs with
+      timed fused slots have no such bound.
     """
 
-    seconds: float
-    which: str
-    device: int | None
-    gap: float
-    bounds: dict[str, float]
+    seconds: float = declared("the largest of `bounds`")
+    which: str = declared("its name")
+    device: int | None = declared("the device of the bound; None for the dataflow of one microbatch")
+    gap: float = declared("makespan / seconds - 1, a fraction; 0 proves that no order is shorter")
+    bounds: dict[str, float] = declared("all bounds by name, in seconds")
 
     __repr__ = short_repr
 

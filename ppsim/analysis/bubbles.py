@@ -9,6 +9,7 @@ import numpy as np
 from ppsim.actions import Kind, is_backward
 from ppsim.analysis.memory import activations_over_time, memory_over_time, static_memory
 from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, short_repr, unwritable
+from ppsim.base.rules import declared, described
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
 
@@ -187,26 +188,19 @@ def _per_second(run: TimelineColumns, per_microbatch: float) -> float:
 # Each bubble
 
 
+@described
 @dataclass(frozen=True, eq=False)
 class Bubbles(SizedColumns, EqualColumns):
     """The idle times between compute actions, device by device in time order; `seconds` sum to `device_idle`.
 
-    Attributes
-    ----------
-    device : int32
-    start, seconds : float64
-        Fill, gaps and drain, from the first start to the last end of all devices.
-    activations : float64
-        The largest number of live activations in the bubble, in microbatches of one device share.
-    free_memory : float64, bytes
-        Memory of the device - the largest memory held in the bubble; nan if either is unknown.
+    They are fill, gaps and drain, from the first start to the last end of all devices.
     """
 
-    device: np.ndarray
-    start: np.ndarray
-    seconds: np.ndarray
-    activations: np.ndarray
-    free_memory: np.ndarray
+    device: np.ndarray = declared("int32")
+    start: np.ndarray = declared("float64, seconds")
+    seconds: np.ndarray = declared("float64")
+    activations: np.ndarray = declared("most live activations in the bubble, in microbatches of one device share")
+    free_memory: np.ndarray = declared("bytes: memory of the device - most memory held; nan if either is unknown")
 
     __repr__ = short_repr
 

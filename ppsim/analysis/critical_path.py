@@ -10,6 +10,7 @@ from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step_graph
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import EqualColumns, distinct, short_repr, unwritable
+from ppsim.base.rules import declared, described
 from ppsim.schedule.barriers import spans_devices
 from ppsim.timeline import TimelineColumns
 
@@ -91,30 +92,21 @@ _TOTALS_AT_ONCE = 2**25  # totals of nodes and columns in memory
 _COLUMNS_PER_ROW = 16  # this number of columns takes about as long as a row of a schedule in other kernels
 
 
+@described
 @dataclass(frozen=True, eq=False)
 class Sensitivities(EqualColumns):
     """Sensitivities of the makespan: its growth in seconds per second of growth of a cost.
 
     Each is the number of such actions on the critical path. If several chains are equally long, it is the largest
-    number on any of them, because the longest chain sets the new makespan.
-
-    Attributes
-    ----------
-    kind : mapping of kind name -> float
-        Growth per second of every action of the kind. "transfer" is every transfer, and every collective of several
-        devices; "optimizer" is every device's optimizer step. A timed fused slot is OVERLAP_F_B.
-    stage : float64 (stages,)
-        Growth per second of every compute action of the stage; a timed fused slot belongs to both of its stages.
-    device : float64 (devices,)
-        Growth per second of every compute action of the device.
-    link : mapping of (sender, receiver) -> float
-        Growth per second of every transfer between the two.
+    number on any of them, because the longest chain sets the new makespan. "transfer" is every transfer, and every
+    collective of several devices; "optimizer" is every device's optimizer step. A timed fused slot is OVERLAP_F_B, and
+    belongs to both of its stages.
     """
 
-    kind: dict[str, float]
-    stage: np.ndarray
-    device: np.ndarray
-    link: dict[tuple[int, int], float]
+    kind: dict[str, float] = declared("growth per second of every action of a kind, by its name")
+    stage: np.ndarray = declared("float64 (stages,): growth per second of every compute action of the stage")
+    device: np.ndarray = declared("float64 (devices,): growth per second of every compute action of the device")
+    link: dict[tuple[int, int], float] = declared("growth per second of every transfer, by (sender, receiver)")
 
     __repr__ = short_repr
 

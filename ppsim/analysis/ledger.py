@@ -15,7 +15,7 @@ from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
 from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns, short_repr, unwritable
-from ppsim.base.rules import checked_methods
+from ppsim.base.rules import checked_methods, declared, described
 from ppsim.base.tables import aligned, even_column
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.engines.running import run_for_timeline
@@ -42,6 +42,7 @@ CAUSES = {
 
 
 @checked_methods
+@described
 @dataclass(frozen=True, eq=False)
 class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     """Idle seconds by cause: `ledger["fill"]` has one entry per device; the causes sum to `run.device_idle`.
@@ -51,23 +52,14 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
     that transfer was posted at both ends but waited in a queue. Before that it is `dependency` while the device whose
     action made the transfer ready was computing. If that device was idle itself, its own cause counts.
 
-    Attributes
-    ----------
-    seconds : mapping cause -> float64 (devices,)
-        In the order of `CAUSES`, which defines each; never negative.
-    waited : mapping phase -> float64 (devices,)
-        The same seconds by the phase of the waiting device: `warm-up`, before its first backward; `steady`;
-        `cool-down`, after its last forward. The bubble of textbooks is fill, drain, warm-up and cool-down together.
-    run : TimelineColumns
-        The run with this idle time.
-    factor : float64 (devices,)
-        Factor that rounds the gaps of each device to its idle time.
+    `waited` has the same seconds by the phase of the waiting device: `warm-up`, before its first backward; `steady`;
+    `cool-down`, after its last forward. The bubble of textbooks is fill, drain, warm-up and cool-down together.
     """
 
-    seconds: dict[str, np.ndarray]
-    waited: dict[str, np.ndarray]
-    run: TimelineColumns
-    factor: np.ndarray
+    seconds: dict[str, np.ndarray] = declared("by cause, in the order of `CAUSES`, which defines each; never negative")
+    waited: dict[str, np.ndarray] = declared("by phase")
+    run: TimelineColumns = declared("the run with this idle time")
+    factor: np.ndarray = declared("float64 (devices,): rounds the gaps of each device to its idle time")
 
     __repr__ = short_repr
 
@@ -234,19 +226,12 @@ _MAX_LISTED, _MIN_LISTED_PER_DEVICE = 2**18, 64
 @checked_methods
 @dataclass(frozen=True, eq=False)
 class Blame(EqualColumns):
-    """Seconds that devices waited for others to compute, in sorted entries by waiting device, computing device, kind.
+    """Seconds that devices waited for others to compute, sorted by waiting device, computing device and kind."""
 
-    Attributes
-    ----------
-    waiting, holder, kind : int64
-        The waiting device, or its group; the device that computed; the code of the kind that it computed.
-    seconds : float64
-    """
-
-    waiting: np.ndarray
-    holder: np.ndarray
-    kind: np.ndarray
-    seconds: np.ndarray
+    waiting: np.ndarray  # int64: the waiting device, or its group
+    holder: np.ndarray  # int64: the device that computed
+    kind: np.ndarray  # int64: the code of the kind that it computed
+    seconds: np.ndarray  # float64
 
     def of(self, waiting: int) -> list[tuple[int, str, float]]:
         """Return (device, kind, seconds) of the computing that a device or group waited for, longest first."""

@@ -11,6 +11,7 @@ import numpy as np
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.immutable import EqualColumns, cached_on, short_repr, unwritable
+from ppsim.base.rules import declared, described
 from ppsim.base.tables import aligned, even_column
 from ppsim.base.units import parse_quantity, value_text
 from ppsim.lowering.rows import consumers
@@ -231,27 +232,18 @@ def _moved_fraction(run: TimelineColumns) -> np.ndarray:
 # The breakdown at the peak
 
 
+@described
 @dataclass(frozen=True, eq=False)
 class Memory(EqualColumns):
-    """The parts of each device's memory at its peak; arrays with one entry per device.
+    """The parts of each device's memory at its peak, which they sum to, in bytes; arrays with one entry per device."""
 
-    Attributes
-    ----------
-    weights, gradients, optimizer_state, activations, transfer_buffers : bytes
-        They sum to `peak`.
-    moment : seconds
-        Time of the peak, the first one if it is reached several times.
-    capacity : bytes or None
-        Memory of one device; None if the costs name no device.
-    """
-
-    weights: np.ndarray
-    gradients: np.ndarray
-    optimizer_state: np.ndarray
-    activations: np.ndarray
-    transfer_buffers: np.ndarray
-    moment: np.ndarray
-    capacity: float | None = None
+    weights: np.ndarray = declared("bytes")
+    gradients: np.ndarray = declared("bytes")
+    optimizer_state: np.ndarray = declared("bytes")
+    activations: np.ndarray = declared("bytes")
+    transfer_buffers: np.ndarray = declared("bytes")
+    moment: np.ndarray = declared("seconds: time of the peak, the first one if it is reached several times")
+    capacity: float | None = declared("bytes of one device; None if the costs name no device", default=None)
 
     __repr__ = short_repr
 

@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, Kind, is_send
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import EqualColumns, short_repr
-from ppsim.base.rules import argument, choice
+from ppsim.base.rules import argument, choice, declared, described
 from ppsim.lowering.posts import transfer_posts
 from ppsim.lowering.rows import TransferEnds, row_table, row_tables, transfer_ends
 from ppsim.lowering.sharding import DEFAULT_WINDOW, Window, insert_sharding
@@ -146,38 +146,24 @@ def _smallest_to_come(values: np.ndarray, group: np.ndarray) -> np.ndarray:
 POOLS = ("stage", "direction", "device")
 
 
+@described
 @dataclass(frozen=True, eq=False)
 class ReceiveBuffers(EqualColumns):
     """Buffers that receives write to, one entry per RECV of a program, in list order.
 
-    Attributes
-    ----------
-    device, stage, microbatch : int32 (receives,)
-    is_activation : bool (receives,)
-        True for RECV_F, False for the gradients of RECV_B.
-    first, last : int64 (receives,)
-        Rows of the program from the RECV to the action that frees the buffer: the B or W of its stage. Autograd keeps
-        a received activation until then, and PyTorch the gradient of a stage's output.
-    slot : int32 (receives,)
-        The lowest slot of its pool that is free; lifetimes include both ends.
-    slots : int64 (devices,)
-        Slots of all pools of a device.
-    peak : int64 (devices,)
-        Most buffers alive at once: what a device holds if each buffer is allocated when its RECV is posted.
-    received : int64 (devices,)
-        Receives of a step: what a device holds if each has a buffer of its own.
+    Autograd keeps a received activation until the B or W of its stage, and PyTorch the gradient of a stage's output.
     """
 
-    device: np.ndarray
-    stage: np.ndarray
-    microbatch: np.ndarray
-    is_activation: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-    slot: np.ndarray
-    slots: np.ndarray
-    peak: np.ndarray
-    received: np.ndarray
+    device: np.ndarray = declared("int32 (receives,)")
+    stage: np.ndarray = declared("int32 (receives,)")
+    microbatch: np.ndarray = declared("int32 (receives,)")
+    is_activation: np.ndarray = declared("True for RECV_F, False for the gradients of RECV_B")
+    first: np.ndarray = declared("row of the RECV in the program")
+    last: np.ndarray = declared("row of the action that frees the buffer: the B or W of its stage")
+    slot: np.ndarray = declared("the lowest slot of its pool that is free; lifetimes include both ends")
+    slots: np.ndarray = declared("(devices,): slots of all pools of a device")
+    peak: np.ndarray = declared("(devices,): most buffers alive at once, if each is allocated when its RECV is posted")
+    received: np.ndarray = declared("(devices,): receives of a step: what a device holds if each has its own buffer")
 
     __repr__ = short_repr
 

@@ -352,7 +352,7 @@ def price_schedule(schedule: ScheduleColumns, costs: CostModel | None) -> CostTa
     """Return the costs of a schedule; by default F, I and W of a device share take 1 s each."""
     costs = DEFAULT_COSTS if costs is None else costs
     if not is_cost_model(costs):
-        raise BuildError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
+        raise BuildError(f"costs={shown(costs)} does not price a schedule; use ppsim.Costs(...) or another cost model")
     table = costs.table(schedule)
     check_table(table, schedule)
     return table
