@@ -42,40 +42,14 @@ NOTHING = StreamSpans(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0),
 class TimelineColumns(Columns):
     """Start and end of every action and transfer.
 
-    Attributes
-    ----------
-    schedule : ScheduleColumns
-        The compute schedule that ran.
-    row_start, row_end : float64 arrays, seconds, one entry per row of the schedule
-        An OVERLAP_F_B slot is two rows; `start` and `end` have one entry per action.
-    transfer_start, transfer_end : float64 arrays, seconds, one entry per row
-        The transfer that the row needs; nan if it needs none.
-    unshard_start, unshard_end : float64 arrays, seconds, one entry per UNSHARD that takes time
-        In program order, device by device; `unshards` has them with their devices and stages.
-    reduce_start, reduce_end : float64 arrays, seconds, one entry per gradient reduction that takes time
-        Device by device; `reductions` has them with their devices and stages.
-    copy_start, copy_end : float64 arrays, seconds, one entry per OFFLOAD or RELOAD
-        In program order, device by device; `offloads` and `reloads` have them separately.
-    barrier_start, barrier_end : float64 arrays, seconds, one entry per collective of an output layer cut over devices
-        In the order of `plan.barriers`.
-    step_start, step_end : float64 arrays, seconds, one entry per device
-        Its optimizer step; empty if none was requested.
-    engine, transport : str
-        The engine and the transport that ran.
-    framework : str
-        The framework of a measured step, if its trace gives one: "Megatron-LM", "Primus" or "PyTorch"; else empty.
-    costs : CostModel
-        The costs that ran; `table` holds their columns.
-    name : str or None
-        The config's name, for titles; see `named`.
-    config : Config or None
-        The config that ran, whose keys without effect the assumptions name.
-    fills : FillSpans or None
-        Work placed in idle time, which charts show; see `with_fills`.
+    Its columns are those of `ppsim.engines.times.Times`, float64, seconds. `row_start` and `row_end` have an entry per
+    row of the schedule, two for an OVERLAP_F_B slot; `start` and `end` have one per action. The entries of `unshard_*`,
+    `reduce_*` and `copy_*` are in program order, device by device; `unshards`, `reductions`, `offloads` and `reloads`
+    have them with their devices and stages.
     """
 
     plan: Plan
-    table: CostTable
+    table: CostTable  # the columns of `costs`
     costs: CostModel
     row_end: np.ndarray
     unshard_start: np.ndarray
@@ -89,10 +63,10 @@ class TimelineColumns(Columns):
     barrier_start: np.ndarray
     barrier_end: np.ndarray
     engine: str
-    framework: str
-    name: str | None = None
-    config: Any = None
-    fills: FillSpans | None = None
+    framework: str  # of a measured step, if its trace gives one: "Megatron-LM", "Primus" or "PyTorch"; else empty
+    name: str | None = None  # the config's, for titles
+    config: Any = None  # that ran, or None; the assumptions name its keys without effect
+    fills: FillSpans | None = None  # work placed in idle time, which charts show
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,53 +108,32 @@ class IdleSpans(NamedTuple):
         return self.end - self.start
 
 
+@described
 @dataclass(frozen=True, eq=False)
 class Filling(SizedColumns, EqualColumns):
     """Work placed in the idle time of a run; one entry per piece, device by device in time order.
 
-    Attributes
-    ----------
-    item, device : int32
-        Index of the piece's item in `items`, and the device that runs it.
-    start, end : float64, seconds
-    items : tuple of FillItem
-    left_over : int64, one entry per item
-        Pieces that fit nowhere; 0 for an item with count "max".
-    idle, used : float64, seconds, one entry per device
-        Idle time of the device, and its part that pieces use.
-    too_little_memory, too_short : float64, seconds, one entry per device
-        Unused idle time without the memory, or without the length, for any piece that is left over.
-    step : float, seconds
-        The step, which the pieces do not lengthen.
-    usable : float, bytes or None
-        Memory of a device that may be used; None if no item needs memory.
-    peak_before, peak_after : float64, bytes, one entry per device, or None
-        Peak memory of the devices without and with the pieces; None if no item needs memory.
-    room : IdleSpans
-        Idle time with the length of the shortest piece and the least memory of an item.
-    bubbles : int
-        Number of all bubbles.
-    run : Timeline
-        The run; its charts show the pieces.
+    Charts of `run`, the run, show the pieces. Unused idle time is too short, or has too little memory, for any piece
+    that is left over. `usable` and the peaks are None if no item needs memory.
     """
 
-    item: np.ndarray
-    device: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    items: tuple[FillItem, ...]
-    left_over: np.ndarray
-    idle: np.ndarray
-    used: np.ndarray
-    too_little_memory: np.ndarray
-    too_short: np.ndarray
-    step: float
-    usable: float | None
-    peak_before: np.ndarray | None
-    peak_after: np.ndarray | None
-    room: IdleSpans
-    bubbles: int
-    run: Any = field(repr=False, compare=False)
+    item: np.ndarray = declared("int32: index of the piece's item in `items`")
+    device: np.ndarray = declared("int32: the device that runs it")
+    start: np.ndarray = declared("float64, seconds")
+    end: np.ndarray = declared("float64, seconds")
+    items: tuple[FillItem, ...] = declared("the checked items")
+    left_over: np.ndarray = declared('int64, one entry per item: pieces that fit nowhere; 0 for count "max"')
+    idle: np.ndarray = declared("seconds per device")
+    used: np.ndarray = declared("seconds per device: the part of it that pieces use")
+    too_little_memory: np.ndarray = declared("seconds per device")
+    too_short: np.ndarray = declared("seconds per device")
+    step: float = declared("seconds of the step, which the pieces do not lengthen")
+    usable: float | None = declared("bytes of a device that may be used")
+    peak_before: np.ndarray | None = declared("bytes per device, without the pieces")
+    peak_after: np.ndarray | None = declared("bytes per device, with the pieces")
+    room: IdleSpans = declared("idle time with the length of the shortest piece and the least memory of an item")
+    bubbles: int = declared("number of all bubbles")
+    run: Any = field(default=MISSING, repr=False, compare=False)  # required, as the declared fields are
 
     __repr__ = short_repr
 

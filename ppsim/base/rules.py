@@ -25,13 +25,13 @@ Result = TypeVar("Result")
 LARGEST = 2**53  # up to here a float holds every whole number
 
 
-def declared(what: str, check: Check | None = None, default: Any = MISSING, **more: Any) -> Any:
+def declared(what: str, check: Check | None = None, default: Any = MISSING, factory: Any = MISSING, **more: Any) -> Any:
     """Return a dataclass field with its description, the rule that `check_fields` applies, and its default.
 
-    `more` holds the `unit` of a number that a file may write as text ("2 ms"), and `example` and `default_text` for
-    the pages.
+    `factory` makes the default. `more` holds the `unit` of a number that a file may write as text ("2 ms"), and
+    `example` and `default_text` for the pages.
     """
-    return dataclasses.field(default=default, metadata={"what": what, "check": check, **more})
+    return dataclasses.field(default=default, default_factory=factory, metadata={"what": what, "check": check, **more})
 
 
 def described(kind: Class) -> Class:

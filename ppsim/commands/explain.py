@@ -92,11 +92,8 @@ def explain(
         (profile, lambda path: write_profile(costs or calibrate([recorded]), path)),
         (gantt, lambda path: _draw(explanation, path, recorded, step, readings)),
     )
-    answer(
-        explanation.to_dict(),
-        json,
-        lambda: explanation_text(explanation) if verbose else _answer(explanation, steps),
-    )
+    text = explanation_text if verbose else functools.partial(_answer, steps=steps)
+    answer(explanation.to_dict(), json, lambda: text(explanation))
 
 
 def _reading(recorded: Trace, step: int) -> MeasuredStep:
@@ -196,21 +193,17 @@ def _slow_devices(measured: Timeline, parts: Sequence[Slow]) -> dict[int, str]:
 def _answer(explanation: Explanation, steps: list[str]) -> str:
     """Return the step and its idle time by cause, what would shorten it, and how far to trust this."""
     measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
-
-    def versus_measured(seconds: float) -> str:
-        return percent_text(seconds / whole - 1, signed=True) if whole else "-"
-
     rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
     if run:
         causes = sorted(explanation.difference.items(), key=lambda item: -abs(item[1]))
         texts = [f"{cause} {_signed(seconds)}" for cause, seconds in causes if abs(seconds) > SAME * whole]
         reason = f"; measured - simulated: {', '.join(texts)}" if texts else ""
         reason += f"; memory {memory}" if (memory := memory_text(run)) else ""
-        rows.append(("simulated", seconds_text(run.makespan, DIGITS), versus_measured(run.makespan) + reason))
+        rows.append(("simulated", seconds_text(run.makespan, DIGITS), _change(run.makespan, whole) + reason))
     rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total: {_shares(measured)}"))
     rows += _recorded(explanation)
     gains = [
-        (seconds, f"{versus_measured(seconds)}  {name}: {_suspects(explanation, name)}")
+        (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
         for name, seconds in explanation.variants.items()
         if VARIANTS[name] and seconds < (1 - SAME) * whole
     ]
@@ -221,8 +214,13 @@ def _answer(explanation: Explanation, steps: list[str]) -> str:
     replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
     warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
     more = "-v prints every cause, suspect and assumption"
-    rows.append(("trust", versus_measured(explanation.replayed), "; ".join([replayed, *warnings, more])))
+    rows.append(("trust", _change(explanation.replayed, whole), "; ".join([replayed, *warnings, more])))
     return "\n".join(with_remarks(rows))
+
+
+def _change(seconds: float, before: float, places: int = 1) -> str:
+    """Return a time against another in per cent."""
+    return percent_text(seconds / before - 1, places, signed=True) if before else "-"
 
 
 def _shares(run: Timeline) -> str:
@@ -245,7 +243,7 @@ def _schedule_gain(explanation: Explanation) -> tuple[float, str]:
     better = explanation.better
     if better is None:
         return 0.0, "no schedule that can be run is faster within this activation peak"
-    change = percent_text(better.step / better.step_now - 1, signed=True)
+    change = _change(better.step, better.step_now)
     if abs(better.step_now / explanation.measured.makespan - 1) > SAME:
         change += f" of a step of {seconds_text(better.step_now, DIGITS)}"
     sure = "" if better.certain or better.interval is None else "; uncertain, as the intervals overlap"
@@ -273,16 +271,14 @@ def explanation_text(explanation: Explanation) -> str:
 
 def _headline(explanation: Explanation) -> list[str]:
     measured, run = explanation.measured, explanation.simulated
-    schedule = measured.schedule
     lines = [
-        sizes_text(schedule),
+        sizes_text(measured.schedule),
         f"measured step   {seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}",
     ]
-    error = percent_text(explanation.replayed / measured.makespan - 1, 2, signed=True) if measured.makespan else "-"
+    error = _change(explanation.replayed, measured.makespan, 2)
     lines.append(f"replayed        {seconds_text(explanation.replayed)} ({error}), from its own action times")
     if run:
-        error = percent_text(run.makespan / measured.makespan - 1, 2, signed=True) if measured.makespan else "-"
-        bubble = percent_text(run.bubble_fraction)
+        error, bubble = _change(run.makespan, measured.makespan, 2), percent_text(run.bubble_fraction)
         lines.append(f"simulated step  {seconds_text(run.makespan)} ({error}), bubble {bubble}")
     total, exposed = (explanation.communication[name] for name in ("total", "exposed"))
     lines += [f"{label:<15} {value}; {remark}" for label, value, remark in _recorded(explanation)]
@@ -325,14 +321,9 @@ def _pipelines(explanation: Explanation) -> list[str]:
     if not others:
         return []
     rows = [("other pipelines", "median step", "bubble")]
-    rows += [
-        (
-            f"ranks {first_names(list(map(str, one.ranks)), MAX_RANKS)}",
-            seconds_text(one.step),
-            percent_text(one.bubble_fraction),
-        )
-        for one in others[:MAX_SLOW]
-    ]
+    for one in others[:MAX_SLOW]:
+        ranks = first_names(list(map(str, one.ranks)), MAX_RANKS)
+        rows.append((f"ranks {ranks}", seconds_text(one.step), percent_text(one.bubble_fraction)))
     return [*aligned(rows, left=1), *more_lines(len(others) - MAX_SLOW, "")]
 
 
@@ -366,12 +357,9 @@ def _idle(explanation: Explanation) -> list[str]:
 
 
 def _variants(explanation: Explanation) -> list[str]:
-    whole = explanation.measured.makespan
-    rows = [("the step would be", "", "")]
-    for name, seconds in explanation.variants.items():
-        change = percent_text(seconds / whole - 1, signed=True) if whole else "-"
-        rows.append((name, seconds_text(seconds), change))
-    return aligned(rows, left=1)
+    whole, variants = explanation.measured.makespan, explanation.variants.items()
+    rows = [(name, seconds_text(seconds), _change(seconds, whole)) for name, seconds in variants]
+    return aligned([("the step would be", "", ""), *rows], left=1)
 
 
 def _slow(slow: list[Slow]) -> list[str]:
@@ -397,11 +385,10 @@ def _better(explanation: Explanation) -> str:
     better = explanation.better
     if better is None:
         return "no schedule that could be run is faster within this activation peak, at the measured costs"
-    change = percent_text(better.step / better.step_now - 1, signed=True)
     peak, peak_now = (value_text(peak, "activations") for peak in (better.peak, better.peak_now))
     sure = "" if better.certain or better.interval is None else "; the intervals meet, so this is not certain"
     return (
         f"faster within this memory: {better.schedule} with {counted(better.stages_per_device, 'stage')} a device, "
         f"{seconds_text(better.step)}{bounds_text(better.interval)} instead of {seconds_text(better.step_now)} "
-        f"({change}), activation peak {peak} instead of {peak_now}{sure}"
+        f"({_change(better.step, better.step_now)}), activation peak {peak} instead of {peak_now}{sure}"
     )

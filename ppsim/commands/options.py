@@ -18,7 +18,7 @@ from ppsim.analysis.memory import HEADROOM
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, say
-from ppsim.config import Config, ConfigSource, config_source, load_config, make_config
+from ppsim.config import FAMILY_KEYS, Config, ConfigSource, config_source, load_config, make_config
 from ppsim.frameworks import SCHEDULES
 
 Key = TypeVar("Key")
@@ -209,8 +209,7 @@ def _changes(
         changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
         if config is not None:
             section = config_source(config).data.get("schedule")
-            keys = ("name", "devices", "microbatches", "stages_per_device", "options")
-            removed = {f"schedule.{key}": None for key in keys if isinstance(section, dict) and key in section}
+            removed = {f"schedule.{key}": None for key in FAMILY_KEYS if isinstance(section, dict) and key in section}
             changes = removed | changes
     values = settings_of(settings)
     flag_of_key = {FLAGS[name].key: option_of(name) for name, value in flags.items() if value is not None}

@@ -1,6 +1,6 @@
 """The YAML config: read, checked, and turned into a schedule, costs and a run. Keys: docs/config.md."""
 
-from ppsim.config.assembly import legal_microbatches
+from ppsim.config.assembly import FAMILY_KEYS, legal_microbatches
 from ppsim.config.config import (
     AnyConfig,
     Config,
@@ -14,6 +14,7 @@ from ppsim.config.config import (
 )
 
 __all__ = [
+    "FAMILY_KEYS",
     "AnyConfig",
     "Config",
     "ConfigSource",

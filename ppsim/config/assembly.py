@@ -34,6 +34,7 @@ from ppsim.search.memory_actions import NEEDED
 
 # Costs of a link, which a profile of one device or of another machine lacks.
 LINK = ("latency", "bandwidth", "transfer_bytes")
+FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")  # of a schedule without a CSV file
 
 
 class _Faults(list[Fault]):
@@ -300,8 +301,7 @@ def missing_keys(section: Any) -> list[Fault]:
 
 def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
     if "csv" in section:
-        spare = [key for key in ("name", "devices", "microbatches", "stages_per_device", "options") if key in section]
-        return _given_twice("schedule", "csv", spare)
+        return _given_twice("schedule", "csv", [key for key in FAMILY_KEYS if key in section])
     faults = missing_keys(section)
     if "slices" in section:
         faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))

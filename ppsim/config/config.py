@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -18,7 +18,7 @@ from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_y
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_call, checked_methods
+from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys, without_nulls
 from ppsim.costs import CostModel, Costs
@@ -41,55 +41,37 @@ from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, add_memory_actio
 
 
 @checked_methods
+@described
 @dataclass(frozen=True)
 class Config:
     """One run: the schedule to build, its costs, and how to simulate it.
 
-    Attributes
-    ----------
-    name : str
-        The key `name`, or the file's name.
-    path : str
-        Path of the file.
-    schedule : mapping
-        The checked section `schedule`.
-    costs : CostModel
-        `Costs` of given numbers, `DerivedCosts` of a model, a cluster and a layout, a measured `Profile`, or the
-        `TowerCosts` of an encoder and one of these.
-    transport, engine : str
-    optimizer : "sync", "post-validated" or None
-        How the step ends; None leaves the optimizer step out.
-    dispatch : str
-    memory_limit : float, list or None
-        Maximum live activations per device, for dispatch "ready" and `schedule.recompute`.
-    model : Model or None
-        None if all costs are given.
-    lengths : PackedLengths or None
-        Sequences of unequal length, which set the microbatches of a step.
-    jitter : Jitter or None
-    seed : int
-        Seed of the jitter.
-    published : mapping
-        Published numbers of the real run, for reports only: step (seconds), mfu, tokens_per_second, source.
-    data : mapping
-        The sections of the file, unchecked, with overrides.
+    The costs are `Costs` of given numbers, `DerivedCosts` of a model, a cluster and a layout, a measured `Profile`, or
+    the `TowerCosts` of an encoder and one of these.
     """
 
-    name: str
-    path: str
-    schedule: Mapping[str, Any]
-    costs: CostModel = field(default_factory=Costs)
-    transport: str = "async"
-    engine: str = "auto"
-    optimizer: str | None = None
-    dispatch: str = "list"
-    memory_limit: float | list[float] | None = None
-    model: Model | None = None
-    lengths: PackedLengths | None = None
-    jitter: Jitter | None = None
-    seed: int = 0
-    published: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)
+    name: str = declared("the key `name`, or the file's name")
+    path: str = declared("path of the file")
+    schedule: Mapping[str, Any] = declared("the checked section `schedule`")
+    costs: CostModel = declared("the cost model", factory=Costs)
+    transport: str = declared("how transfers queue", default="async")
+    engine: str = declared("auto, event or compiled", default="auto")
+    optimizer: str | None = declared('"sync" or "post-validated"; None leaves the optimizer step out', default=None)
+    dispatch: str = declared("list or ready", default="list")
+    memory_limit: float | list[float] | None = declared(
+        'most live activations per device, for dispatch "ready" and `schedule.recompute`', default=None
+    )
+    model: Model | None = declared("None if all costs are given", default=None)
+    lengths: PackedLengths | None = declared(
+        "sequences of unequal length, which set the microbatches of a step", default=None
+    )
+    jitter: Jitter | None = declared("noise of actions, transfers, devices and links", default=None)
+    seed: int = declared("seed of the jitter", default=0)
+    published: Mapping[str, Any] = declared(
+        "published numbers of the real run, for reports only: step (seconds), mfu, tokens_per_second, source",
+        factory=dict,
+    )
+    data: Mapping[str, Any] = declared("the sections of the file, unchecked, with overrides", factory=dict)
 
     __repr__ = short_repr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import Check, checked_methods, number
+from ppsim.base.rules import Check, check_fields, checked_methods, declared, described, number
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
@@ -30,67 +30,6 @@ def factor(value: Any) -> float:
         raise ConfigError(f"factor {wrong}") from None
 
 
-@checked_methods
-@dataclass(frozen=True)
-class Jitter:
-    """Factors on the lengths of actions and transfers; every drawn factor is lognormal with mean 1.
-
-    A drawn factor is exp(sigma z - sigma^2 / 2) with z from a standard normal; sigma is about the relative spread.
-
-    Parameters
-    ----------
-    actions, transfers : sigma >= 0
-        A factor for each action, and for each transfer, of each sample.
-    devices, links : sigma >= 0
-        A factor for each device, and for each pair of devices, that holds for a whole sample. A device's factor also
-        scales its optimizer step; collectives of sharded and data parallelism have no noise.
-    slow_devices : mapping of device -> factor > 0
-        Lengthens every action of the device in all samples, such as {3: 1.2}.
-    slow_links : mapping of (device, device) -> factor > 0
-        Lengthens every transfer between the two, both ways, in all samples.
-
-    Raises
-    ------
-    CostError
-        A sigma or factor is not a legal number.
-    """
-
-    actions: float = 0.0
-    transfers: float = 0.0
-    devices: float = 0.0
-    links: float = 0.0
-    slow_devices: Mapping[int, float] = field(default_factory=dict)
-    slow_links: Mapping[tuple[int, int], float] = field(default_factory=dict)
-
-    __repr__ = short_repr
-
-    @classmethod
-    def measured(cls, profile: Profile) -> Jitter:
-        """Return the noise of actions in the measurements of a profile.
-
-        It serves the spread of steps only: the overhead was fitted to steps with that noise and already contains its
-        effect on their mean.
-        """
-        return cls(actions=profile.jitter)
-
-    def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
-            try:
-                object.__setattr__(self, name, check(getattr(self, name)))
-            except ConfigError as wrong:
-                raise CostError(f"jitter {name}={wrong}") from None
-
-    @property
-    def is_random(self) -> bool:
-        """True if factors are drawn, so that samples differ."""
-        return any((self.actions, self.transfers, self.devices, self.links))
-
-    @property
-    def least_factor(self) -> float:
-        """Smallest factor that any action or transfer gets; 0 if factors are drawn."""
-        return 0.0 if self.is_random else min([1.0, *self.slow_devices.values(), *self.slow_links.values()])
-
-
 def _factors(key: str, example: str) -> Check:
     """Return a check of a mapping to factors; it copies the mapping, which the caller may change later."""
 
@@ -105,11 +44,56 @@ def _factors(key: str, example: str) -> Check:
     return check
 
 
-_CHECKS = {
-    **dict.fromkeys(("actions", "transfers", "devices", "links"), sigma),
-    "slow_devices": _factors("a device", "{3: 1.2}"),
-    "slow_links": _factors("a pair of devices", "{(0, 1): 2.0}"),
-}
+@checked_methods
+@described
+@dataclass(frozen=True)
+class Jitter:
+    """Factors on the lengths of actions and transfers; every drawn factor is lognormal with mean 1.
+
+    A drawn factor is exp(sigma z - sigma^2 / 2) with z from a standard normal; sigma is about the relative spread. A
+    device's factor also scales its optimizer step; collectives of sharded and data parallelism have no noise. Raises
+    CostError if a sigma or factor is not a legal number.
+    """
+
+    actions: float = declared("sigma of a factor for each action of each sample", sigma, 0.0)
+    transfers: float = declared("sigma of a factor for each transfer of each sample", sigma, 0.0)
+    devices: float = declared("sigma of a factor for each device, which holds for a whole sample", sigma, 0.0)
+    links: float = declared("sigma of a factor for each pair of devices, which holds for a whole sample", sigma, 0.0)
+    slow_devices: Mapping[int, float] = declared(
+        "device -> factor of every action of the device in all samples, such as {3: 1.2}",
+        _factors("a device", "{3: 1.2}"), factory=dict,
+    )  # fmt: skip
+    slow_links: Mapping[tuple[int, int], float] = declared(
+        "(device, device) -> factor of every transfer between the two, both ways, in all samples",
+        _factors("a pair of devices", "{(0, 1): 2.0}"), factory=dict,
+    )  # fmt: skip
+
+    __repr__ = short_repr
+
+    @classmethod
+    def measured(cls, profile: Profile) -> Jitter:
+        """Return the noise of actions in the measurements of a profile.
+
+        It serves the spread of steps only: the overhead was fitted to steps with that noise and already contains its
+        effect on their mean.
+        """
+        return cls(actions=profile.jitter)
+
+    def __post_init__(self) -> None:
+        try:
+            check_fields(self)
+        except ConfigError as wrong:
+            raise CostError(f"jitter {wrong}") from None
+
+    @property
+    def is_random(self) -> bool:
+        """True if factors are drawn, so that samples differ."""
+        return any((self.actions, self.transfers, self.devices, self.links))
+
+    @property
+    def least_factor(self) -> float:
+        """Smallest factor that any action or transfer gets; 0 if factors are drawn."""
+        return 0.0 if self.is_random else min([1.0, *self.slow_devices.values(), *self.slow_links.values()])
 
 
 def check_jitter(jitter: Jitter | None, seed: int) -> None:

@@ -35,47 +35,31 @@ class Slots(NamedTuple):
 class ScheduleColumns:
     """Ordered actions per device, as flat columns; device d owns rows `offsets[d]:offsets[d + 1]`.
 
-    Attributes
-    ----------
-    kind, stage, microbatch : int8, int32, int32 arrays, one entry per row
-        `kind` holds codes of `ppsim.actions.Kind`. An OVERLAP_F_B slot is two rows, an F and a B.
-    joined : bool array, one entry per row
-        True if a row is the second part of the OVERLAP_F_B slot, or of the BATCH_P2P, that the row before it begins.
-    offsets : int64 array, devices + 1
-    idle : int32 array, (idle slots, 2)
-        Device and column of each empty cell of the table, for drawing and CSV; it takes no simulated time.
-    slices : int
-        Slices of each microbatch along the sequence; slice i of a microbatch has number microbatch * slices + i.
-    iterations : int
-        Training steps that the lists run through without a drain between them; microbatch numbers run on over them.
-    weight_versions : int array, one entry per device
-        Versions of its weights that a device keeps for microbatches under way; 1 in every synchronous schedule.
-    evicted : int32 array, (evictions, 3)
-        Stage, microbatch and host of each activation that waits for its backward on another device, the host. It moves
-        there when its F ends and is back when its backward starts. The text forms do not contain evictions.
-    prefetched : int32 array, (prefetched inputs, 2)
-        Stage and microbatch of each F whose input the step before has computed. The F of the stage before it runs for
-        the next step, so that neither waits for the other. The text forms do not contain prefetched inputs.
-    name : str
-        Family name, or the file that the schedule was read from; control characters are escaped (`visible`).
-    found : str
-        Note of the search that built the schedule: method, gap to a bound, possible gains. Else empty. Not compared.
+    The text forms do not contain evictions and prefetched inputs.
     """
 
-    kind: np.ndarray
-    stage: np.ndarray
-    microbatch: np.ndarray
-    offsets: np.ndarray
-    joined: np.ndarray
+    kind: np.ndarray  # int8, codes of `ppsim.actions.Kind`; an OVERLAP_F_B slot is two rows, an F and a B
+    stage: np.ndarray  # int32
+    microbatch: np.ndarray  # int32
+    offsets: np.ndarray  # int64 (devices + 1,)
+    joined: np.ndarray  # bool: the row is the second part of the OVERLAP_F_B slot, or of the BATCH_P2P, before it
+    # int32 (idle slots, 2): device and column of each empty cell of the table, for drawing and CSV; it takes no
+    # simulated time.
     idle: np.ndarray
-    name: str
-    slices: int
-    iterations: int
+    name: str  # family name, or the file that the schedule was read from; control characters are escaped (`visible`)
+    slices: int  # of each microbatch along the sequence; slice i of a microbatch has number microbatch * slices + i
+    iterations: int  # training steps without a drain between them; microbatch numbers run on over them
+    # int (devices,): versions of its weights that a device keeps for microbatches under way; 1 in every synchronous
+    # schedule.
     weight_versions: np.ndarray
+    # int32 (evictions, 3): stage, microbatch and host of each activation that waits for its backward on another device,
+    # the host. It moves there when its F ends and is back when its backward starts.
     evicted: np.ndarray
+    # int32 (prefetched inputs, 2): stage and microbatch of each F whose input the step before has computed. The F of
+    # the stage before it runs for the next step, so that neither waits for the other.
     prefetched: np.ndarray
     is_valid: bool
-    found: str
+    found: str  # note of the search that built it: method, gap to a bound, possible gains; else empty. Not compared
 
     def __init__(
         self,
