@@ -20,7 +20,7 @@ from ppsim.base.rules import argument, choice
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
 from ppsim.lowering.rows import row_table, row_tables
-from ppsim.plan.holding import Holding
+from ppsim.plan.holding import Holding, one_per_device
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import find_reductions
 from ppsim.schedule.barriers import find_barriers
@@ -108,13 +108,12 @@ def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net
     own = np.maximum.reduceat(level + adds, offsets[:-1]) - level[offsets[:-1]]
     if given is None:
         return own
-    try:
-        limit = np.broadcast_to(_numbers(given), (schedule.devices,))
-    except (TypeError, ValueError):
+    limit = one_per_device(given, schedule.devices)
+    if limit is None:
         raise ConfigError(
             f"memory_limit={shown(given)} must be activations of one device share: one number, or {schedule.devices}, "
             f"one a device"
-        ) from None
+        )
     short = np.flatnonzero(~(limit >= own * (1.0 - _ROUNDING)))
     if len(short):
         device = int(short[0])
@@ -123,13 +122,6 @@ def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net
             f"at least {own.max():g}, or a schedule that needs less"
         )
     return limit
-
-
-def _numbers(given: Any) -> np.ndarray:
-    column = np.asarray(given)
-    if column.dtype.kind not in "iuf":
-        raise ValueError(given)
-    return column.astype(np.float64)
 
 
 def _edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -90,6 +90,16 @@ def _list_peaks(offsets: np.ndarray, adds: np.ndarray, frees: np.ndarray, fused:
     return peaks
 
 
+def one_per_device(value: Any, devices: int) -> np.ndarray | None:
+    """Return a number, or a list of one per device, as float64 (devices,); None for anything else."""
+    try:
+        column = np.array(value)
+    except ValueError:  # rows of unequal length
+        return None
+    fits = column.dtype.kind in "iuf" and column.shape in ((), (devices,))
+    return np.broadcast_to(column, (devices,)).astype(float) if fits else None
+
+
 def device_ranges(schedule: ScheduleColumns) -> Iterator[tuple[int, int]]:
     """Yield (first, last + 1) of neighbouring devices that have about `ROWS_AT_ONCE` rows together.
 

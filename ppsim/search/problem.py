@@ -20,7 +20,7 @@ from ppsim.base.compiling import call_fastest
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
-from ppsim.plan.holding import Holding
+from ppsim.plan.holding import Holding, one_per_device
 from ppsim.plan.lengths import neighbour_seconds, row_seconds, timed_slots, transfer_lengths, transfers_by_row
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
@@ -58,17 +58,14 @@ def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
 
 def limits_of(p: int, limit: Any, name: str = "memory_limit", legal: float | None = None) -> np.ndarray:
     """Return one limit per device, float64; BuildError unless `limit` is a number above 0 (inf allowed), or a list."""
-    try:
-        column = np.array(limit)
-    except ValueError:  # rows of unequal length
-        column = np.array(None)
-    if column.dtype.kind not in "iuf" or column.shape not in ((), (p,)) or not np.all(column > 0):
+    column = one_per_device(limit, p)
+    if column is None or not np.all(column > 0):
         what = "activations" if name == "memory_limit" else "bytes"
         raise BuildError(
             f"{name}={limit!r:.80} is no limit for {p} devices; use a number of {what} above 0, such as "
             f"{legal or p:g}, or a list of {p} such numbers, one a device"
         )
-    return np.broadcast_to(column, (p,)).astype(float)
+    return column
 
 
 @dataclass(frozen=True, eq=False)
