@@ -108,7 +108,7 @@ def test_the_views_keys_and_play_work_where_nothing_is_typed(page, explorer):
     settled(page)
     body = page.find("body")
     body.send_keys("c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert re.match(r"critical path of 1f1b, step \d+ of \d+: 1F0 waits for 0SEND_F0", page.text(".selection"))
+    assert re.match(r"critical path of 1f1b, step \d+ of \d+: 1F0 waits for 0F0", page.text(".selection"))
     body.send_keys("b")
     page.until("return document.querySelector('#against select').value === '1'")
     Select(page.find("#against select")).select_by_value("0")
@@ -212,7 +212,7 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
     assert page.find("#cards .card.bad .fault").text == "needs ≥ 8 microbatches"
     assert settled(page)[:3] == [run(one["schedule"], microbatches=7) for one in FOUR[:3]]
-    assert page.find(CANVAS).get_attribute("aria-label").count("bubble") == 4
+    assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 4
     page.run("document.querySelector('#lines .note button').click()")
     assert settled(page)[3] == run("dualpipe", microbatches=8)
     assert page.browser.find_elements("css selector", "[aria-invalid], .note") == []
@@ -240,7 +240,7 @@ def test_a_link_to_a_faulty_state_shows_the_fault_and_no_empty_axis(page, explor
     assert page.find(CANVAS).is_displayed()
     start(page, explorer, {**UNIT, "microbatches": 7}, FOUR)
     page.until("return document.querySelector('#notes .note')?.innerText.startsWith('dualpipe: ')")
-    assert page.find(CANVAS).get_attribute("aria-label").count("bubble") == 3
+    assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 3
 
 
 def test_a_request_that_fails_in_the_server_is_asked_again(page, explorer):

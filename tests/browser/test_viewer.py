@@ -109,7 +109,7 @@ def test_hover_tells_idle_time_with_what_comes_next(page, chart):
     page.open(chart)
     point(page, LEFT + 20, TOP + 3.5 * row_height(page))
     assert tip(page).startswith(
-        "idle\ndevice 3\nstart 0 s, length 3.3 s, end 3.3 s\nthen 3F0, which waited for: its input"
+        "idle\ndevice 3\nstart 0.0 s, length 3.3 s, end 3.3 s\nthen 3F0, which waited for: its input"
     )
 
 
@@ -125,7 +125,7 @@ def test_hover_tells_transfers_memory_and_the_ledger_of_a_device(page, chart, ti
     assert tip(page).startswith("device 0: idle 30.6 % of the step\ndependency: ")
     x = LEFT + 1.05 / (timeline.makespan * 1.004) * (wide - LEFT - RIGHT)
     point(page, x, TOP + row - 2)
-    assert tip(page).startswith("0SEND_F0   transfer\nfrom device 0 to device 1\nstart 1 s, length 0.1 s, end 1.1 s")
+    assert tip(page).startswith("0SEND_F0   transfer\nfrom device 0 to device 1\nstart 1.0 s, length 0.1 s, end 1.1 s")
 
 
 def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart, timeline):
@@ -403,7 +403,7 @@ def test_arrows_step_along_the_critical_path(page, chart, timeline):
     page.open(chart)
     page.keys(CANVAS, "c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     told = page.text(".selection")
-    assert re.match(r"critical path, step \d+ of \d+: 1F0 waits for 0SEND_F0 \(transfer, 0.1 s\)", told)
+    assert re.match(r"critical path, step \d+ of \d+: 1F0 waits for 0F0 \(transfer, 0.1 s\)", told)
 
 
 def test_the_base_changes_and_time_plays(page, stacked):
@@ -411,9 +411,9 @@ def test_the_base_changes_and_time_plays(page, stacked):
     page.keys(CANVAS, "b")
     assert page.until("return location.hash.includes('base=1')")
     page.keys(CANVAS, ".")
-    assert page.until("return document.querySelector('.selection').textContent") == "at 0 s"
+    assert page.until("return document.querySelector('.selection').textContent") == "at 0.0 s"
     page.keys(CANVAS, ".")
-    page.until("return document.querySelector('.selection').textContent === 'at 1 s'")
+    page.until("return document.querySelector('.selection').textContent === 'at 1.0 s'")
     page.until(FRAMES)
     before = colours(page)
     page.keys(CANVAS, Keys.ESCAPE)
@@ -540,3 +540,52 @@ def test_axe_finds_no_serious_fault(page, stacked, scheme, state):
     faults = page.serious_faults()
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert faults == []
+
+
+def test_open_tables_leave_rows_legible_and_the_page_scrolls(page, stacked, sized):
+    sized(1440, 700)
+    page.open(stacked)
+    page.find(".devices summary").click()
+    page.until(FRAMES)
+    tall = page.run(f"return document.querySelector('{CANVAS}').clientHeight")
+    assert tall >= 20 + 32 + 2 * (22 + 8 + 4 * 24 + 56)  # rows of 24 pixels
+    bottom, high = page.run(
+        "const end = document.querySelector('.devices').getBoundingClientRect().bottom;"
+        "return [end, document.documentElement.scrollHeight]"
+    )
+    assert 700 < bottom <= high + 1
+    captions = page.run("return [...document.querySelectorAll('.devices caption')].map((one) => one.textContent)")
+    assert captions == ["1f1b", "zb-h1"]
+
+
+def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page, timeline, tmp_path):
+    filling = timeline.fill([{"name": "other", "duration": 0.5, "count": "max"}])
+    path = tmp_path / "filled.html"
+    path.write_text(page_of(filling.run), encoding="utf-8")
+    page.open(path.as_uri())
+    spans = filling.run.fills
+    left = 1 - (spans.end - spans.start).sum() / (4 * timeline.makespan) / timeline.bubble_fraction
+    idle = page.run("return [...document.querySelectorAll('.devices tbody tr')].map((row) => row.cells[5].textContent)")
+    mean = sum(float(text.split()[0]) for text in idle) / 4
+    assert mean == pytest.approx(100 * left * timeline.bubble_fraction, abs=0.1)
+    wide = page.find(CANVAS).size["width"]
+    point(page, wide - 20, TOP + row_height(page) / 2)
+    assert tip(page).startswith(f"device 0: idle {idle[0]} of the step")
+    begin = LEFT + (spans.start[1] + spans.end[1]) / 2 / (timeline.makespan * 1.004) * (wide - LEFT - RIGHT)
+    point(page, begin, TOP + (spans.device[1] + 0.5) * row_height(page))
+    assert "started after: nothing: it fills idle time" in tip(page)
+
+
+def test_six_schedules_show_how_many_are_in_sight_and_the_names_scroll(page, tmp_path, sized):
+    sized(1440, 900)
+    runs = [ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=m), COSTS) for m in range(4, 10)]
+    path = tmp_path / "six.html"
+    path.write_text(page_of(*runs), encoding="utf-8")
+    page.open(path.as_uri())
+    thumb = f"return document.querySelector('{CANVAS}').getContext('2d').getImageData(arguments[0], arguments[1], 1, 1)"
+    wide, tall = page.run(f"const c = document.querySelector('{CANVAS}'); return [c.clientWidth, c.clientHeight]")
+    ends = [24, tall - 40]
+    assert [page.run(f"{thumb}.data[0]", wide - 3, y) < 60 for y in ends] == [True, False]
+    wheel(page, 20, 300, 3000)
+    page.until("return location.hash.includes('y=')")
+    assert [page.run(f"{thumb}.data[0]", wide - 3, y) < 60 for y in ends] == [False, True]

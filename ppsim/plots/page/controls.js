@@ -38,7 +38,9 @@ function build(root) {
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zoom, button("?", "Keys", () => parts.keys.showModal()));
-  root.replaceChildren(parts.tools, parts.steps, parts.pane, make("div", { className: "status" }, parts.legend, parts.selection), parts.range, parts.table, parts.keys);
+  parts.causes = make("div", { className: "causes" });
+  parts.status = make("div", { className: "status" }, parts.legend, make("div", { className: "line" }, parts.causes, parts.selection));
+  root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
     one.setAttribute("aria-keyshortcuts", key);
@@ -78,7 +80,8 @@ const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.nam
 function fillLegend() {   // only what is drawn; entries of kinds and lanes are buttons that hide them
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
   const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", mixed = charts.some(isMixed), entries = [];
-  const add = (is_drawn, text, colour = null, className = "") => { if (is_drawn) entries.push(make("span", {}, ...(colour ? [swatch(colour, className)] : []), text)); };
+  const entry = (text, colour = null, className = "") => make("span", {}, ...(colour ? [swatch(colour, className)] : []), text);
+  const add = (is_drawn, ...what) => { if (is_drawn) entries.push(entry(...what)); };
   for (const kind of inOrder(kinds.values()))
     entries.push(hider(kind.title, swatch(fillOf(kind))));
   add(true, "idle", theme.idle);
@@ -91,16 +94,15 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort], part.banded ? "lane" : "")));
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])];
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
-  add(on.has("transfers") && low.length < charts.length, "transfer; of a backward: dashed", theme.text, "line");
+  add(on.has("transfers") && low.length < charts.length, "transfer; of a backward: dashed", theme.edge, "line thin");
   add(on.has("critical"), "critical path", theme.critical, "line");
   add(chosen, "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
   add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.memory, "line thin");
   add(phone(), "▼ end of step");
-  const causes = CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause]));
-  if (on.has("ledger") && causes.length && !phone())   // together on a line
-    entries.push(make("span", { className: "causes" }, "idle by cause:", ...causes.map((cause) => make("span", { title: charts.find((chart) => chart.causes[cause]).causes[cause] }, swatch(theme.causes[cause]), cause))));
+  const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
+  parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));
   parts.legend.replaceChildren(...entries, ...measuredLegend());
 }
 
@@ -119,7 +121,7 @@ function find(step) {
   else tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`);
 }
 
-function tell(text) { parts.selection.textContent = parts.selection.title = text; }
+function tell(text) { parts.selection.textContent = parts.selection.title = text; parts.causes.hidden = !!text; }   // a line for both
 
 function choose(chart, item, before = "") {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
@@ -152,17 +154,17 @@ function fillTable() {
 }
 
 function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by cause, peak, end of the last action
-  const causes = CAUSES.filter((cause) => chart.ledger[cause]), cell = (text) => make("td", { textContent: text });
+  const causes = CAUSES.filter((cause) => chart.ledger[cause]), fills = chart.lanes.filter(({ sort }) => sort === "fills"), cell = (text) => make("td", { textContent: text });
   const head = (text, scope, title = "") => make("th", { textContent: text, scope, title });
-  const [factor, symbol] = unitFor(chart.makespan), time = (value) => (value * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+  const [factor, symbol] = unitFor(chart.makespan / 10), time = (value) => (value * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
   const coloured = (text, colour, title) => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
   const rows = [...Array(chart.devices).keys()].map((device) => {
-    const shares = sharesAt(chart, device, 0, chart.makespan), [, end] = chart.boxesOf(device);
+    const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
     return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...inOrder(chart.kinds).map((kind) => cell(time(shares.get(kind.title) || 0))),
-      cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(time(chart.ledger[cause][device]))),
-      cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > chart.boxesOf(device)[0] ? time(chart.end(end - 1)) : ""));
+      ...fills.map(({ title }) => cell(time(shares.get(title) || 0))), cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(time(chart.ledger[cause][device]))),
+      cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > first ? time(chart.end(end - 1)) : ""));
   });
-  return make("table", {}, make("caption", { textContent: chart.title }), make("thead", {}, make("tr", {}, head("device", "col"),
-    ...inOrder(chart.kinds).map((kind) => coloured(`${kind.slot ? "F+B" : kind.letter} (${symbol})`, fillOf(kind), kind.title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
+  return make("table", {}, make("caption", { textContent: charts.length > 1 ? chart.short : chart.title }), make("thead", {}, make("tr", {}, head("device", "col"),
+    ...inOrder(chart.kinds).map((kind) => coloured(`${kind.slot ? "F+B" : kind.letter} (${symbol})`, fillOf(kind), kind.title)), ...fills.map(({ title, sort }) => coloured(`${title} (${symbol})`, theme.lanes[sort], title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
     ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause], chart.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
 }

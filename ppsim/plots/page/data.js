@@ -120,6 +120,15 @@ class Chart {
     return boxes;
   }
 
+  fillsBetween(device, from, to) {   // seconds of work in idle time
+    const part = this.lanes.find(({ sort }) => sort === "fills");
+    if (!part) return 0;
+    const [first, last] = this.spansOf(part, device);
+    let sum = 0;
+    for (let item = firstWhere(first, last, (one) => this.end(one) > from); item < last && this.start(item) < to; item++) sum += Math.min(this.end(item), to) - Math.max(this.start(item), from);
+    return sum;
+  }
+
   idleShare(device) {
     return Object.values(this.ledger).reduce((sum, seconds) => sum + seconds[device], 0) / (this.makespan || 1);
   }

@@ -49,17 +49,20 @@ function visible(place) { return [Math.max(Math.floor((CAPS - place.rows) / plac
 function drawGrid() {   // lines through all schedules
   context.strokeStyle = theme.grid; context.lineWidth = 1;
   context.beginPath();
-  for (const tick of ticksOf().ticks) { const x = Math.round(toX(tick)) + 0.5; for (const place of places()) { context.moveTo(x, place.rows - 2); context.lineTo(x, place.bottom - 2); } }
+  for (const tick of ticksOf().ticks) { const x = Math.round(toX(tick)) + 0.5; for (const place of places()) { context.moveTo(x, Math.max(place.rows, place.title + HEAD) - 2); context.lineTo(x, place.bottom - 2); } }
   context.stroke();
 }
 
 function drawChart(place) {
   if (place.title > height || place.bottom < 0) return;
-  const { chart } = place, [first, last] = visible(place);
-  context.save();
+  const { chart } = place;
   drawNumbers(place);
-  if (chart.dimmed) context.globalAlpha = chart.dimmed;
-  within(left(), Math.max(place.rows - 3, CAPS - 3), left() + innerWidth() + 1, place.end + 3, () => {
+  within(0, place.title + HEAD - 6, width, CAPS + pane(), () => { if (chart.dimmed) context.globalAlpha = chart.dimmed; drawParts(place); });
+}
+
+function drawParts(place) {   // rows, names, idle time by cause and memory, below the numbers
+  const { chart } = place, [first, last] = visible(place);
+  within(left(), place.title + HEAD - 3, left() + innerWidth() + 1, place.end + 3, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
     within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, left() + innerWidth() + 1, place.end, drawGrid);
@@ -79,7 +82,6 @@ function drawChart(place) {
   drawNames(place, first, last);
   if (on.has("ledger") && !phone()) drawCauses(place, first, last);
   if (place.memory) drawMemory(place);
-  context.restore();
 }
 
 function drawFills(chart, place, first, last) {   // the rows' means, and the paper between rows
@@ -107,6 +109,10 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
 function drawRow(chart, place, device) {
   const band = bandOf(chart, place, device), alpha = context.globalAlpha;
   if (!isLow(chart)) for (const part of chart.lanes) if (part.banded) drawLane(chart, place, device, part);
+  for (const part of chart.lanes) if (part.sort === "fills" && !hidden.has(part.title)) {
+    const [from, to] = chart.spansOf(part, device);
+    for (let item = from; item < to; item++) drawGap(band, toX(chart.start(item)), pixels(chart.end(item) - chart.start(item)), alpha);
+  }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
   if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
@@ -114,12 +120,16 @@ function drawRow(chart, place, device) {
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
     if (chart.begins.has(box)) for (const [half, colour] of [[2.25, theme.paper], [0.75, theme.edge]]) { context.fillStyle = colour; context.fillRect(x - half, band.begin, 2 * half, band.whole); }
     if (wide <= 3 || hidden.has(chart.kindOf(box).title)) continue;
-    context.globalAlpha = alpha * Math.min(1, 0.1 * wide) * fade(wide);
-    context.fillStyle = theme.paper;
-    context.fillRect(x - 0.5, band.top, 1, band.tall);
-    context.globalAlpha = alpha;
+    drawGap(band, x, wide, alpha);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart, place));
   }
+}
+
+function drawGap(band, x, wide, alpha) {   // a line of paper at the begin of a box
+  context.globalAlpha = alpha * Math.min(1, 0.1 * wide) * fade(wide);
+  context.fillStyle = theme.paper;
+  context.fillRect(x - 0.5, band.top, 1, band.tall);
+  context.globalAlpha = alpha;
 }
 
 function markBar(tall) {   // thickness of a mark, and its distance to the edge
@@ -133,7 +143,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each, [thick, inset] = markBar(each), pad = wide >= 8 ? 1.5 : 0.5;
     context.fillStyle = theme.on[letter];
-    if (each >= 6) {
+    if (numbers.tall / parts.length >= 6) {   // of the mean row: rows of whole pixels differ by one
       context.globalAlpha = alpha * fade(wide);
       const part = chart.locals > 4 && wide < 12 ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
@@ -163,7 +173,7 @@ function shortestOf(chart) {   // by kind, boxes and parts of slots apart, the s
 }
 
 function numbersOf(chart, place) {   // the size of all numbers, and by kind what stands before them and the rows with them (Boxes.numbers)
-  const { tall } = bandOf(chart, place, 0), shown = new Map();
+  const [top, bottom] = isLow(chart) ? [0, 1] : chart.band, tall = (bottom - top) * (place.row - gapOf(chart)), shown = new Map();
   let size = 12;
   for (const [name, seconds] of tall < 11 ? [] : chart.shortest ??= shortestOf(chart)) for (const before of themeName === "grey" ? [name[0], ""] : [""]) {
     const length = chart.digits + before.length, high = tall / name[1], room = textWidth(length, before, 0), long = textWidth(length, before, 1) - room;
@@ -175,7 +185,7 @@ function numbersOf(chart, place) {   // the size of all numbers, and by kind wha
     size = Math.min(size, ...fits.filter((fit) => fit)); shown.set(name, { before, fits });
     break;
   }
-  return { size, shown };
+  return { size, shown, tall };
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));
@@ -206,7 +216,7 @@ function drawOutline(chart, place, item, colour) {
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
   const y = title + 16, bare = { colour: theme.text, size: 13 };
   const [step, differs, idle, peak] = columns(), own = { ...bare, align: "right" };
-  const words = chart.waiting || chart.faulty ? ["—", "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), percent(chart.idle), peakOf(chart)];
+  const words = chart.waiting || chart.faulty ? ["—", "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)];
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
   while (text.length > 3 && context.measureText(text).width > room) text = `${text.slice(0, -2)}…`;
@@ -220,8 +230,15 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
 const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
 
 function columns() {   // right ends of the columns of numbers
-  const small = phone(), first = small ? 62 : Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = small ? [74, 76, 60, 82] : [86, Math.max(82, widthOf(against()) + 14), 70, 104];
+  const small = phone();
+  if (small) {   // as narrow as their texts, so that names have space
+    context.font = font(13, true);
+    const texts = charts.map((chart) => [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)]), [, ...rest] = [0, 1, 2, 3].map((at) => Math.max(30, ...texts.map((row) => context.measureText(row[at]).width)) + 12);
+    rest[0] = Math.max(rest[0], widthOf(against()) + 10);
+    return rest.reduceRight((ends, wide) => [ends[0] - wide, ...ends], [width - 8]);
+  }
+  const first = Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
+  const wide = [86, Math.max(82, widthOf(against()) + 14), charts.some(({ filled }) => filled !== undefined) ? 114 : 70, 104];
   return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
 }
 
@@ -230,7 +247,7 @@ const widthOf = (text) => { context.font = font(11); return context.measureText(
 function against() {   // the heading of differences, which names the base
   if (charts.length < 2) return charts[0]?.bound ? "vs bound" : "";
   let name = `vs ${charts[base]?.short}`;
-  while (widthOf(name) > (phone() ? 72 : 150)) name = `${name.slice(0, -2)}…`;
+  while (widthOf(name) > (phone() ? 60 : 150)) name = `${name.slice(0, -2)}…`;
   return name;
 }
 
@@ -241,6 +258,8 @@ function differenceOf(chart) {
 }
 
 const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);
+
+const idleOf = ({ idle, filled }) => (filled === undefined ? percent(idle) : `${(100 * idle).toFixed(1)} → ${percent(filled)}`);   // and with the work that fills it
 
 function peakOf(chart) {   // in the unit that the column's heading names, if all charts have it
   const { memory } = chart, [size, symbol] = scaleOf(chart), digits = { maximumSignificantDigits: memory.unit === "bytes" ? 3 : 4, minimumSignificantDigits: memory.unit === "bytes" ? 3 : 1 }, text = (value) => (value / size).toLocaleString("en", digits);
@@ -254,15 +273,24 @@ function drawCaptions() {
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
   columns().forEach((x, at) => write(["step", against(), "idle", unit][at], x, 13, { align: "right" }));
   if (on.has("ledger") && !phone()) write("idle by device", width - 8, 13, { align: "right" });
+  const whole = contentHeight(), seen = places().filter(inSight).length;
+  if (whole - pane() < 2) return;
+  if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, indent(), 13);
+  context.fillStyle = theme.text;
+  context.fillRect(width - 4, CAPS + view.y / whole * pane(), 3, pane() / whole * pane());   // which part of the schedules is seen
 }
 
-function drawNames({ chart, rows, row }, first, last) {   // device numbers at 1, 2, 4 ... steps
+const inSight = (place) => place.end > CAPS + HEAD && place.rows + 12 < CAPS + pane();
+
+const label = (text, x, y, style) => { if (y < CAPS + pane() - 3) write(text, x, y, style); };   // not cut by the axis
+
+function drawNames({ chart, title, rows, row }, first, last) {   // device numbers at 1, 2, 4 ... steps
   const apart = phone() ? 18 : 14, few = !phone() && chart.devices <= 8 && row > 20;
   let every = 1;
   while (every * row < apart) every *= 2;
   if (every * row < 24 && chart.devices > 16) every *= 2;
-  for (let device = Math.ceil(first / every) * every; device < last; device += every)
-    write((!phone() && chart.towers?.[device]) || `${few ? "dev. " : ""}${device}`, left() - 6, rows + (device + 0.5) * row - gapOf(chart) / 2 + (row < 6 && !device ? 3 : 0), { size: phone() ? 10 : 11, align: "right", line: "middle" });
+  for (let device = Math.ceil(first / every) * every; device < last; device += every) if (rows + (device + 0.5) * row > title + HEAD || !device)
+    label((!phone() && chart.towers?.[device]) || `${few ? "dev. " : ""}${device}`, left() - 6, Math.max(rows + (device + 0.5) * row - gapOf(chart) / 2, rows + (device ? 0 : 6)), { size: phone() ? 10 : 11, align: "right", line: "middle" });
   for (const device of Object.keys(chart.slow || {}).map(Number)) if (device >= first && device < last) {   // stragglers
     const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 44 : 16;
     context.fillStyle = theme.paper; context.fillRect(left() - 6 - wide, y - 6, wide, 12);

@@ -20,12 +20,14 @@ function transfersIn(chart, first, last) {   // transfers that these devices and
   return seen;
 }
 
-function drawTransfers(chart, place, seen) {   // those of backwards are dashed; they pass behind the actions of devices between
-  context.strokeStyle = theme.text; context.lineWidth = 1;
+function drawTransfers(chart, place, seen) {   // those of backwards are dashed; they pass behind the actions of devices between, and fade where they are dense
+  const alpha = context.globalAlpha, span = Math.min(pixels(chart.makespan), innerWidth());
+  context.strokeStyle = theme.edge; context.lineWidth = 1;
+  context.globalAlpha = alpha * Math.min(1, span * chart.devices / (seen.length || 1) / 8);
   for (const item of seen) {
     const ends = lineOf(chart, place, item), [x1, y1, x2, y2] = ends, to = chart.deviceOf(chart.target(item)), from = chart.deviceOf(item), by = Math.sign(to - from);
     const across = (y) => x1 + (x2 - x1) * (y - y1) / (y2 - y1);
-    context.setLineDash(chart.parts(chart.source(item))[0][0] === "F" ? [] : [4, 2]);
+    context.setLineDash(sentBy(chart, item)[0] === "F" ? [] : [4, 2]);
     context.beginPath(); context.moveTo(x1, y1);
     for (let device = from + by; device !== to; device += by) {
       const { top, tall } = bandOf(chart, place, device), [enter, leave] = by > 0 ? [top, top + tall] : [top + tall, top];
@@ -36,12 +38,7 @@ function drawTransfers(chart, place, seen) {   // those of backwards are dashed;
     lines.push({ chart, item, ends });
   }
   context.setLineDash([]);
-}
-
-function lowerEdge(chart, place, item) {   // y of a path at the start and end of an item
-  const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1; };
-  const device = chart.deviceOf(item);
-  return [edge(device), edge(chart.isTransfer(item) ? chart.deviceOf(chart.target(item)) : device)];
+  context.globalAlpha = alpha;
 }
 
 function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; thinner where it turns back after few pixels
@@ -55,6 +52,7 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
     way = now; stay = at;
   });
   close(chain.length);
+  const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1; };
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
     let wide = -1, x = 0, y = 0;
@@ -65,7 +63,8 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
       context.lineTo(x = x2, y = y2);
     };
     chain.forEach((item, at) => {
-      const [from, end] = lowerEdge(chart, place, item);
+      const next = chain[at + 1] ?? item, moves = chart.isTransfer(item), from = moves && at ? y : edge(chart.deviceOf(item));   // transfers join the rows of the actions before and after them
+      const end = !moves || (next !== item && chart.isTransfer(next)) ? from : edge(chart.deviceOf(next === item ? chart.target(item) : next));
       if (at) to(Math.min(runs[at - 1], runs[at]), toX(chart.start(item)), from); else { x = toX(chart.start(item)); y = from; }
       to(runs[at], toX(chart.end(item)), end);
     });
@@ -89,7 +88,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
   within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
     if (showsOthers(chart)) {
-      context.globalAlpha = alpha * 0.55; context.strokeStyle = theme.memory; context.lineWidth = 0.7;
+      context.globalAlpha = alpha * Math.min(0.55, 3 / chart.devices); context.strokeStyle = theme.memory; context.lineWidth = 0.7;   // many are no lattice
       for (let device = 0; device < chart.devices; device++) if (device !== fullest) { levelPath(chart, device, toY); context.stroke(); }
     }
     levelPath(chart, fullest, toY);
@@ -104,10 +103,10 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     context.setLineDash([]);
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
-  for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) write(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
-  if (capacity && chart === charts.find((one) => one.memory.capacity)) write(`${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
-  write(`${symbol}, dev. ${fullest}`, x2 + 16, top + tall, { size: 10 });
+  if (capacity && chart === charts.find((one) => one.memory.capacity)) label(`${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
+  label(`${symbol}, dev. ${fullest}`, x2 + 16, top + tall, { size: 10 });
 }
 
 function levelPath(chart, device, toY) {   // the step curve of a device's memory, as the context's path
@@ -143,27 +142,33 @@ function drawAxis() {
   for (const tick of ticks) { const x = Math.round(toX(tick)) + 0.5; context.moveTo(x, y); context.lineTo(x, y + 5); }
   context.stroke();
   context.font = font(size);
+  const [mark, from, to] = markOnAxis(x1, x2);
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
-    write(words, Math.min(toX(tick), width - 1 - context.measureText(words).width / 2), y + 8, { size, align: "center", line: "top" });
+    const half = context.measureText(words).width / 2, x = Math.min(toX(tick), width - 1 - half);
+    if (!mark || x + half + 4 < from || x - half - 4 > to) write(words, x, y + 8, { size, align: "center", line: "top" });
   }
   if (!phone()) write(`time (${symbol})`, x2 + 16, y + 8, { size, line: "top" });
   if (!phone()) write("▼ end of step", x2 + 16, y + 20, { size: 10, line: "top" });
   context.fillStyle = theme.text;
-  for (const chart of charts) {
-    const x = toX(chart.makespan);
-    if (x < x1 || x > x2 + 1) continue;
+  for (const place of places()) {
+    const x = toX(place.chart.makespan);
+    if (!inSight(place) || x < x1 || x > x2 + 1) continue;
     context.beginPath(); context.moveTo(x, y); context.lineTo(x - 4, y - 6); context.lineTo(x + 4, y - 6); context.fill();
   }
   if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
-  if (range) {
-    const words = rangeText(), middle = (Math.max(toX(range[0]), x1) + Math.min(toX(range[1]), x2)) / 2;
-    context.font = font(11, true);
-    const wide = context.measureText(words).width + 10;
-    context.fillStyle = theme.text;
-    context.fillRect(middle - wide / 2, y + 5, wide, 16);
-    write(words, middle, y + 8, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
-  }
+  if (!mark) return;
+  context.fillStyle = theme.text;
+  context.fillRect(from, y + 5, to - from, 16);
+  write(mark, (from + to) / 2, y + 8, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
+}
+
+function markOnAxis(x1, x2) {   // the selected range, or the time of the line of play: its text, and the pixels that it takes
+  const [first, last] = playing ? [playing.time, playing.time] : range || [], text = playing ? onAxis(playing.time) : range ? rangeText() : "";
+  context.font = font(11, true);
+  const half = context.measureText(text).width / 2 + 5, middle = Math.min(Math.max((Math.max(toX(first), x1) + Math.min(toX(last), x2)) / 2, x1), width - half - 1);
+  context.font = font(phone() ? 10 : 11);
+  return [text, middle - half, middle + half];
 }
 
 function rangeText() {
@@ -178,7 +183,7 @@ function drawRange() {   // what is outside of the range is paler
     const bottom = place.bottom - 2;
     context.globalAlpha = themeName === "dark" ? 0.5 : 0.62; context.fillStyle = theme.paper;
     context.fillRect(x1, place.rows - 3, from - x1, bottom - place.rows + 3);
-    context.fillRect(to, place.rows - 3, x2 + 1 - to, bottom - place.rows + 3);
+    context.fillRect(to, place.rows - 3, x2 + 3 - to, bottom - place.rows + 3);
     context.globalAlpha = 1; context.fillStyle = theme.text;
     for (const x of [from, to]) context.fillRect(x - 0.75, place.rows - 2, 1.5, bottom - place.rows + 2);
   }
@@ -188,7 +193,7 @@ function drawPlay() {   // the line of time; what comes after it is at 25 %
   const x = toX(playing.time), x2 = left() + innerWidth();
   for (const place of places()) {
     context.globalAlpha = 0.75; context.fillStyle = theme.paper;
-    if (x < x2) context.fillRect(Math.max(x, left()), place.rows, x2 - Math.max(x, left()), place.end - place.rows);
+    if (x < x2) context.fillRect(Math.max(x, left()), place.rows - 3, x2 + 3 - Math.max(x, left()), place.end - place.rows + 6);
     context.globalAlpha = 1; context.fillStyle = theme.text;
     if (x >= left() && x <= x2) context.fillRect(x - 0.75, place.rows - 2, 1.5, place.bottom - place.rows);
   }

@@ -103,7 +103,7 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
   const words = slowLines(chart, item, "stragglers");
   if (same === undefined) return words;
   const mine = chart.end(item) - chart.start(item), theirs = other.end(same) - other.start(same);
-  return [`${other.short}: ${seconds(theirs)}${theirs > 0 ? `; here ${signed(mine / theirs - 1)}` : ""}`, ...words];
+  return [`${other.short}: ${lengthText(theirs)}${theirs > 0 ? `; here ${signed(mine / theirs - 1)}` : ""}`, ...words];
 }
 
 function measuredLegend() {
@@ -111,5 +111,6 @@ function measuredLegend() {
   if (options.steps && on.has("differences") && charts.length > SIMULATED) entries.push(make("span", {}, swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`), "longer than in the other chart"));
   for (const [what, text, className] of [["stragglers", "straggler", "framed"], ["stalls", "stall", "bracket"]])
     if (charts.some((chart) => Object.keys(chart[what] || {}).length)) entries.push(make("span", {}, make("i", { className }), text));
+  if (charts.some((chart) => Object.keys(chart.slow || {}).length)) entries.push(make("span", { className: "slow" }, "▸ slow device"));
   return entries;
 }

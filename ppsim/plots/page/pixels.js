@@ -111,6 +111,8 @@ function sharesAt(chart, device, from, to) {   // seconds of a device in each ki
     found.set(title, (found.get(title) || 0) + part);
     busy += part;
   }
-  found.set("idle", Math.max(Math.min(to, chart.makespan) - Math.max(from, 0) - busy, 0));
+  const filled = chart.fillsBetween(device, from, to);
+  if (filled) found.set(chart.lanes.find(({ sort }) => sort === "fills").title, filled);
+  found.set("idle", Math.max(Math.min(to, chart.makespan) - Math.max(from, 0) - busy - filled, 0));
   return found;
 }

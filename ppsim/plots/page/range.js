@@ -8,7 +8,7 @@ function select(from, to) {   // seconds; an empty range lets go
 }
 
 function idleBetween(chart, device, from, to, found) {   // adds the idle seconds of a device by cause, from what each gap waited for
-  const [first, last] = chart.boxesOf(device), own = new Map(), add = (cause, a, b) => { const part = Math.min(b, to) - Math.max(a, from); if (part > 0) own.set(cause, (own.get(cause) || 0) + part); };
+  const [first, last] = chart.boxesOf(device), own = new Map(), add = (cause, a, b) => { const part = Math.min(b, to) - Math.max(a, from) - chart.fillsBetween(device, Math.max(a, from), Math.min(b, to)); if (part > 0) own.set(cause, (own.get(cause) || 0) + part); };
   let box = Math.max(chart.firstEndingAfter(device, from), first), reached = box > first ? chart.end(box - 1) : 0;
   for (; box <= last; box++) {
     const begin = box < last ? chart.start(box) : chart.makespan;
@@ -30,6 +30,20 @@ function idleBetween(chart, device, from, to, found) {   // adds the idle second
   const whole = dependent.reduce((sum, cause) => sum + chart.ledger[cause][device], 0), waits = own.get("dependency") || 0;
   if (whole > 0 && waits > 0) { own.delete("dependency"); for (const cause of dependent) own.set(cause, waits * chart.ledger[cause][device] / whole); }
   for (const [cause, part] of own) found.set(cause, (found.get(cause) || 0) + part);
+}
+
+function leftIdle(chart) {   // the ledger without the idle time that other work fills
+  if (chart.lanes.some(({ sort }) => sort === "fills")) {
+    const left = {};
+    for (let device = 0; device < chart.devices; device++) {
+      const found = new Map();
+      idleBetween(chart, device, 0, chart.makespan, found);
+      for (const [cause, part] of found) (left[cause] ||= new Array(chart.devices).fill(0))[device] = part;
+    }
+    chart.filled = Object.values(left).flat().reduce((sum, part) => sum + part, 0) / (chart.devices * chart.makespan);
+    chart.ledger = left;
+  }
+  return chart;
 }
 const LANE_CAUSES = { gathers: "sharding", reductions: "sharding", reloads: "reload", offloads: "reload", collectives: "transfer", "optimizer steps": "optimizer" };
 

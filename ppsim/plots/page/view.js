@@ -14,6 +14,13 @@ const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedul
 const tallestRow = () => (phone() ? 34 : charts.length === 1 ? 60 : 44);
 const shown = () => Math.min(charts.length, 4);   // schedules that share the height
 
+const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
+function needed() {   // pixels of the pane before the page scrolls: legible rows, if the window has them without the tables
+  const rows = [...charts].slice(0, 4).reduce((sum, chart) => sum + HEAD + BELOW + chart.devices * LEGIBLE + (on.has("memory") ? 56 : 0), CAPS + AXIS);
+  const others = [...document.querySelectorAll(".devices > summary"), parts.range, parts.status].reduce((sum, one) => sum + one.offsetHeight + 4, 0);
+  return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
+}
+
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   const each = pane() / Math.max(shown(), 1), alone = charts.length === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
@@ -33,8 +40,8 @@ function places() {   // per schedule the pixels of the canvas at which its numb
   return charts.map((chart) => {
     const { rows, memory } = partOf(chart), place = { chart, title: y, rows: y += HEAD, end: y += rows, row: rows / chart.devices };
     if (memory) { place.memory = y + 6; place.tall = memory - 6; y += memory; }
-    y += BELOW;
-    place.bottom = y;
+    place.bottom = y += BELOW;
+    place.title = Math.max(place.title, Math.min(CAPS, place.end - HEAD));   // the numbers stay in sight while rows are
     return place;
   });
 }

@@ -1,5 +1,5 @@
 // The viewer: one canvas for all schedules, controlled by wheel, mouse, touch and keys; the address can hold its state.
-let options = {}, root = null, writing = 0, showing = 0, readState = null;
+let options = {}, root = null, latest = null, writing = 0, showing = 0, readState = null;
 
 function startViewer(element, given = {}) {   // options: on, theme, framed, fragment, arrange (moves the parts), onState, onDraw
   options = { on: ["memory", "ledger"], own: given.theme, ...given }; root = element;
@@ -12,7 +12,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   dress();
   if (options.steps) dressSteps();
   listen();
-  return { show, mark, press, setState, setBase, png: () => canvas.toDataURL("image/png") };
+  return { show, mark, press, costsText, setState, setBase, png: () => canvas.toDataURL("image/png") };
 }
 
 function setBase(number) { base = number; clamp(); }
@@ -26,7 +26,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   const mine = ++showing;
   given0 ??= every;
   let found;
-  try { found = await Promise.all(every.map(unpacked)); }
+  try { found = await Promise.all(every.map(async (data) => leftIdle(await unpacked(data)))); }
   catch (error) { tell(`Nothing to show: ${error.message}`); return; }
   if (mine !== showing) return;   // a later call has replaced this one
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.length, open = chosen && nameOf(chosen.chart, chosen.item);
@@ -36,10 +36,11 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   until = shownSeconds(charts.map((chart) => chart.makespan));
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
-  canvas.setAttribute("aria-label", charts.map((chart) => `${chart.title}: ${seconds(chart.makespan)}, bubble ${percent(chart.bubble)}`).join("; "));
-  if (first && !options.framed) parts.table.open = charts.length === 1 && charts[0].devices <= 16;   // where the window has space for it
+  canvas.setAttribute("aria-label", charts.map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}`).join("; "));
+  parts.table.open ||= first && !options.framed && charts.length === 1 && charts[0].devices <= 16;
   refresh();
   fillTable();
+  if (first && document.documentElement.scrollHeight > window.innerHeight + 1) parts.table.open = false;   // the window has no space for it
   fillRange();
   if (first) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) chooseAgain(charts[number], open);
@@ -65,6 +66,7 @@ function dress() {   // the theme that was asked for, else light or dark as the 
 }
 
 function fit() {   // the canvas is as large as its pane
+  root.style.setProperty("--need", `${needed()}px`);
   canvas.style.height = `${parts.pane.clientHeight}px`;
   height = canvas.clientHeight; width = canvas.clientWidth;
 }
@@ -127,6 +129,7 @@ function nearestCurve({ chart, time, y, tall }) {
 }
 
 function hover(event) {
+  latest = event;
   const area = canvas.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top, text = wordsAt(x, y), { tip } = parts;
   const hit = itemAt(x, y), before = hovered;
   hovered = hit && !hit.ends ? { chart: hit.chart, item: hit.item } : null;
@@ -141,7 +144,8 @@ function hover(event) {
 function listen() {
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
-  canvas.addEventListener("pointerleave", () => { parts.tip.style.display = "none"; if (hovered) { hovered = null; redraw(); } });
+  canvas.addEventListener("pointerleave", () => { latest = null; parts.tip.style.display = "none"; if (hovered) { hovered = null; redraw(); } });
+  canvas.addEventListener("focus", () => canvas.classList.toggle("ring", canvas.matches(":focus-visible")));   // by Tab, not by a click and a key
   canvas.addEventListener("dblclick", showWhole);
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
@@ -160,7 +164,9 @@ function wheel(event) {
   const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.22);
   if (event.shiftKey) zoomRows(1 / factor, event.clientY - area.top);
   else if (sideways) move(event.deltaX / innerWidth(), 0);
+  else if (event.clientX - area.left < left()) move(0, event.deltaY);   // over the names: the other schedules
   else zoomTime(factor, toTime(event.clientX - area.left));
+  if (latest) hover(event);   // the same place shows another time
 }
 
 function point() {   // one finger or the mouse drags, two fingers zoom, a tap or click chooses
@@ -276,7 +282,7 @@ function stepTo(across, down) {   // choose the neighbour of the chosen action o
 
 const PLAY = 10;   // seconds that the whole step takes
 function play() {   // a line of time moves through what is seen; the key stops it
-  if (playing?.running) { playing.running = false; tell(`at ${seconds(playing.time)}`); return; }
+  if (playing?.running) { playing.running = false; tell(`at ${onAxis(playing.time)}`); return; }
   const longest = Math.max(...charts.map((chart) => chart.makespan)), from = playing && playing.time < longest ? playing.time : 0, begun = performance.now();
   const mine = playing = { time: from, running: true };
   (function tick() {
@@ -298,7 +304,7 @@ function stepTime(by) {   // the line of time at the next or previous begin or e
   }
   if (best === null) return;
   playing = { time: best, running: false };
-  tell(`at ${seconds(best)}`);
+  tell(`at ${onAxis(best)}`);
   redraw();
 }
 

@@ -4,9 +4,15 @@ function unitFor(seconds) {
   return units.find(([factor]) => seconds * factor >= 0.9995) || (seconds > 0 ? units[3] : units[0]);
 }
 
-function seconds(value) {
-  const [factor, symbol] = unitFor(Math.abs(value));
-  return `${Number((value * factor).toPrecision(5)).toLocaleString("en", { maximumFractionDigits: 6 })} ${symbol}`;
+function onAxis(value, places = 1) {   // a time in the unit of the axis
+  const [factor, symbol] = unitFor(view.t1 - view.t0);
+  return `${(value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${symbol}`;
+}
+
+function placesOf(length) {   // one decimal of the axis' unit, and more only where a length has fewer than three digits
+  const [factor] = unitFor(view.t1 - view.t0);
+  const places = length > 0 ? Math.min(Math.max(2 - Math.floor(Math.log10(length * factor)), 1), 6) : 1;
+  return Math.max((length * factor).toFixed(places).replace(/0+$/, "").split(".")[1].length, 1);
 }
 
 const percent = (part) => `${(100 * part).toFixed(1)} %`;
@@ -15,24 +21,27 @@ const seconds1 = (value) => {
   const [factor, symbol] = unitFor(until), places = until > 0 ? Math.max(2 - Math.floor(Math.log10(until * factor)), 1) : 1;
   return `${(value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${symbol}`;
 };
-const inUnit = (value) => { const [factor, symbol] = unitFor(until); return `${Number((value * factor).toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 })} ${symbol}`; };
 const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
 const CAUSES = ["fill", "drain", "dependency", "recompute", "imbalance", "transfer", "queue", "sharding", "reload", "optimizer", "jitter", "overhead"];
+
+const THREE = { maximumSignificantDigits: 3, minimumSignificantDigits: 3 };
+const deviceName = (chart, device) => chart.towers?.[device] ?? `device ${device}`;
 
 function amount(value, unit) {
   if (unit !== "bytes") return `${Number(value.toPrecision(4))} ${unit}`;
   const [size, symbol] = byteUnit(value);
-  return `${Number((value / size).toPrecision(4))} ${symbol}`;
+  return `${(value / size).toLocaleString("en", THREE)} ${symbol}`;
 }
 
-function times(from, to, tick) {   // start, length and end in one unit and at one precision, so that they add up
-  const short = to > from && to - from < to / 100;
-  const [factor, symbol] = unitFor(short ? Math.max(to - from, to / 10) : to);
-  const digits = (time) => -Math.floor(Math.log10(time * factor));
-  const places = Math.max(Math.min(to > from ? digits(to - from) + 3 : 6, tick > 0 ? digits(tick) - 1 : 6, 12), 0);
-  const [first, last] = [from, to].map((time) => Math.round(time * factor * 10 ** places));
-  const text = (count) => `${(count / 10 ** places).toLocaleString("en", { maximumFractionDigits: places })} ${symbol}`;
-  return `start ${text(first)}, length ${text(last - first)}, end ${text(last)}`;
+function times(from, to) {   // start, length and end at one precision, so that they add up
+  const places = placesOf(to - from), [first, last] = [from, to].map((time) => Number(time.toFixed(12)));
+  const [factor] = unitFor(view.t1 - view.t0), unit = factor * 10 ** places, length = (Math.round(last * unit) - Math.round(first * unit)) / unit;
+  return `start ${onAxis(first, places)}, length ${onAxis(length, places)}, end ${onAxis(last, places)}`;
+}
+
+function sentBy(chart, transfer) {   // [letter, stage, microbatch] of the action, or of the part of a slot, whose output is sent
+  const wanted = chart.parts(chart.target(transfer)), sent = chart.parts(chart.source(transfer));
+  return sent.find(([letter, stage, microbatch]) => wanted.some(([other, next, number]) => number === microbatch && Math.abs(next - stage) === 1 && (other === "F") === (letter === "F"))) ?? sent[0];
 }
 
 function nameOf(chart, item) {
@@ -41,7 +50,7 @@ function nameOf(chart, item) {
     return names.length > 1 ? `(${names.join(";")})OVERLAP_F_B` : names[0];
   }
   if (chart.isTransfer(item)) {
-    const [letter, stage, microbatch] = chart.parts(chart.source(item))[0];
+    const [letter, stage, microbatch] = sentBy(chart, item);
     return `${stage}SEND_${letter === "F" ? "F" : "B"}${microbatch}`;
   }
   const part = chart.partOf(item), of = (word) => chart.column[`${part.sort} ${word}`][item - part.first];
@@ -54,8 +63,8 @@ function titleOf(chart, item) {
 }
 
 function placeOf(chart, item) {
-  if (chart.isTransfer(item)) return `from device ${chart.deviceOf(item)} to device ${chart.deviceOf(chart.target(item))}`;
-  const device = `device ${chart.deviceOf(item)}`;
+  if (chart.isTransfer(item)) return `from ${deviceName(chart, chart.deviceOf(item))} to ${deviceName(chart, chart.deviceOf(chart.target(item)))}`;
+  const device = deviceName(chart, chart.deviceOf(item));
   if (!chart.isBox(item)) return device;
   const local = chart.column.local[item], later = local ? ` (${["", "second", "third", "fourth"][local] || `${local + 1}th`} of its device)` : "";
   const step = ([letter, stage, microbatch]) => (letter === "F" && chart.ahead?.[microbatch] > stage ? " of the next step" : "");
@@ -63,23 +72,23 @@ function placeOf(chart, item) {
   return `${device}, ${parts.join(" and ")}${chart.column.reverse?.[item] ? ", entered at the other end" : ""}`;
 }
 
-function waitedFor(chart, item) {
+function waitedFor(chart, item, places = placesOf(chart.end(item) - chart.start(item))) {
   const before = chart.before(item);
-  if (before < 0) return "nothing, the first of its device";
-  const ended = `which ended at ${seconds(chart.end(before))}`, name = nameOf(chart, before);
+  if (before < 0) return chart.isBox(item) || chart.partOf(item).sort !== "fills" ? "nothing, the first of its device" : "nothing: it fills idle time";
+  const ended = `ended at ${onAxis(chart.end(before), places)}`, name = nameOf(chart, before), device = deviceName(chart, chart.deviceOf(before));
   if (chart.isTransfer(before) && chart.isBox(item))
     return chart.target(before) === item
-      ? `its input from ${nameOf(chart, chart.source(before))} on device ${chart.deviceOf(before)}, whose transfer ended at ${seconds(chart.end(before))}`
-      : `${name}, a transfer that holds up its device, ${ended}`;
-  if (chart.isTransfer(before)) return `${name}, the transfer before it in its queue, ${ended}`;
-  if (chart.deviceOf(before) !== chart.deviceOf(item)) return `${name} on device ${chart.deviceOf(before)}, ${ended}`;
-  return chart.isBox(before) && chart.isBox(item) ? `the device, busy with ${name}` : `${name}, ${ended}`;
+      ? `its input from ${nameOf(chart, chart.source(before))} on ${device}, whose transfer ${ended}`
+      : `${name}, a transfer that holds up its device, which ${ended}`;
+  if (chart.isTransfer(before)) return `${name}, the transfer before it in its queue, which ${ended}`;
+  if (chart.deviceOf(before) !== chart.deviceOf(item)) return `${name} on ${device}, which ${ended}`;
+  return chart.isBox(before) && chart.isBox(item) ? `the device, busy with ${name}` : `${name}, which ${ended}`;
 }
 
 const linesOf = (chart, item) => [
   `${nameOf(chart, item)}   ${titleOf(chart, item)}`,
   placeOf(chart, item),
-  times(chart.start(item), chart.end(item), chart.tick),
+  times(chart.start(item), chart.end(item)),
   `started after: ${waitedFor(chart, item)}`,
   ...measuredLines(chart, item),
 ];
@@ -87,35 +96,54 @@ const linesOf = (chart, item) => [
 function mixedLines(chart, device, time) {   // boxes narrower than two pixels: the shares of the pixel's time
   const half = (view.t1 - view.t0) / innerWidth() / 2, from = Math.max(time - half, 0), to = Math.min(time + half, chart.makespan);
   const parts = [...sharesAt(chart, device, from, to)].filter(([, part]) => part > 0);
-  return [`device ${device}`, times(from, to, chart.tick), ...parts.map(([title, part]) => `${title}: ${percent(part / (to - from))}`)];
+  return [deviceName(chart, device), times(from, to), ...parts.map(([title, part]) => `${title}: ${percent(part / (to - from))}`)];
 }
 
 function idleLines(chart, device, time) {
   const [first, last] = chart.boxesOf(device), next = chart.firstEndingAfter(device, time);
   const from = next > first ? chart.end(next - 1) : 0, to = next < last ? chart.start(next) : chart.makespan;
   const stepping = chart.lanes.some((part) => part.sort === "optimizer steps" && chart.start(chart.spansOf(part, device)[0]) >= time);
-  const then = next < last ? `then ${nameOf(chart, next)}, which waited for: ${waitedFor(chart, next)}`
+  const then = next < last ? `then ${nameOf(chart, next)}, which waited for: ${waitedFor(chart, next, placesOf(to - from))}`
     : stepping ? "then the optimizer step" : "nothing more to do";
-  return ["idle", `device ${device}`, times(from, to, chart.tick), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
+  return ["idle", deviceName(chart, device), times(from, to), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
 }
 
 function ledgerLines(chart, device) {
-  const causes = Object.entries(chart.ledger).filter(([, idle]) => idle[device] > 0);
-  return [`device ${device}: idle ${percent(chart.idleShare(device))} of the step`, ...(chart.slow?.[device] ? [`slow: ${chart.slow[device]}`] : []),
-    ...causes.map(([cause, idle]) => `${cause}: ${seconds(idle[device])}, ${percent(idle[device] / chart.makespan)}`)];
+  const causes = Object.entries(chart.ledger).filter(([, idle]) => idle[device] > 0), places = placesOf(Math.max(...causes.map(([, idle]) => idle[device]), 0));
+  return [`${deviceName(chart, device)}: idle ${percent(chart.idleShare(device))} of the step`, ...(chart.slow?.[device] ? [`slow: ${chart.slow[device]}`] : []),
+    ...causes.map(([cause, idle]) => `${cause}: ${onAxis(idle[device], places)}, ${percent(idle[device] / chart.makespan)}`)];
 }
+
+function costsText() {   // seconds of each kind of action and of transfers, equal ones together
+  const spans = new Map(), add = (name, from, to) => { const [least, most] = spans.get(name) || [Infinity, 0]; spans.set(name, [Math.min(least, from), Math.max(most, to)]); };
+  for (const chart of charts) {
+    const { length, kind } = chart.column, moved = chart.column["transfer length"], of_kind = chart.kinds.map(() => [Infinity, 0]);
+    for (let box = 0; box < chart.boxes; box++) { const span = of_kind[kind[box]]; if (length[box] < span[0]) span[0] = length[box]; if (length[box] > span[1]) span[1] = length[box]; }
+    chart.kinds.forEach(({ letter, slot }, at) => add(slot ? "F+B" : letter, of_kind[at][0] * chart.tick, of_kind[at][1] * chart.tick));
+    if (moved.length) add("transfer", moved.reduce((least, one) => Math.min(least, one)) * chart.tick, moved.reduce((most, one) => Math.max(most, one)) * chart.tick);
+  }
+  const texts = new Map();
+  for (const [name, [least, most]] of [...spans].sort(([one], [other]) => NAMES.indexOf(one) - NAMES.indexOf(other))) {
+    const [factor, symbol] = unitFor(most), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
+    texts.set(text, [...(texts.get(text) || []), name]);
+  }
+  return [...texts].map(([text, names]) => `${names.join(" ")} ${text}`).join(" · ");
+}
+const NAMES = ["F", "B", "I", "W", "R", "S", "T", "F+B", "transfer"];
 
 function memoryLines(chart, device, time) {
   const { unit, capacity, device: whole, peaks } = chart.memory;
   const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${value === 1 ? "" : "s"}`);
-  const lines = [`device ${device}: ${words(held)} at ${seconds1(time)}, ${held === peaks[device] ? "its peak" : `peak ${amount(peaks[device], unit === "bytes" ? unit : "").trim()}`}`];
+  const lines = [`${deviceName(chart, device)}: ${words(held)} at ${onAxis(time)}, ${held === peaks[device] ? "its peak" : `peak ${amount(peaks[device], unit === "bytes" ? unit : "").trim()}`}`];
   if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${words(capacity)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": tight" : ": does not fit"}`);
   return lines;
 }
 
+const lengthText = (length) => onAxis(length, placesOf(length));
+
 function stepLine(chart, chain, at) {   // a step of the critical path, and what it waited for
   const item = chain[at], before = chain[at - 1];
-  const why = before === undefined ? "the first" : `waits for ${nameOf(chart, before)} (${chart.isTransfer(before) ? "transfer" : titleOf(chart, before)}, ${inUnit(chart.end(before) - chart.start(before))})`;
+  const why = before === undefined ? "the first" : `waits for ${nameOf(chart, chart.isTransfer(before) ? chart.source(before) : before)} (${titleOf(chart, before)}, ${lengthText(chart.end(before) - chart.start(before))})`;
   return `critical path${charts.length > 1 ? ` of ${chart.short}` : ""}, step ${at + 1} of ${chain.length}: ${nameOf(chart, item)} ${before === undefined ? "is " : ""}${why}`;
 }
 
@@ -123,6 +151,6 @@ function chainLine(chart, chain) {   // a summary of the chain: steps, seconds i
   const sum = (wanted) => chain.filter(wanted).reduce((total, item) => total + chart.end(item) - chart.start(item), 0);
   const moved = sum((item) => chart.isTransfer(item)), worked = sum((item) => !chart.isTransfer(item));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
-  const waits = rest > all * 1e-6 ? `, ${seconds(rest)} between them` : "";
-  return `back to the start: ${chain.length} steps, ${seconds(worked)} in actions, ${seconds(moved)} in transfers${waits}`;
+  const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
+  return `back to the start: ${chain.length} steps, ${onAxis(worked)} in actions, ${lengthText(moved)} in transfers${waits}`;
 }
