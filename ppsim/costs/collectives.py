@@ -31,9 +31,9 @@ from ppsim.costs.setup import Setup
 IN_A_BLOCK = ("block", "prediction")
 
 
-def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
-    """Return the seconds that a collective adds to the computation that it overlaps."""
-    return max(collective - computing, 0.0) + setup.cluster.contention * min(collective, computing)
+def exposed_seconds(setup: Setup, collective: float, computing: float, beside: float = 0.0) -> float:
+    """Return the seconds that a collective adds to computation that it overlaps, and to collectives `beside` it."""
+    return max(collective - computing - beside, 0.0) + setup.cluster.contention * min(collective, computing)
 
 
 # Data parallelism. `parameters` are a stage's dense parameters and those of routed experts, by `Setup.gpu_parameters`.
@@ -93,20 +93,28 @@ def _over_groups(
 
 
 def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the exposed seconds of gathering a block's weights and of reducing its gradients, under other blocks."""
-    if not setup.layout.reduces_blocks:
+    """Return the exposed seconds of gathering a block's weights and of reducing its gradients, under other blocks.
+
+    On the network they also run beside the collectives of tensor and expert groups that lie inside nodes.
+    """
+    layout, cluster = setup.layout, setup.cluster
+    if not layout.reduces_blocks:
         return 0.0, 0.0
-    gathering = gather_seconds(setup, _gathered(setup, layer)) if setup.layout.sharded else 0.0
-    reducing = reduce_seconds(setup, setup.layout.gpu_parameters(layer))
-    work = setup.work(layer)
-    backward = work.input_grad + work.weight_grad
+    gathering = gather_seconds(setup, _gathered(setup, layer)) if layout.sharded else 0.0
+    reducing = reduce_seconds(setup, layout.gpu_parameters(layer))
+    others, inside = (tensor_parallel, expert_parallel), max(layout.tensor, layout.split_experts * layout.expert)
+    apart = inside <= cluster.gpus_per_node and group_of(cluster, layout.data_groups[0], layout.tensor).nodes > 1
+    beside = sum(one(setup, layer)[0] for one in others) if apart else 0.0
+    work, whole = setup.work(layer), layout.recompute_blocks is None
+    level = layout.recompute if whole and isinstance(layout.recompute, str) else "none"
+    backward = work.input_grad + work.weight_grad + setup.repeated_seconds(layer, level)
     forward_wait, backward_wait = (
         min(data_wait(setup), max(computing - exchanging, 0.0)) * bool(exchanging)
         for exchanging, computing in ((gathering, work.forward), (gathering + reducing, backward))
     )
     return (
-        exposed_seconds(setup, gathering + forward_wait, work.forward),
-        exposed_seconds(setup, gathering + reducing + backward_wait, backward),
+        exposed_seconds(setup, gathering + forward_wait, work.forward, beside),
+        exposed_seconds(setup, gathering + reducing + backward_wait, backward, beside * (1 + (level == "full"))),
     )
 
 

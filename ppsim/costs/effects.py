@@ -246,7 +246,8 @@ EFFECTS = (
     Effect(
         "layout.sharded_by", "seconds",
         "`block`: gather of 2 P bytes in F, gather and reduction of 4 P in I, each overlapping the layer's "
-        "computation; with `layout.sharded_gradients` only the reduction; `step`: one of both per step",
+        "computation, recomputed too, and on the network collectives inside nodes; with `layout.sharded_gradients` "
+        "only the reduction; `step`: one of both per step",
         "PyTorch, fully_shard and distributed/pipelining/stage.py; Megatron FSDP",
         action=sharded_blocks, repeated=False,
     ),
