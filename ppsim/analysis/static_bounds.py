@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,9 +12,12 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.immutable import distinct
-from ppsim.costs.collectives import regather_seconds
+from ppsim.costs.collectives import expert_parallel, regather_seconds
+from ppsim.costs.combined_slot import TWO_STREAM
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import update_seconds
+from ppsim.costs.host_time import host_seconds
+from ppsim.costs.layers import Layer
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
 from ppsim.plan.lengths import (
@@ -317,14 +321,18 @@ UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap"
 
 
 def layout_bounds(
-    costs: Any, devices: int, microbatches: int, optimizer: str | None, keeps: bool = True
+    costs: Any, devices: int, microbatches: int, optimizer: str | None, keeps: bool = True, drains: bool = False
 ) -> tuple[float, float]:
     """Return lower bounds on the seconds and bytes of every synchronous schedule and partition; 0 if unknown.
 
-    All computing and the optimizer step spread evenly over the devices, without a bubble. So do the bytes: weights,
-    gradients, optimizer state, and one microbatch's activations of every layer, which the devices all hold when its
-    last forward ends. The activations do not count unless the schedule keeps every activation on some device until its
-    backward (`keeps`).
+    All computing and the optimizer step spread over the devices, without a bubble but for what `drains` says. The bytes
+    spread evenly: weights, gradients, optimizer state, and one microbatch's activations of every layer, which the
+    devices all hold when its last forward ends. The activations do not count unless the schedule keeps every activation
+    on some device until its backward (`keeps`).
+
+    If a schedule `drains`, one device holds each stage, and every device begins with an F and ends with a B. Then its
+    devices begin one after the other: the first layer of the i-th waits for at least one layer of each device before
+    it, forward, and as many are left after its last backward.
     """
     if not isinstance(costs, DerivedCosts):
         return 0.0, 0.0
@@ -332,12 +340,43 @@ def layout_bounds(
     held = _pipeline_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
     if _gives(costs, *UNKNOWN_SECONDS):
         return 0.0, held * SAFETY
-    seconds = sum(count * layer_bound(costs, layer) for layer, count in Counter(layers).items())
+    placed = costs.layout.layers_of(costs.model)
+    each = {layer: _stream_bounds(costs, layer) for layer in dict.fromkeys(placed)}
+    computing, exchanging, starting = ([each[layer][stream] for layer in placed] for stream in range(3))
+    streams = computing, exchanging, starting if devices > 1 else []  # else the host runs ahead
+    busy = microbatches * max(map(sum, streams)) / devices
+    if drains and optimizer != POST_VALIDATED:
+        busy = max(busy, _one_after_the_other(computing, min(computing[1:-1]), devices, microbatches))
     stepping = 0.0
     if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, parameters)):
         hidden = costs.layout.chosen("overlap_data")
         stepping = updating if hidden else updating + regather_seconds(costs, parameters)
-    return (microbatches * seconds + stepping) / devices * SAFETY, held * SAFETY
+    return (busy + stepping / devices) * SAFETY, held * SAFETY
+
+
+def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, float]:
+    """Return lower bounds on one layer's seconds per microbatch of computing, of exchanging, and of the host's starts.
+
+    Fused slots of two streams hide the exchange of experts alone, which has the second stream for itself.
+    """
+    level, bound, hidden = _common_level(costs), layer_bound(costs, layer), 0.0
+    if costs.layout.overlap == TWO_STREAM:
+        (forward, input_grad, repeated), hidden = costs.exchange(layer), expert_parallel(costs, layer)[0]
+        bound += max(forward - hidden, 0.0) + max(input_grad + repeated * (level == "full") - hidden, 0.0)
+    return bound, 2 * hidden, sum(host_seconds(costs, layer, level == "full" and layer.recomputable))
+
+
+def _one_after_the_other(seconds: Sequence[float], shortest: float, devices: int, microbatches: int) -> float:
+    """Return a lower bound on the seconds of layers on devices that begin one after the other.
+
+    The i-th device (from 0) waits for at least i - 1 layers of `shortest` seconds, as the first may hold the embedding
+    alone. Each layer counts as so many of the shortest, rounded down; they end no sooner than if each went to the
+    device where it ends first.
+    """
+    number = sum(int(one / shortest) for one in seconds)
+    waits = np.maximum(np.arange(devices) - 1, 0)
+    ends = waits[:, None] + microbatches * np.arange(1, number + 1)
+    return float(shortest * np.partition(ends, number - 1, axis=None)[number - 1])
 
 
 def model_parameters(costs: DerivedCosts) -> tuple[float, float]:
@@ -368,11 +407,16 @@ def layer_bound(costs: DerivedCosts, layer: Any) -> float:
 
     A fused slot may hide its collectives.
     """
-    level = costs.layout.recompute if costs.layout.recompute_stages is None else "none"
-    if not isinstance(level, str) or costs.layout.recompute_blocks is not None:
-        level = "none"
+    level = _common_level(costs)
     computing = costs.work(layer).whole + costs.repeated_seconds(layer, level)
     if costs.layout.overlap:
         return computing
     exchange = costs.exchange(layer)
     return computing + exchange.forward + exchange.input_grad + exchange.repeated * (level == "full")
+
+
+def _common_level(costs: DerivedCosts) -> str:
+    """Return the recompute level of all blocks; "none" if they differ."""
+    layout = costs.layout
+    alike = isinstance(layout.recompute, str) and layout.recompute_stages is None and layout.recompute_blocks is None
+    return str(layout.recompute) if alike else "none"

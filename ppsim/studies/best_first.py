@@ -40,7 +40,7 @@ from ppsim.studies.points import (
     run_points,
     scope,
 )
-from ppsim.studies.space import Space
+from ppsim.studies.space import TRAITS, ListTraits, Space
 from ppsim.studies.store import Store
 from ppsim.studies.worker_pool import InProcess, JobRunner, capacity, is_left_out
 
@@ -54,10 +54,10 @@ RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_f
 
 @dataclass(frozen=True)
 class _LayoutItem:
-    """A layout to expand: its points are every schedule that keeps activations, or does not, and every partition."""
+    """A layout to expand: its points are every schedule whose lists have these traits, and every partition."""
 
     changes: Changes
-    keeping: bool
+    lists: ListTraits
     points: int
     memory: float
     stragglers: float
@@ -132,8 +132,8 @@ class BestFirstSearch:
         """Count every point, and queue the layouts except those that do not fit the model or the memory."""
         points_of: dict[Any, int] = {}
         least_of: dict[Any, tuple[float, float] | None] = {}  # bounds of all layouts of equal sizes
-        for layout, keeping in itertools.product(self.space.layouts(), (True, False)):
-            of = devices_of(self.space, layout), keeping, self.space.combines(layout)
+        for layout, lists in itertools.product(self.space.layouts(), TRAITS):
+            of = devices_of(self.space, layout), lists, self.space.combines(layout)
             if of not in points_of:
                 points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
             points = points_of[of]
@@ -141,18 +141,18 @@ class BestFirstSearch:
                 continue
             self.counts["points"] += points
             least, sizes = with_least_memory(layout), tuple(item for item in layout.items() if item[0] not in KNOBS)
-            if (sizes, keeping) not in least_of:
-                least_of[sizes, keeping] = self.expansion.bounds(least, keeping)
-            bounds = least_of[sizes, keeping]
+            if (sizes, lists) not in least_of:
+                least_of[sizes, lists] = self.expansion.bounds(least, lists)
+            bounds = least_of[sizes, lists]
             if bounds is not None and layout == least:
-                self.least_memory.setdefault((sizes, keeping), (bounds[1], layout))
+                self.least_memory.setdefault((sizes, lists), (bounds[1], layout))
             if bounds is not None and bounds[1] <= self.limit:
-                bounds = self.expansion.bounds(layout, keeping)
+                bounds = self.expansion.bounds(layout, lists)
             if bounds is None or bounds[1] > self.limit:
                 self.counts["refused" if bounds is None else "memory"] += points
             else:
                 lost = self.expansion.straggler_seconds(layout)
-                self._push(bounds[0], _LayoutItem(layout, keeping, points, bounds[1], lost))
+                self._push(bounds[0], _LayoutItem(layout, lists, points, bounds[1], lost))
 
     def _push(self, step: float, item: _LayoutItem | _PointItem) -> None:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
@@ -181,7 +181,7 @@ class BestFirstSearch:
 
     def _expand(self, layouts: list[_LayoutItem]) -> None:
         """Queue the points of these layouts with their bounds."""
-        items = [(one.changes, one.keeping) for one in layouts]
+        items = [(one.changes, one.lists) for one in layouts]
         outcomes = JobRunner(
             self.expansion, items, self.executor, self.store, self.expansion.key, scope(self.source), self.space.files,
             is_expansion,
@@ -288,7 +288,7 @@ class BestFirstSearch:
         """Find the smallest peak of the points of the layouts with the lowest bounds on memory, if nothing fits."""
         unlimited = Expansion(self.space, np.inf)
         lowest = heapq.nsmallest(NEAREST, self.least_memory.items(), key=lambda item: item[1][0])
-        layouts = [(layout, keeping) for (_, keeping), (_, layout) in lowest]
+        layouts = [(layout, lists) for (_, lists), (_, layout) in lowest]
         points = [
             (memory, {**layout, **changes})
             for (layout, _), found in zip(layouts, unlimited(layouts), strict=True)

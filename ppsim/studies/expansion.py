@@ -24,7 +24,7 @@ from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
 from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, RECOMPUTE_LEVEL, Changes
-from ppsim.studies.space import Space
+from ppsim.studies.space import ListTraits, Space
 from ppsim.studies.store import store_key
 from ppsim.studies.worker_pool import Outcome
 
@@ -57,22 +57,25 @@ class Expansion:
     limit: float
     certain: bool = False
 
-    def __call__(self, layouts: Iterable[tuple[Changes, bool]]) -> list[Outcome]:
-        """Expand each layout, with the schedules that keep activations or with the others.
+    def __call__(self, layouts: Iterable[tuple[Changes, ListTraits]]) -> list[Outcome]:
+        """Expand each layout, with the schedules whose lists have some traits.
 
         Each outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
         for the "memory", or the "same" as another point.
         """
         return [_ExpandedLayout(self, *one).expanded() for one in layouts]
 
-    def key(self, one: tuple[Changes, bool]) -> str:
+    def key(self, one: tuple[Changes, ListTraits]) -> str:
         """Return the store key of an expanded layout."""
         given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
         return store_key(given)
 
     @functools.cached_property
     def _last(self) -> dict[tuple[Any, ...], Any]:
-        """Costs of the last layout in any level of recompute, by its other keys: layouts follow each other by level."""
+        """Costs of the last layouts that differ in partition and recompute alone, by all keys, and by the others.
+
+        Layouts follow each other by level of recompute.
+        """
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,24 +90,26 @@ class Expansion:
         changes = {key.removeprefix("layout."): value for key, value in layout.items() if key.startswith("layout.")}
         if partition is not None:
             changes["partition"] = partition
-        key = tuple((name, value) for name, value in changes.items() if name not in ("partition", "recompute"))
-        try:
-            costs = self._last.get(key, costs).with_layout(replace(costs.layout, **changes))
-        except PpsimError:
-            return None
-        if key not in self._last:
-            self._last.clear()
-            self._last[key] = costs
-        return costs
+        whole, others = (*changes.items(),), (*({**changes, "partition": None, "recompute": None}.items()),)
+        if whole not in self._last:
+            try:
+                costs = self._last.get(others, costs).with_layout(replace(costs.layout, **changes))
+            except PpsimError:
+                costs = None
+            if others not in self._last and costs is not None:
+                self._last.clear()
+                self._last[others] = costs
+            self._last[whole] = costs
+        return self._last[whole]
 
-    def bounds(self, layout: Changes, keeping: bool) -> tuple[float, float] | None:
+    def bounds(self, layout: Changes, lists: ListTraits) -> tuple[float, float] | None:
         """Return lower bounds on seconds and bytes of all points of a layout; None if it does not fit the model."""
         costs = self.costs(layout)
         if costs is None:
             return None
         config = self.space.config
         devices, microbatches = devices_of(self.space, layout), layout[MICROBATCHES]
-        step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, keeping)
+        step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, *lists)
         return step * self.jitter_factor, memory
 
     def straggler_seconds(self, layout: Changes) -> float:
@@ -128,10 +133,10 @@ def is_expansion(found: Any) -> bool:
 class _ExpandedLayout:
     """Expansion of one layout; the values that its points share are computed once."""
 
-    def __init__(self, expansion: Expansion, layout: Changes, keeping: bool):
-        self.space, self.limit, self.layout, self.keeping = expansion.space, expansion.limit, layout, keeping
+    def __init__(self, expansion: Expansion, layout: Changes, lists: ListTraits):
+        self.space, self.limit, self.layout, self.lists = expansion.space, expansion.limit, layout, lists
         self.devices = devices_of(self.space, layout)
-        self.bounds, self.jitter_factor = expansion.bounds(layout, keeping) or (0.0, 0.0), expansion.jitter_factor
+        self.bounds, self.jitter_factor = expansion.bounds(layout, lists) or (0.0, 0.0), expansion.jitter_factor
         self.costs = expansion.costs(layout, None if self.space.partitions == [None] else "even")
         self.blocks = BlockBytes.of(self.costs)
         self.pieces = pieces_of(self.costs) if BALANCED in self.space.partitions else None
@@ -165,7 +170,7 @@ class _ExpandedLayout:
         return {"points": points, "refused": refused, "memory": too_large, "same": same}
 
     def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, Any]]:
-        for chosen in self.space.schedules(self.devices, self.keeping, self.space.combines(self.layout)):
+        for chosen in self.space.schedules(self.devices, self.lists, self.space.combines(self.layout)):
             summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
             for partition in self.space.partitions:
                 yield {DEVICES: self.devices, **chosen}, summary, partition

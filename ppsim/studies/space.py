@@ -6,8 +6,9 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, ConfigError, shown
@@ -150,12 +151,13 @@ class Space:
         node = costs.cluster.gpus_per_node // tensor if isinstance(costs, DerivedCosts) else 1
         return copies // node if 1 < node < copies and copies % node == 0 else None
 
-    def schedules(self, devices: int, keeping: bool | None = None, combined: bool | None = None) -> Iterator[Changes]:
+    def schedules(
+        self, devices: int, lists: ListTraits | None = None, combined: bool | None = None
+    ) -> Iterator[Changes]:
         """Yield every schedule on a number of devices: its name and stages per device.
 
-        On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `keeping` selects the
-        schedules that are known to keep activations until their backward, or the others; `combined` those whose slots
-        hide the exchange of experts, or the others.
+        On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `lists` selects the
+        schedules with these traits; `combined` those whose slots hide the exchange of experts, or the others.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if combined is not None:
@@ -165,7 +167,8 @@ class Space:
         for written, offload in itertools.product(names, self.values.get(OFFLOAD, [None])):
             name, own = split_stages(written)
             moves = offload is not None or any(key in self.config.schedule for key in MEMORY_ACTIONS)
-            if keeping is not None and (keeps_activations(name) and not moves) != keeping:
+            keeps, drains = traits_of(name)
+            if lists is not None and (keeps and not moves, drains) != lists:
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 chosen = {"schedule.name": name, "schedule.stages_per_device": stages}
@@ -212,19 +215,34 @@ class Space:
         return SEARCHED in self.values.get(PARTITION, ())
 
 
-@functools.cache
-def keeps_activations(name: str) -> bool:
-    """Return True if a family's small lists keep every activation on devices from its F to its B.
+class ListTraits(NamedTuple):
+    """What is known of a family's lists before they are made.
 
-    False for families that look at costs: their lists may change with them.
+    Attributes
+    ----------
+    keeps : bool
+        Every activation stays on devices from its F to its B.
+    drains : bool
+        One device holds each stage, and all actions are F and whole B.
     """
+
+    keeps: bool
+    drains: bool
+
+
+TRAITS = [ListTraits(*both) for both in itertools.product((True, False), repeat=2)]
+
+
+@functools.cache
+def traits_of(name: str) -> ListTraits:
+    """Return the traits of a family's small lists; none for families that look at costs, as lists change with them."""
     family = find_family(name)
     for devices, microbatches in () if "costs" in family.options else ((4, 16), (2, 8), (3, 9), (1, 4)):
-        try:
-            return bool((family.columns(devices, microbatches).kind <= Kind.W).all())
-        except BuildError:
-            continue
-    return False
+        with suppress(BuildError):
+            lists = family.columns(devices, microbatches)
+            drains = len(lists.holdings) == lists.num_stages and lists.slices == lists.iterations == 1
+            return ListTraits(bool((lists.kind <= Kind.W).all()), bool((lists.kind <= Kind.B).all()) and drains)
+    return ListTraits(False, False)
 
 
 def search_space(
