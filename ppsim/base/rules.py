@@ -41,6 +41,7 @@ def described(kind: Class) -> Class:
     return kind
 
 
+@functools.cache
 def declarations(kind: Any) -> list[Field]:
     """Return the declared fields of a dataclass, in order."""
     return [item for item in dataclasses.fields(kind) if "what" in item.metadata]

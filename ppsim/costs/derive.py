@@ -371,15 +371,14 @@ class DerivedCosts(Setup):
             derived["recompute_bytes"] = np.array([self._once(DerivedCosts.backward_bytes, *one) for one in stages])
         if len(schedule.holdings) > devices and not cut and not STATE & self.given.keys():
             derived["copied_bytes"] = copied_bytes(self, names, devices / num_stages)
+        priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
+        if priced.optimizer_seconds is not None and "optimizer_step" not in self.given:
+            copied = copied_gradients(self, schedule.holdings, names)
+            derived["optimizer_seconds"] = priced.optimizer_seconds + copied
         table = replace(
-            self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule),
-            stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
-            exchange_seconds=self._exchange_seconds(stages), **derived,
+            priced, stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
+            exchange_seconds=self._exchange_seconds(stages), **derived, **self._borders(stages, priced, devices),
         )  # fmt: skip
-        table = replace(table, **self._borders(stages, table, devices))
-        if table.optimizer_seconds is not None and "optimizer_step" not in self.given:
-            seconds = table.optimizer_seconds + copied_gradients(self, schedule.holdings, names)
-            table = replace(table, optimizer_seconds=seconds)
         return self._with_output_parts(schedule, table, parts) if cut else table
 
     def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:
