@@ -336,7 +336,7 @@ def layout_bounds(
     """
     if not isinstance(costs, DerivedCosts):
         return 0.0, 0.0
-    layers, parameters = costs.model.layers, model_parameters(costs)
+    parameters = model_parameters(costs)
     held = _pipeline_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
     if _gives(costs, *UNKNOWN_SECONDS):
         return 0.0, held * SAFETY
