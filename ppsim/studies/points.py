@@ -134,7 +134,7 @@ class Candidate:
         """The changes in words, without a layout string."""
         return self.what.partition(": ")[0]
 
-    @property
+    @functools.cached_property
     def rank(self) -> tuple[Any, ...]:
         """The sort key: `rounded` expected step, then simplicity, then step and memory.
 
