@@ -46,14 +46,17 @@ HEADER = ("runs fitted", "nodes of the others", "median error without", "with", 
 
 
 def stages_of(model: str, devices: int) -> str:
-    """Return nanotron's stages as a layout string: a layer joins a stage until its share of all FLOPs is exceeded."""
+    """Return nanotron's stages as a layout string: a layer joins a stage until its share of all FLOPs is reached.
+
+    The last stage has the head. Peaks of memory of 1B say "reached"; its code says "exceeded".
+    """
     layers, hidden, _, ffn, _ = SHAPES[model]
     costs = [0, *[4 * hidden * hidden + 3 * hidden * ffn] * layers, VOCABULARY * hidden]
     stages, stage, whole = [""] * devices, 0, 0
     for name, cost in zip("E" + "t" * layers + "L", costs, strict=True):
-        stages[stage] += name
+        stages[devices - 1 if name == "L" else stage] += name
         whole += cost
-        stage += whole * devices > sum(costs) * (stage + 1) and stage < devices - 1
+        stage += whole * devices >= sum(costs) * (stage + 1) and stage < devices - 1
     return "|".join(stages)
 
 

@@ -91,17 +91,17 @@ def host(setup: Setup) -> str | None:
     )
     return (
         f"a block lasts at least as long as {facts.name} takes to start it: {forward} in F, {backward} in B "
-        f"({facts.host_source}){_stall(facts.stall)}"
+        f"({facts.host_source}){'' if setup.layout.run_by.asked else _stall(facts.stall)}"
     )
 
 
 def _stall(stall: Stall) -> str:
     """Return what the sentence about hosts says of late messages; "" if none are late."""
-    if not stall.seconds:
+    if not stall.poll:
         return ""
     return (
         f"; from {stall.nodes} nodes on, and with a tensor-parallel group over {stall.group_nodes}, messages between "
-        f"stages are {format_quantity(stall.seconds, 'seconds')} late, as in its published steps"
+        f"stages are polled every {format_quantity(stall.poll, 'seconds')}, twice each, as in its published steps"
     )
 
 

@@ -249,9 +249,13 @@ class DerivedCosts(Setup):
             of_host, late = drift_seconds(self, one.layers[0], devices)
             backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
             works, drift = [*works, (LayerTimes(forward + late, host[0] + of_host), backward)], drift + late
-        both = waiting([one for one, _ in works], [one for _, one in reversed(works)], runs_ahead=devices == 1)
-        late = drift + stall_seconds(self, devices)
-        return both[0] + late, both[1] + late
+        ways = [one for one, _ in works], [one for _, one in reversed(works)]
+        both = waiting(*ways, runs_ahead=devices == 1)
+        forward, backward = (
+            wait + drift + stall_seconds(self, devices, wait + sum(layer.gpu for layer in layers))
+            for wait, layers in zip(both, ways, strict=True)
+        )
+        return forward, backward
 
     def _times(self, stages: Sequence[Stage]) -> dict[str, np.ndarray]:
         return _columns([self._once(DerivedCosts._stage_times, stage) for stage in stages])

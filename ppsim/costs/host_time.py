@@ -44,8 +44,9 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     """
     host, start = setup.layout.run_by.host, start_seconds(setup)
     head = host.head * layer.losses
-    routing = setup.layout.router_kernels if layer.expert_parameters else 0
-    ways = (host.forward + routing, host.backward + routing) if layer.recomputable else (head, head)
+    more = host.tensor * (setup.layout.tensor > 1)
+    more += setup.layout.router_kernels if layer.expert_parameters else 0
+    ways = (host.forward + more, host.backward + more) if layer.recomputable else (head, head)
     each = 0.0 if setup.cluster.device.achieved is not None else FP8_EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + recomputed * forward
@@ -71,17 +72,23 @@ def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, floa
     On a pipeline of more than one node the hosts wait for each other; in a group of several nodes the GPUs do.
     """
     host, group = setup.layout.run_by.host, group_of(setup.cluster, setup.layout.tensor)
-    apart = len(set(setup.cluster.nodes(devices, setup.layout.gpus_per_device))) > 1
+    apart = (group.size > 1) * (len(set(setup.cluster.nodes(devices, setup.layout.gpus_per_device))) > 1)
+    apart *= 1 + (group.nodes > 1) / 4
     each = setup.factor("drift") * start_seconds(setup) * layer.recomputable
-    return each * host.member * (group.size - 1) * apart, each * host.node * (group.nodes - 1)
+    return each * host.member * group.size * apart, each * host.node * (group.nodes - 1)
 
 
-def stall_seconds(setup: Setup, devices: int) -> float:
-    """Return the seconds by which messages from and to a stage's neighbours delay each pass on `devices` devices."""
+def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
+    """Return the seconds by which messages from and to a stage's neighbours delay a pass of `busy` seconds.
+
+    Each of a message's two headers is looked for again after `poll`; half of it passes after a long pass until a look.
+    """
     stall, cluster = setup.layout.run_by.facts.stall, setup.cluster
     nodes = -(-devices * setup.layout.gpus_per_device // cluster.gpus_per_node)
     late = nodes >= stall.nodes or group_of(cluster, setup.layout.tensor).nodes >= stall.group_nodes
-    return stall.seconds * min(devices - 1, 2) * late * bool(start_seconds(setup))
+    late &= not setup.layout.run_by.asked  # a named version is a release
+    each = 2 * stall.poll + min(busy, stall.poll) / 2
+    return each * min(devices - 1, 2) * late * bool(start_seconds(setup))
 
 
 def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from ppsim.base.rules import argument, check_fields, checked_methods, declared, 
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout, recompute_levels
 from ppsim.costs.model import Model
-from ppsim.costs.operators import Computation, GpuShare, Rates, computation
+from ppsim.costs.operators import BACKWARD_PASSES, Computation, GpuShare, Rates, computation
 from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.shape import border_width
 from ppsim.costs.sheets import Cluster
@@ -108,7 +108,19 @@ class Setup:
         if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
             moved = layout.tensor * layer.operators.activation_bytes
             layer = replace(layer, operators=replace(layer.operators, activation_bytes=moved))
-        return _layer_computation(device.rates, layer, self.model.sequence, share)
+        return self._with_moves(layer, _layer_computation(device.rates, layer, self.model.sequence, share))
+
+    def _with_moves(self, layer: Layer, priced: Computation) -> Computation:
+        """Return the seconds with what the framework's separate kernels move for losses and gradients."""
+        moves, streaming = self.layout.run_by.facts.moves, self.cluster.device.rates.streaming
+        gradients = streaming(moves.gradient * sum(self.layout.gpu_parameters(layer)))
+        if layer.losses and moves.loss_forward:
+            logits, before = self.share(layer.logits), priced.activations
+            back = streaming(moves.loss_backward * logits) - BACKWARD_PASSES * before
+            priced = priced._replace(
+                activations=streaming(moves.loss_forward * logits), input_grad=priced.input_grad + back
+            )
+        return priced._replace(weight_grad=priced.weight_grad + gradients)
 
     def _at_one_rate(self, layer: Layer) -> Computation:
         """Return the seconds with every FLOP at the achieved part of the peak; operations without FLOPs are free."""

@@ -25,9 +25,11 @@ class Host(NamedTuple):
         Starts of the head with its loss, in F and in B each; those of the embedding count nothing.
     compiled : bool
         If `layout.fused` means a compiler whose code needs almost no host.
+    tensor : float
+        Starts of the collectives of one block in F and in B each, with tensor parallelism.
     member : float
-        Starts for each other member of the tensor-parallel group of one block, in F and in B each, in a pipeline of
-        more than one node: hosts that drift apart wait for each other in every collective.
+        Starts for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more
+        than one node: hosts that drift apart wait for each other in every collective. A quarter more beyond a node.
     node : float
         Starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait.
     step : float
@@ -38,22 +40,24 @@ class Host(NamedTuple):
     backward: float
     head: float = 0.0
     compiled: bool = False
+    tensor: float = 0.0
     member: float = 0.0
     node: float = 0.0
     step: float = 0.0
 
 
 class Stall(NamedTuple):
-    """Seconds by which each message between stages is late in large jobs, for a reason that no source gives.
+    """Messages between stages that a job polls, unless a config names a version of the framework.
 
     Attributes
     ----------
-    seconds : float
+    poll : float
+        Seconds between two looks for a header of a message.
     nodes, group_nodes : float
-        Nodes of a job, and of a tensor-parallel group, from which on messages are late.
+        Nodes of a job, and of a tensor-parallel group, from which on messages are polled.
     """
 
-    seconds: float = 0.0
+    poll: float = 0.0
     nodes: float = math.inf
     group_nodes: float = math.inf
 
@@ -67,11 +71,33 @@ class Messages(NamedTuple):
         Parameters of one message: at least `bucket`, and `per_member` for each GPU of the group.
     tensors : int
         Tensors of a layer that are a message each with a distributed optimizer; 0 if they go in buckets, too.
+    late_gather : bool
+        If no forward starts before a distributed optimizer has gathered all new weights.
     """
 
     bucket: float = math.inf
     per_member: float = 0.0
     tensors: int = 0
+    late_gather: bool = False
+
+
+class Moves(NamedTuple):
+    """Bytes that separate kernels move through memory, where a framework's source shows them.
+
+    Attributes
+    ----------
+    loss_forward, loss_backward : float
+        Of each logit, from the bf16 ones to the loss, and back.
+    gradient : float
+        Of each parameter in each backward, in addition to those of a product that adds to its gradient.
+    step : float
+        Of each parameter of a GPU at the end of a step: norm of the gradient, clipping, setting it to 0.
+    """
+
+    loss_forward: float = 0.0
+    loss_backward: float = 0.0
+    gradient: float = 0.0
+    step: float = 0.0
 
 
 class Extra(NamedTuple):
@@ -110,6 +136,7 @@ class Facts:
     versions : mapping of version -> policies
         What differs from `policies` in a version, each from a source; the newest is last.
     messages : Messages
+    moves : Moves
     extra : Extra
     stall : Stall
     empty_stages, recompute_blocks : bool
@@ -122,6 +149,7 @@ class Facts:
     host_source: str
     versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     messages: Messages = Messages()
+    moves: Moves = Moves()
     extra: Extra = Extra()
     stall: Stall = Stall()
     empty_stages: bool = True

@@ -1,17 +1,20 @@
 """Facts about nanotron. Sources: huggingface/nanotron@0e0a27ea, src/nanotron; The Ultra-Scale Playbook, its table."""
 
-from ppsim.frameworks.facts import Extra, Facts, Host, Messages, Stall
+from ppsim.frameworks.facts import Extra, Facts, Host, Messages, Moves, Stall
 
 FACTS = Facts(
     "nanotron",
     {"overlap_data": True, "loss_bytes": 10, "fused": False, "fused_norms": True, "gradient_buffers": True},
-    Host(220, 280, 100, member=130, node=195, step=0.06),
+    Host(150, 210, 100, tensor=60, member=120, node=195, step=0.01),
     "a 1B model of the Ultra-Scale Playbook takes 4.5 ms a block at tensor 4 and 8",
     # fused_norms: nn/layer_norm.py, Triton's RMS norm of flash-attn
     # 25 MiB of bf16 (config: ddp_bucket_cap_mb); with ZeRO-1 each tensor (optim/gradient_accumulator.py, optim/zero.py)
-    messages=Messages(bucket=12.5 * 2**20, tensors=6),
+    messages=Messages(bucket=12.5 * 2**20, tensors=6, late_gather=True),
+    moves=Moves(loss_forward=38, loss_backward=14, gradient=12, step=150),
     # `.grad` of all parameters until loss.backward() ends (optim/gradient_accumulator.py); two buffers of gathered
     # inputs, gradients of input and output, an output (parallel/tensor_parallel/functional.py). Fragments: peaks of 1B
     extra=Extra(fragments=0.12, gradients=True, whole=5),
-    stall=Stall(0.25, nodes=64, group_nodes=4),  # 1B, 3B and 80B: whatever the layers, 0.5 s a slot and neighbour
+    # Branch nouamane/bench2@67c5ebb6, with which its benchmark repeated runs, polls both of a message's headers every
+    # 0.1 s (parallel/pipeline_parallel/p2p.py): 0.20 to 0.27 s a message in 1B, 3B and 80B. No release does.
+    stall=Stall(0.1, nodes=64, group_nodes=4),
 )
