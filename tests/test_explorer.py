@@ -307,6 +307,8 @@ def test_faster_schedules_are_ranked_at_equal_work(client):
     assert list(steps.values()) == sorted(steps.values())
     assert steps["zb-v"] < steps["zb-h1"] < steps["1f1b"]
     assert not {"auto", "pipedream"} & steps.keys()
+    runs = {one["schedule"]: one["runs"] for one in found}
+    assert (runs["zb-v"], runs["seq1f1b-zb"]) == (True, False)
 
 
 def test_a_search_finds_an_order_within_the_same_memory(client):
@@ -314,6 +316,7 @@ def test_a_search_finds_an_order_within_the_same_memory(client):
     found = client.post("/api/search", json={**CASE, "schedule": "zb-v", "seconds": 20}).json()
     assert found["step"] < own["makespan"]
     assert found["peak"] <= max(own["chart"]["memory"]["peaks"])
+    assert 0 < found["seconds"] < 60
     again = client.post("/api/simulate", json={**CASE, "csv": found["csv"]}).json()
     assert again["makespan"] == pytest.approx(found["step"])
     assert "seconds" in said(client.post("/api/search", json={**CASE, "seconds": 10**6}))

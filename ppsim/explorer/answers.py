@@ -6,6 +6,7 @@ Work is a case simulated, checked or saved, other families at equal work, or ord
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,7 @@ from ppsim.explorer.cases import (
     simulated_case,
     validated,
 )
+from ppsim.frameworks import frameworks_running
 from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import csv_text
@@ -115,20 +117,30 @@ def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
 
 
 def faster(case: Case, configs: Configs) -> dict[str, Any]:
-    """Return step and memory peak of every family that needs no search, at a case's sizes and costs, shortest first."""
+    """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest step first."""
     own = {key: value for key, value in case.items() if key not in ("csv", "options", "stages_per_device")}
     own["schedule"] = "1f1b"
     config = config_of(own, changes_of(own, configs), configs)
     if config.schedule["devices"] * config.schedule["microbatches"] > MAX_COMPARED:
         return {"found": []}
     runs = [run for run in compare(config).timelines if not find_family(run.schedule.name).asynchronous]
-    return {"found": [{"schedule": run.schedule.name, "step": run.iteration_time, "peak": _peak(run)} for run in runs]}
+    experts = config.model is not None and config.model.experts > 0
+    return {
+        "found": [
+            {
+                "schedule": run.schedule.name, "step": run.iteration_time, "peak": _peak(run),
+                "runs": bool(frameworks_running(run.schedule.name, experts)),
+            }
+            for run in runs
+        ]
+    }  # fmt: skip
 
 
 def searched(case: Case, configs: Configs) -> dict[str, Any]:
     """Return the best order that a search of `seconds` finds on a case's placement, within its limit or its own peak.
 
-    The case has the key `seconds` in addition. Raises PpsimError.
+    The case has the key `seconds` in addition; the answer has the seconds that the search took, fewer if it ended by
+    itself. Raises PpsimError.
     """
     seconds = case.get("seconds")
     if type(seconds) is not int or not 0 < seconds <= LONGEST_SEARCH:
@@ -137,6 +149,7 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
     config, run = simulated(case, changes_of(case, configs), configs)
     device, stage = run.schedule.holdings.T
     is_one = len(stage) == run.schedule.num_stages  # a stage has one device
+    begun = time.monotonic()
     columns = find_family("auto").columns(
         run.schedule.devices,
         run.schedule.microbatches_of_a_step,
@@ -146,8 +159,8 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
         seconds=seconds,
         costs=config.costs,
     )
-    found = config.simulate(Schedule.of(columns))
-    return {"step": found.iteration_time, "peak": _peak(found), "csv": csv_text(found.schedule)}
+    took, found = time.monotonic() - begun, config.simulate(Schedule.of(columns))
+    return {"step": found.iteration_time, "peak": _peak(found), "csv": csv_text(found.schedule), "seconds": took}
 
 
 def _peak(run: Timeline) -> float:

@@ -211,14 +211,15 @@ def test_texts_and_files_are_copied(page, explorer):
     start(page, explorer)
     settled(page)
     page.find("#copy").click()
-    both = ["link to this page", "measures"]
-    assert page.run(BUTTONS) == [*both, ".html file", ".svg file", ".png file", "Close"]
-    page.browser.find_elements("css selector", "#copies button")[1].click()
+    both, page_file = ["Close", "link to this page", "table of measures"], "interactive page (.html)"
+    pictures = ["vector picture (.svg)", "picture (.png)"]
+    assert page.run(BUTTONS) == [*both, page_file, *pictures]
+    page.browser.find_elements("css selector", "#copies button")[2].click()
     assert page.text("#copied").startswith("measure\t1f1b\tzb-h1\tdefinition\nmakespan\t33 s\t27 s\tlast end - first")
     Select(page.find("#copies select")).select_by_value("1")
     texts = [*both, "command line", "config (YAML)", "Python"]
-    assert page.run(BUTTONS) == [*texts, ".html file", ".csv file", ".svg file", ".png file", "Close"]
-    page.browser.find_elements("css selector", "#copies button")[2].click()
+    assert page.run(BUTTONS) == [*texts, page_file, "schedule (.csv)", *pictures]
+    page.browser.find_elements("css selector", "#copies button")[3].click()
     words = page.text("#copied").split()
     assert words[:2] == ["ppsim", "simulate"]
     assert words[words.index("--schedule") + 1] == "zb-h1"

@@ -149,7 +149,7 @@ def test_better_schedules_are_named_and_added(page, explorer):
     start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-h1"}])
     settled(page)
     line = page.until("const line = document.querySelector('.better'); return line?.querySelector('button') && line")
-    assert re.fullmatch(r"[\w-]+: −\d+\.\d %, same memory Add", line.text)
+    assert re.fullmatch(r"at its bound · [\w-]+: −\d+\.\d %, same memory(; no framework runs it)? Add", line.text)
     line.find_element("tag name", "button").click()
     steps = settled(page)
     assert len(steps) == 2
@@ -185,7 +185,7 @@ def test_a_search_that_found_nothing_faster_goes_on_when_asked_and_stops(page, e
         "window.budgets = []; const { fetch } = window; window.fetch = (path, given) => {"
         "  if (path !== '/api/search') return fetch(path, given);"
         "  budgets.push(JSON.parse(given.body).seconds);"
-        "  if (budgets.length === 1) return Promise.resolve(Response.json({ step: 1e9, csv: '' }));"
+        "  if (budgets.length === 1) return Promise.resolve(Response.json({ step: 1e9, csv: '', seconds: 5 }));"
         "  return new Promise((_, stop) => given.signal.addEventListener('abort', () => stop(given.signal.reason))); };"
         "searchFor(0, [5])"
     )
@@ -198,7 +198,30 @@ def test_a_search_that_found_nothing_faster_goes_on_when_asked_and_stops(page, e
     assert page.run("return budgets") == [5, 50]
 
 
+def test_a_search_that_ends_by_itself_says_when(page, explorer):
+    start(page, explorer, schedules=[{"schedule": "1f1b"}])
+    settled(page)
+    page.run(
+        "const { fetch } = window; window.fetch = (path, given) => path === '/api/search'"
+        " ? Promise.resolve(Response.json({ step: 1e9, csv: '', seconds: 1.25 })) : fetch(path, given);"
+        "searchFor(0, [5, 15, 40])"
+    )
+    says = "return document.querySelector('.better')?.innerText.endsWith(arguments[0])"
+    page.until(says, "nothing faster found: the search ended after 1.3 s")
+
+
 # States
+
+
+def test_every_schedule_has_a_part_with_its_name_before_its_picture(page, explorer):
+    start(page, explorer, schedules=FOUR)
+    settled(page)
+    before = page.run("return viewerPlaces.map((one) => [one.title, one.rows, one.end])")
+    page.run("window.fetch = () => new Promise(() => {}); runs = []; shown = false; showAll()")
+    page.until("return document.querySelectorAll('.better.waiting').length === 4")
+    assert page.run("return viewerPlaces.map((one) => [one.title, one.rows, one.end])") == before
+    assert page.run("return viewerPlaces.map((one) => one.chart.short)") == [one["schedule"] for one in FOUR]
+    assert page.run("return getComputedStyle(document.querySelector('#viewer .status')).visibility") == "hidden"
 
 
 def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page, explorer):
@@ -277,7 +300,7 @@ def test_a_million_actions_are_shown_while_the_page_answers(page, explorer):
     page.browser.get(explorer + "#" + quote(json.dumps({"common": sizes, "schedules": [{"schedule": "1f1b"}]})))
     page.until("return typeof runs !== 'undefined' && runs.length > 0 && runs[0].flight")
     give(page, "latency", "0.0")  # the page takes input, and a newer request takes the place of the older one
-    page.until("return document.querySelector('#notes').textContent.startsWith('simulating 1f1b …')")
+    page.until("return document.querySelector('.better.waiting')?.textContent.startsWith('simulating …')")
     settled(page)
     assert page.run("return runs[0].result.actions") == 998_400
     page.keys(CANVAS, "+", "+")

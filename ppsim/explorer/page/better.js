@@ -15,7 +15,7 @@ function askFaster() {   // the other families at these sizes and costs, as soon
       const response = await ask("/api/better", rest, asking.signal);
       faster = { key: common, found: response.ok ? (await response.json()).found : [] };
       viewer.mark(marksOf(drawnRuns()));
-    } catch { /* a later change asks anew */ }
+    } catch { if (!asking.signal.aborted) faster = { key: common, found: [] }; }   // a later change asks anew
   }, PAUSE);
 }
 
@@ -26,16 +26,18 @@ function short(seconds, step) {   // in the unit of the step
 }
 
 function betterOf(index) {   // { text, act: [text of the button, what it does] } of a schedule
-  const { good } = runs[index], { chart, lower_bound: bound } = good, { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit";
-  const known = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }) ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
+  const { good } = runs[index];
+  if (!good) return { text: "" };
+  const { chart, lower_bound: bound } = good, { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit";
+  const answered = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), add = (one) => ["Add", () => addFound({ schedule: one.schedule })];
   const is_new = (one) => !state.schedules.some((schedule) => schedule.schedule === one.schedule);
-  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, alone = state.schedules.length === 1, lead = alone ? "" : `${above} · `;   // one schedule's numbers have its bound
+  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, lead = `${above} · `, unrun = (one) => (one.runs ? "" : "; no framework runs it");
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = known.find((one) => fits(one, capacity));
     if (!other) return { text: `${lead}${words}` };
     const less = unit === "bytes" ? `${Number(((most - other.peak) / 1e9).toPrecision(3))} GB` : Number((most - other.peak).toPrecision(3));
-    return { text: `${lead}${words}: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}`, act: is_new(other) ? add(other) : null };
+    return { text: `${lead}${words}: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}${unrun(other)}`, act: is_new(other) ? add(other) : null };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   if (search?.controller) {
@@ -44,10 +46,12 @@ function betterOf(index) {   // { text, act: [text of the button, what it does] 
   }
   if (found) return { text: `${lead}a search found ${short(found.step, chart.step)} (${share(found.step, chart.step)}), same memory`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
   if (search?.fault) return { text: `${lead}${search.fault}` };
-  if (search) return { text: `${lead}nothing faster found in ${search.seconds} s`, act: ["Search on", () => searchFor(index, [50])] };
+  if (search?.ended) return { text: `${lead}nothing faster found: the search ended after ${search.seconds.toFixed(1)} s` };
+  if (search) return { text: `${lead}nothing faster found in ${Math.round(search.seconds)} s`, act: ["Search on", () => searchFor(index, [50])] };
   const other = known.find((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most) && is_new(one));
-  if (other) return { text: `${lead}${other.schedule}: ${share(other.step, chart.step)}, same memory`, act: add(other) };
-  return bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? { text: alone ? "—" : above } : { text: alone ? "not searched" : above, act: ["Search", () => searchFor(index, SLICES)] };
+  if (other) return { text: `${lead}${other.schedule}: ${share(other.step, chart.step)}, same memory${unrun(other)}`, act: add(other) };
+  const asks = !answered && !gone && !runs.some((run) => run.result?.faults), text = asks ? `${lead}comparing other schedules …` : above;
+  return { text, act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
 }
 
 function addFound(one) {   // as the next schedule; of four it replaces the slowest but the base
@@ -66,9 +70,10 @@ async function searchFor(index, slices) {   // each slice is a longer search; it
     try {
       const response = await ask("/api/search", { ...caseOf(index), seconds }, search.controller.signal), found = await response.json();
       if (found.faults) { search.fault = found.faults[0]; break; }
-      search.seconds += seconds;
+      search.seconds += found.seconds;
+      search.ended = found.seconds < 0.9 * seconds;
       if (!search.best || found.step < search.best.step) search.best = found;
-      if (found.step <= runs[index].good.lower_bound.seconds * 1.0005) break;
+      if (search.ended || found.step <= runs[index].good.lower_bound.seconds * 1.0005) break;
     } catch { break; }
   }
   search.controller = null;

@@ -1,14 +1,25 @@
 // What the answers show: the charts, notes on faults and work over them, the title, the numbers of one schedule, and texts to copy.
 let shown = false, tab = "Chart";   // true if charts have been drawn since the address was read
 
-const drawnRuns = () => all().filter((index) => runs[index]?.good);
+const drawnRuns = () => all().filter((index) => runs[index]?.good || (runs[index] && !runs[index].result?.faults));
+const PATIENCE = 2000;   // milliseconds until the first pictures are drawn without the others, which would change the scale
+
+function chartFor(index) {   // the last good picture, or a part with a name and no actions
+  const run = runs[index], busy = runs.filter((one) => one.flight), early = !shown && busy.length > 0 && (!!state.view || Math.max(...busy.map(waited)) < PATIENCE);
+  if (run.good && !early) return run.good.chart;
+  const devices = run.good?.chart.devices || Number(state.common.devices) || 1, none = [], offsets = new Uint32Array(devices + 1);
+  return run.blank?.devices === devices ? run.blank : run.blank = {
+    title: nameOf(index), devices, makespan: 0, step: 0, bubble: 0, idle: 0, tick: 1, box: 0, longest: 0, locals: 1, slices: 1, kinds: none, lanes: none, band: [0, 1], ledger: {}, causes: {},
+    memory: { unit: "activations", most: 0, peaks: none, capacity: null }, unpacked: { start: none, length: none, kind: none, local: none, microbatch: [0], cause: none, listed: none, begins: none, offsets, "transfer target": none, "transfer length": none, "memory offsets": offsets, "memory time": none, "memory level": none },
+  };
+}
 
 async function showRuns() {   // draws the last good result of each schedule
   const drawn = drawnRuns();
-  if (state.view && !shown && runs.some((run) => run.flight)) return;   // the view in the address is a view of all charts
-  shown ||= drawn.length > 0;
+  const wanted = drawn.map(chartFor);
+  shown ||= wanted.some((chart) => chart.step);
   find("main").classList.toggle("bare", !drawn.length);
-  if (drawn.length) await viewer.show(drawn.map((index) => runs[index].good.chart), marksOf(drawn));
+  if (drawn.length) await viewer.show(wanted, marksOf(drawn));
   showTitle();
   showTable();
   showFaults();
@@ -18,13 +29,14 @@ async function showRuns() {   // draws the last good result of each schedule
 function marksOf(drawn) {
   return drawn.map((index) => {
     const run = runs[index], faulty = !!run.result?.faults, waiting = waited(run) >= LONG;
+    if (!chartFor(index).step) return { short: nameOf(index), waiting: true };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
     return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting ? 0.6 : 0 };
   });
 }
 
 function showWork() {   // what takes longer than 0.4 s
-  if (drawnRuns().length) viewer.mark(marksOf(drawnRuns()));
+  if (!shown && drawnRuns().length) showRuns(); else if (drawnRuns().length) viewer.mark(marksOf(drawnRuns()));
   showNotes();
 }
 
@@ -37,8 +49,9 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
 
 function wordsOf(index) {   // a schedule's faults for its note and for the rail; the least size that is legal is said shortly
   const { devices, microbatches } = state.common, text = faultsOf(index).join(" ").replaceAll(" x ", " × "), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
+  const plainly = text.replace(/^schedule\.(\w+): -/, "$1: −").replace(/^schedule\./, "");
   const least = key === "microbatches" && /at least ([^;]* = )?(\d+)/.exec(text)?.[2] === String(value);
-  return { note: least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : text, rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : text };
+  return { note: least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : plainly, rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : plainly.replace(/^(devices|microbatches): \S+ /, "") };
 }
 
 function keyIn(text, fix) {   // the field that a fault is about
@@ -81,14 +94,13 @@ function differing(good, index) {   // the sizes of a picture that differ from t
 
 function showNotes() {   // over all charts: a server that is gone, and what has no picture
   const place = find("notes"), parts = [], shared = commonFault();
-  if (gone) parts.push(make("div", { className: "note" }, make("b", { textContent: "The server does not answer; is `ppsim explore` still running?" }), button("Try again", () => change()), make("div", { textContent: "The numbers are of its last answer." })));
+  if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), button("Try again", () => change()), make("div", { textContent: "The numbers are of its last answer." })));
   if (notice) parts.push(make("div", { className: "note", textContent: notice }));
   for (const index of shared ? all().slice(0, 1) : all()) if (faultsOf(index).length && !runs[index].good) parts.push(noteOf(index));
-  if (!drawnRuns().length) for (const index of all()) if (waited(runs[index]) >= LONG) parts.push(make("p", { className: "quiet" }, workOf(index), plain("Cancel", () => cancel(index))));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 
-const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return `simulating ${drawnRuns().length ? "" : `${nameOf(index)} `}…${seconds ? ` ${seconds} s` : ""} `; };
+const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return `simulating …${seconds ? ` ${seconds} s` : ""} `; };
 
 let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
@@ -111,7 +123,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
 function showTitle() {
   const { common } = state, one = (key, text) => `${text} ${common[key] ?? "auto"}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
   const own = runs.find((run) => run.good)?.good.own_devices, costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
-  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${common.devices} devices, ${common.microbatches} microbatches`;
+  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${common.devices} devices, ${common.microbatches} microbatches`.replaceAll("-", "−");
   find("title").textContent = sized;
   find("about").textContent = [hasTable() ? `${costs} s` : common.config, ...(own ? [`${own} ${own === 1 ? "device differs" : "devices differ"}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized} · ppsim explorer`;
@@ -122,7 +134,7 @@ function showTitle() {
 }
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
-  const drawn = drawnRuns(), { pane, table } = viewerParts, only = drawn.length === 1 && state.schedules.length === 1 ? runs[drawn[0]].good : null;
+  const drawn = drawnRuns(), { pane, table } = viewerParts, only = shown && drawn.length === 1 && state.schedules.length === 1 ? runs[drawn[0]].good : null;
   const high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && innerWidth > 760 && innerHeight >= 68 + high + 90 + 22 * only.chart.devices;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
@@ -144,17 +156,20 @@ function fold(folded = !document.body.classList.contains("folded")) {
   find("fold").setAttribute("aria-expanded", String(!folded));
 }
 
+const FILES = { html: "interactive page", csv: "schedule", svg: "vector picture", png: "picture" };
 let chosenRun = "all";   // the schedule to copy
 function showCopies() {
-  const drawn = drawnRuns(), dialog = find("copies");
+  const drawn = drawnRuns().filter((index) => runs[index].good), dialog = find("copies");
   if (chosenRun !== "all" && !drawn.includes(chosenRun)) chosenRun = "all";
-  const select = make("select", { label: "which schedule", onchange: () => { chosenRun = select.value === "all" ? "all" : Number(select.value); showCopies(); } },
+  const select = make("select", { label: "Schedules", onchange: () => { chosenRun = select.value === "all" ? "all" : Number(select.value); showCopies(); } },
     ...[["all", "all schedules"], ...drawn.map((index) => [index, `${index + 1}: ${nameOf(index)}`])].map(([value, textContent]) => make("option", { value, textContent, selected: value === chosenRun })));
   const one = chosenRun === "all" && drawn.length === 1 ? drawn[0] : chosenRun, chosen = one === "all" ? drawn : [one];
   const texts = one === "all" ? [] : Object.entries({ command: "command line", config: "config (YAML)", python: "Python" }).map(([key, text]) => button(text, () => copy(runs[one].good.copies[key])));
   const endings = one === "all" ? ["html", "svg", "png"] : ["html", "csv", "svg", "png"];
-  dialog.replaceChildren(make("div", {}, select, button("link to this page", () => copy(location.href)), button("measures", () => copy(measuresOf(chosen))), ...texts),
-    make("div", {}, ...endings.map((ending) => button(`.${ending} file`, () => save(chosen, ending))), make("span", { className: "grow" }), button("Close", () => dialog.close())), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
+  const line = (title, ...content) => make("div", {}, make("span", { className: "quiet", textContent: title }), ...content);
+  dialog.replaceChildren(make("header", {}, make("b", { textContent: "Copy or save" }), make("span", { className: "grow" }), button("Close", () => dialog.close())),
+    line("Schedules", select), line("Copy to the clipboard", button("link to this page", () => copy(location.href)), button("table of measures", () => copy(measuresOf(chosen))), ...texts),
+    line("Save as a file", ...endings.map((ending) => button(`${FILES[ending]} (.${ending})`, () => save(chosen, ending)))), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
   if (!dialog.open) dialog.showModal();
 }
 

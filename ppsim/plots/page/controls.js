@@ -78,6 +78,7 @@ const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
 function fillLegend() {   // only what is drawn; entries of kinds and lanes are buttons that hide them
+  parts.status.style.visibility = charts.some(isReal) ? "" : "hidden";
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
   const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", mixed = charts.some(isMixed), entries = [];
   const entry = (text, colour = null, className = "") => make("span", {}, ...(colour ? [swatch(colour, className)] : []), text);
@@ -149,7 +150,7 @@ function reveal(chart, item) {   // move the view so that the item is visible
 function fillTable() {
   if (!parts.table.open) return;
   for (const old of parts.table.querySelectorAll("table")) old.remove();
-  for (const chart of charts) parts.table.append(tableOf(chart));
+  for (const chart of charts.filter(isReal)) parts.table.append(tableOf(chart));
   fit(); clamp();
 }
 

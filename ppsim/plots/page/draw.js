@@ -17,7 +17,7 @@ function draw() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, height);
   lines.length = 0;
-  within(0, CAPS - 6, width, CAPS + pane(), () => { drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
+  within(0, CAPS - 6, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
   drawCaptions();
   drawAxis();
   explain();
@@ -62,6 +62,7 @@ function drawChart(place) {
 
 function drawParts(place) {   // rows, names, idle time by cause and memory, below the numbers
   const { chart } = place, [first, last] = visible(place);
+  if (!isReal(chart)) { context.fillStyle = theme.not_idle; context.fillRect(left(), place.rows, innerWidth(), place.end - place.rows); return; }
   within(left(), place.title + HEAD - 3, left() + innerWidth() + 1, place.end + 3, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
@@ -272,7 +273,7 @@ function drawCaptions() {
   context.fillRect(0, 0, width, CAPS - 6);
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
   columns().forEach((x, at) => write(["step", against(), "idle", unit][at], x, 13, { align: "right" }));
-  if (on.has("ledger") && !phone()) write("idle by device", width - 8, 13, { align: "right" });
+  if (on.has("ledger") && !phone() && charts.some(isReal)) write("idle by device", width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;
   if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, indent(), 13);

@@ -136,6 +136,7 @@ function drawAxis() {
   const y = CAPS + Math.min(pane(), contentHeight() - BELOW + 6), x1 = left(), x2 = x1 + innerWidth();
   context.fillStyle = theme.paper;
   context.fillRect(0, y, width, height - y);
+  if (!charts.some(isReal)) return;
   const { ticks, symbol, text } = ticksOf(), size = phone() ? 10 : 11;
   context.strokeStyle = theme.edge; context.lineWidth = 1;
   context.beginPath(); context.moveTo(x1, y + 0.5); context.lineTo(x2, y + 0.5);

@@ -66,21 +66,22 @@ function bar(values, colour) {
 
 function fillRange() {
   const panel = parts.range;
-  panel.hidden = !range || !charts.length;
+  const real = charts.filter(isReal);
+  panel.hidden = !range || !real.length;
   if (!panel.hidden) {
-    const found = charts.map(rangeOf), idle = found.map(({ causes }) => [...causes.values()].reduce((sum, one) => sum + one, 0));
-    const most = Math.max(...found.map(({ whole }, at) => idle[at] / whole)) || 1, cell = (...content) => make("td", {}, ...content);
-    const kinds = Object.fromEntries(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]])));
-    const rows = charts.map((chart, at) => {
+    const found = real.map(rangeOf), idle = found.map(({ causes }) => [...causes.values()].reduce((sum, one) => sum + one, 0));
+    const cell = (...content) => make("td", {}, ...content);
+    const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
+    const rows = real.map((chart, at) => {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0);
-      const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).map(([cause, part]) => `${cause} ${percent(part / whole)}`).join(", ");
+      const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).map(([cause, part]) => `${cause} ${percent(part / whole)}`).join(", ");
       const scale = chart.memory.unit === "bytes" ? byteUnit(chart.memory.capacity || peak) : [1, "act."];
       return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(bar([...busy].map(([title, part]) => [title, part / whole]), (title) => kinds[title])), cell(percent(sum / whole)),
-        cell(bar(ordered.map((cause) => [cause, causes.get(cause) / whole / most]), (cause) => theme.causes[cause])), cell(percent(idle[at] / whole)), cell(words), cell(`${Number((peak / scale[0]).toPrecision(4))}${chart.memory.capacity ? ` of ${Number((chart.memory.capacity / scale[0]).toPrecision(4))}` : ""} ${scale[1]}`));
+        cell(bar(ordered.map((cause) => [cause, causes.get(cause) / whole]), (cause) => theme.causes[cause])), cell(percent(idle[at] / whole)), cell(words), cell(`${Number((peak / scale[0]).toPrecision(4))}${chart.memory.capacity ? ` of ${Number((chart.memory.capacity / scale[0]).toPrecision(4))}` : ""} ${scale[1]}`));
     });
     const heads = ["", "busy by kind", "", "idle by cause", "", "", "peak"].map((text) => make("th", { textContent: text, scope: "col" }));
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `of ${charts[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${lengthText(range[1] - range[0])} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
       make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }

@@ -6,6 +6,7 @@ let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, 
 let canvas, context, theme = null, themeName = "light", width = 0, height = 0, asked = false, base = 0;
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
+const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
 const phone = () => width <= 760;
 const left = () => (phone() ? 26 : charts.some((chart) => chart.towers) ? 84 : 54);
 const right = () => (phone() ? 12 : 104);

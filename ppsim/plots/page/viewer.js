@@ -29,22 +29,22 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   try { found = await Promise.all(every.map(async (data) => leftIdle(await unpacked(data)))); }
   catch (error) { tell(`Nothing to show: ${error.message}`); return; }
   if (mine !== showing) return;   // a later call has replaced this one
-  const all = view.t0 === 0 && view.t1 >= until, first = !charts.length, open = chosen && nameOf(chosen.chart, chosen.item);
+  const all = view.t0 === 0 && view.t1 >= until, first = !charts.some(isReal), real = found.some(isReal), open = chosen && nameOf(chosen.chart, chosen.item);
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
   charts = found; base = Math.min(base, Math.max(charts.length - 1, 0));
   mark(marks);
   until = shownSeconds(charts.map((chart) => chart.makespan));
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
-  canvas.setAttribute("aria-label", charts.map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}`).join("; "));
-  parts.table.open ||= first && !options.framed && charts.length === 1 && charts[0].devices <= 16;
+  canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}`).join("; "));
+  parts.table.open ||= first && real && !options.framed && charts.length === 1 && charts[0].devices <= 16;
   refresh();
   fillTable();
   if (first && document.documentElement.scrollHeight > window.innerHeight + 1) parts.table.open = false;   // the window has no space for it
   fillRange();
-  if (first) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
+  if (first && real) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) chooseAgain(charts[number], open);
-  requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
+  if (real) requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
 }
 
 function shownSeconds(lengths) {   // the longest timeline, unless it takes over 3 times the longest other
@@ -74,7 +74,7 @@ function fit() {   // the canvas is as large as its pane
 function at(x, y) {   // the row of a chart, or its memory, at a point of the canvas
   const inside = x >= left() && x <= width - right();
   if (y > CAPS + pane() || y < CAPS) return null;
-  for (const one of places()) {
+  for (const one of places()) if (isReal(one.chart)) {
     if (y >= one.rows && y < one.end) {
       const device = Math.min(Math.floor((y - one.rows) / one.row), one.chart.devices - 1), band = bandOf(one.chart, one, device);
       return { chart: one.chart, device, time: toTime(x), inside, inRow: (y - band.begin) / (band.whole || 1) };
