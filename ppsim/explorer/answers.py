@@ -117,7 +117,7 @@ def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
 
 
 def faster(case: Case, configs: Configs) -> dict[str, Any]:
-    """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest step first."""
+    """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first."""
     own = {key: value for key, value in case.items() if key not in ("csv", "options", "stages_per_device")}
     own["schedule"] = "1f1b"
     config = config_of(own, changes_of(own, configs), configs)
