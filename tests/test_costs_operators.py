@@ -134,6 +134,8 @@ def test_unfused_norms_move_nine_times_and_activations_three_times_the_bytes():
     assert (unfused.norms, unfused.activations) == pytest.approx((9 * fused.norms, 3 * fused.activations))
     assert (norms_alone.norms, norms_alone.activations) == pytest.approx((fused.norms, 3 * fused.activations))
     assert fused.norms == pytest.approx(4 * 2 * 16 * 8 / 100)
+    scaling = derived(Layout(framework="scaling"), device=device).work(MODEL.layers[1])
+    assert scaling.norms == pytest.approx(16 * fused.norms)
 
 
 @pytest.mark.parametrize(

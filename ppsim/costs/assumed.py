@@ -122,7 +122,12 @@ def unfused(setup: Setup) -> str | None:
     """Return the sentence about kernels that are not fused; None if they are."""
     if setup.layout.chosen("fused"):
         return None
-    norms = "" if setup.layout.chosen("fused_norms") else " and norms in fp32 (9 times the bytes of one kernel)"
+    moves = setup.layout.run_by.facts.moves
+    norms = (
+        ""
+        if setup.layout.chosen("fused_norms")
+        else f" and norms in fp32 ({moves.norm:g} times the bytes of one kernel)"
+    )
     return f"kernels are not fused: results of activation functions{norms} are held, too"
 
 

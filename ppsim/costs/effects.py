@@ -277,8 +277,8 @@ EFFECTS = (
     Effect(
         "layout.fused", "bytes",
         "with `false` a block holds 2 s b f / t more for its non-linearity, 8 s b h for norms in fp32; not if norms "
-        "or activations are recomputed. Norms move 9 times, other element-wise operations 3 times the bytes of one "
-        "kernel; with `layout.fused_norms` norms are one kernel",
+        "or activations are recomputed. Norms move 9 times (16 in Scaling), other element-wise operations 3 times the "
+        "bytes of one kernel; with `layout.fused_norms` norms are one kernel",
         "PyTorch, torch.nn.functional.silu, rms_norm; transformers, models/llama/modeling_llama.py", assumed.unfused,
     ),
     Effect(

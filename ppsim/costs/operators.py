@@ -90,9 +90,6 @@ FULL_HEAD = 128
 # MXFP8 so much faster than in bf16; of a window whole tiles of so many keys, but all keys in the backward in fp8
 FP8_ATTENTION, TILE = 1.35, 128
 UNFUSED_PASSES = 3.0  # rotation or activation as separate operators, in part on fp32 copies
-# A root-mean-square norm as separate operators on fp32 copies: 36 bytes a value in place of 4 (cast 6, square 8,
-# mean 4, product with the root 8, cast 6, product with the weights 4): transformers, models/llama/modeling_llama.py
-UNFUSED_NORM_PASSES = 9.0
 PERMUTE_SPEED = 0.75  # rows in another order: 0.5 of the bandwidth, other passes 0.666 (SimuMax, b200_bf16_ceperm)
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
@@ -200,8 +197,8 @@ class GpuShare(NamedTuple):
         Copies of tokens into the order of a GPU's experts and back; kernels that choose the experts.
     one_by_one : bool
         If the host starts a product for each expert; else those of a GPU are one kernel.
-    fused_norms : bool
-        If each norm is one kernel, whatever `fused` says.
+    norm_passes : float
+        Bytes that a norm moves, in those of one kernel.
     gradient_bytes : int
         Bytes of the gradients that W adds to.
     """
@@ -217,7 +214,7 @@ class GpuShare(NamedTuple):
     regroups: int = 0
     router_kernels: int = 0
     one_by_one: bool = False
-    fused_norms: bool = False
+    norm_passes: float = 1.0
     gradient_bytes: int = 4
 
 
@@ -262,10 +259,9 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     products = [_product(rates, linear, share) for linear in operators.products]
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
-    norm_passing = (1.0 if share.fused or share.fused_norms else UNFUSED_NORM_PASSES) * share.sequences
     fused_bytes = operators.routed_bytes if share.casts and share.casts.fused_experts else 0.0
     activations = rates.streaming((operators.activation_bytes - fused_bytes) * passing / share.tensor)
-    norms = rates.streaming(operators.norm_bytes * norm_passing / share.whole)
+    norms = rates.streaming(operators.norm_bytes * share.norm_passes * share.sequences / share.whole)
     others = rates.streaming(operators.other_bytes * passing / share.whole)
     again = (1 + share.regroups) / PERMUTE_SPEED - 1  # other_bytes has one permutation, at full speed
     others += rates.streaming(again * operators.regrouped_bytes * share.sequences / share.whole)
