@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+import statistics
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
@@ -13,6 +14,7 @@ from typing import Any
 from ppsim.base.units import axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text
+_EVEN = ("seconds", "bytes", "fraction")  # units of columns with one number of decimals
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
 
@@ -68,17 +70,22 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
     """Return rows of values as an HTML table; `units` gives the unit of each numeric column (`value_text`).
 
-    Each column has its key as its head. A column without any value is left out.
+    Each column has its key as its head. A column without any value is left out. Times, bytes and fractions have one
+    unit and number of decimals in a column.
     """
 
-    def cell(name: str, value: Any) -> str:
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        return value if isinstance(value, str) else value_text(value, units.get(name, ""))
+    def cells(name: str) -> list[str]:
+        values, unit = [row.get(name) for row in rows], units.get(name, "")
+        if unit in _EVEN:
+            middle = statistics.median(abs(value) for value in values if value is not None)
+            symbol, texts = even_column(values, unit, middle or None, digits=3 if unit == "fraction" else 4)
+            return [f"{text} {symbol}" if text else "-" for text in texts]
+        words = ["yes" if value is True else "no" if value is False else value for value in values]
+        return [word if isinstance(word, str) else value_text(word, unit) for word in words]
 
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
     heads = [name.replace("_", " ") for name in names]
-    return html_table(heads, [[cell(name, row.get(name)) for name in names] for row in rows])
+    return html_table(heads, [*zip(*map(cells, names), strict=True)])
 
 
 def csv_text_of(rows: Iterable[Iterable[Any]]) -> str:
@@ -127,15 +134,17 @@ def _latex_column(name: str, values: Sequence[Any], unit: str | None) -> list[st
     return [f"{words} ({_latex_text(symbol)})" if known else words, *shown]
 
 
-def even_column(values: Sequence[float | None], unit: str, usual: float | None = None) -> tuple[str, list[str]]:
+def even_column(
+    values: Sequence[float | None], unit: str, usual: float | None = None, digits: int = 3
+) -> tuple[str, list[str]]:
     """Return the unit of a column of numbers, and its cells with one number of decimals, "" for None.
 
-    Unit and decimals are those of a `usual` large value, by default of the largest.
+    A `usual` large value, by default the largest, has so many digits, and one decimal at least unless all are whole.
     """
     largest = max(abs(value) for value in values if value is not None) if usual is None else usual
     factor, symbol = axis_unit(largest, unit)
     whole = all(abs(math.remainder(value * factor, 1.0)) < 1e-9 for value in values if value is not None)
-    places = 0 if whole else max(2 - math.floor(math.log10(max(largest * factor, 1.0))), 1)
+    places = 0 if whole else max(digits - 1 - math.floor(math.log10(max(largest * factor, 1.0))), 1)
     return symbol, ["" if value is None else f"{value * factor:,.{places}f}" for value in values]
 
 
