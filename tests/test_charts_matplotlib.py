@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from charts import COLOURS, DARK, GREY, THEMES, draw_bars, draw_comparison, draw_front, draw_lines, make_boxes
+from charts import COLOURS, DARK, GREY, LIGHT, THEMES, draw_bars, draw_comparison, draw_front, draw_lines, make_boxes
 from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
@@ -487,6 +487,22 @@ def test_low_rows_show_actions_alone_and_the_legend_says_so():
     assert "rows too low for reloads, offloads, transfers, evictions" in words_of(evicted)
     assert rows_of(evicted)[0].boxes.lanes == []
     assert not any("rows too low" in word for word in words_of(run("bpipe").plot(transfers=True)))
+
+
+def test_narrow_actions_have_no_lines_between_rows_and_the_legend_says_so():
+    narrow = run("1f1b", 8, 500, ppsim.Costs(latency=0.1)).plot(transfers=True)
+    assert not [part for part in narrow.axes[0].collections if isinstance(part, LineCollection)]
+    assert "actions too narrow for transfers" in words_of(narrow)
+
+
+def test_a_chart_without_memory_has_a_column_of_peaks_and_marks_those_over_the_limit():
+    config = ppsim.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml")
+    figure = ppsim.compare(config, ["1f1b", "zb-h1"]).plot()
+    peaks = {text.get_text(): text for text in figure.texts if " of 76.4" in text.get_text()}
+    assert list(peaks) == ["83.4 of 76.4", "61.7 of 76.4"]
+    assert [text.get_color() == LIGHT.limit for text in peaks.values()] == [True, False]
+    assert "peak, GB" in words_of(figure)
+    assert "peak, GB" not in words_of(config.simulate().plot(memory=True))
 
 
 def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():

@@ -79,4 +79,4 @@ def test_a_summary_still_gives_the_page():
     run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8))
     assert run.ledger().table().count("\n") > 5
     assert run.summary().count("\n") > 5
-    assert ppsim.load_config(CONFIG).simulate().memory().summary().count("\n") == 10
+    assert ppsim.load_config(CONFIG).simulate().memory().summary().count("\n") == 11

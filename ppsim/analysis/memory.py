@@ -272,10 +272,10 @@ class Memory(EqualColumns):
 
     def summary(self) -> str:
         """Return a table with one row per device, with units."""
-        columns = [["device", *map(str, range(len(self.peak)))]]
+        columns = [["device", "", *map(str, range(len(self.peak)))]]
         for name in (*PARTS, "peak", "moment"):
             symbol, cells = even_column(getattr(self, name).tolist(), "seconds" if name == "moment" else "bytes")
-            columns.append([f"{name.replace('_', ' ')} ({symbol})", *cells])
+            columns.append([name.replace("_", " "), symbol, *cells])
         lines = aligned([*zip(*columns, strict=True)], left=0)
         if self.capacity is not None:
             lines.append(f"memory of a device: {value_text(self.capacity, 'bytes')}")

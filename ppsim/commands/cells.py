@@ -94,7 +94,7 @@ def step_text(seconds: float) -> str:
 
 
 def _digits(number: float) -> str:
-    return f"{number:#.{DIGITS}g}".rstrip(".")
+    return f"{number:,.0f}" if abs(number) >= 10**DIGITS else f"{number:#.{DIGITS}g}".rstrip(".")
 
 
 def versus(step: float, first: float) -> str:

@@ -18,7 +18,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import FILLS, LaneSpans, Spans, lane_edges, part_of_row
-from ppsim.plots.palette import GREY, Theme
+from ppsim.plots.palette import GREY, Theme, channels
 from ppsim.plots.pixels import PixelColumns, median_box, picture
 
 POINTS = 0.5  # points per pixel of the rules
@@ -107,7 +107,8 @@ class ChartRows(Artist):
         columns = PixelColumns(first, last, max(round(place.width * finer), 1))
         height = max(round(place.row * self.boxes.timeline.schedule.devices * finer), 1)
         pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer)
-        opaque = np.full((*pixels.shape[:2], 1), 255, np.uint8)
+        is_paper = np.all(pixels == channels(self.theme.paper), axis=2, keepdims=True)
+        opaque = np.where(is_paper, 0, 255).astype(np.uint8)  # the grid shows on paper
         context = renderer.new_gc()
         image = np.concatenate([pixels, opaque], axis=2)[::-1]
         renderer.draw_image(
@@ -195,7 +196,7 @@ class ChartRows(Artist):
         pad = np.where(wide >= 8, 1.5, 0.5) * pixel
         left, right = place.x(boxes.start[mine]) + pad, place.x(boxes.end[mine]) - pad
         long = scale.mark_length(boxes.local[mine], boxes.locals, wide)
-        strength = np.ceil(scale.fade(wide) * 5) / 5
+        strength = np.ceil(scale.fade(np.minimum(wide, self._usual(place))) * 5) / 5  # alike on all devices
         for level in np.unique(strength[strength > 0]).tolist():
             shade = (self.theme.on[kind], level)
             later = (strength == level) & (long > 0)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
-from ppsim.analysis.memory import peak_memory
+from ppsim.analysis.memory import peak_activations, peak_memory, usable_limit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.units import counted, percent_text, time_unit
@@ -25,7 +25,7 @@ from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, block_names, common_title, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import POINTS, ChartRows
 from ppsim.plots.figures import PIXELS, Chart, bare_axes, checked_width, figure_of, font_points, settings, time_axis
-from ppsim.plots.legend import Legend, is_mixed, text_width
+from ppsim.plots.legend import Legend, text_width
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.timeline import TimelineColumns
@@ -42,11 +42,15 @@ _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
 @dataclass(frozen=True)
 class _Block:
-    """A timeline of a chart: its boxes, name, and numbers: step, difference to the base, idle fraction."""
+    """A timeline of a chart: its boxes, name, and numbers: step, difference to the base, idle fraction, peak.
+
+    `is_over`: the peak is over the usable memory.
+    """
 
     boxes: Boxes
     name: str
-    numbers: tuple[str, str, str]
+    numbers: tuple[str, str, str, str]
+    is_over: bool
 
     @property
     def devices(self) -> int:
@@ -61,15 +65,15 @@ class _Block:
 class _FigureLayout:
     """Places in pixels of the rules: width, ends of the rows; `beside`: names are left of the rows, numbers right.
 
-    `places` are the right ends of the columns of numbers: step, difference, idle; `against` heads the differences.
+    `places` are the right ends of the columns of numbers, `heads` their headings: step, difference, idle, peak.
     """
 
     width: float
     left: float
     right: float
     beside: bool
-    places: tuple[float, float, float]
-    against: str
+    places: tuple[float, ...]
+    heads: tuple[str, ...]
     rows: tuple[float, ...]
     memory: float
 
@@ -125,7 +129,7 @@ def draw(
                 lines=shown_lines, note=_single_note(timeline),
             )[0]  # fmt: skip
         boxes = boxes.in_rows(_row_height(rows, boxes))
-        if transfers and not boxes.plain:
+        if transfers:
             marks.add_transfers(rows, boxes, colours)
         if shown_lines["critical"]:
             marks.add_critical_path(rows, boxes, critical_path, colours)
@@ -195,6 +199,7 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
     longest = max(map(iteration_time, timelines))
     unit, blocks = time_unit(longest), []
     places = max(2 - math.floor(math.log10(longest * unit.factor)), 1) if longest > 0 else 1
+    peaks = _peaks(timelines)
     for number, (boxes, name) in enumerate(zip(every, names, strict=True)):
         run, first = boxes.timeline, number - number % (group or len(every))
         against = timelines[min(first + base, len(timelines) - 1)]
@@ -204,8 +209,21 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
         if filled := _filled_seconds(run):
             after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
             idle = f"{idle.removesuffix(' %')} → {percent_text(after)}"
-        blocks.append(_Block(boxes, name, (step, differs, idle)))
+        blocks.append(_Block(boxes, name, (step, differs, idle, peaks[number][0]), peaks[number][1]))
     return blocks
+
+
+def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
+    """Return the peak of each timeline, of its usable memory if that is known, and whether it is over it."""
+    found, unit = [], MemoryStrip.unit_of(timelines)
+    for run in timelines:
+        held, limit = peak_memory(run), usable_limit(run)
+        if unit.symbol == "act." or held is None:
+            found.append((f"{float(peak_activations(run).max()):.4g}", False))
+            continue
+        words = [f"{size * unit.factor:#.3g}".rstrip(".") for size in (float(held.max()), limit) if size is not None]
+        found.append((" of ".join(words), limit is not None and float(held.max()) > limit * (1 + 1e-9)))
+    return found
 
 
 def _filled_seconds(run: TimelineColumns) -> float:
@@ -259,7 +277,7 @@ def _draw_into(
     ax.set_xlabel(f"time ({time_axis(ax, longest, _MAX_TICKS).symbol})")
     ax.set_title(title_text(boxes.timeline) if title is None else title, loc="left", parse_math=False)
     ChartRows(ax, boxes, theme, labels)
-    Legend([boxes], theme, **lines).add_to(ax)
+    Legend([boxes], theme, mixed=marks.is_mixed(boxes, marks.second_of(ax)), **lines).add_to(ax)
     return ax
 
 
@@ -299,6 +317,7 @@ class _Writer:
 
 def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLayout:
     """Return the layout of a figure of a width in pixels."""
+    every = [block.boxes for block in blocks]
     widest = max(text_width(block.name, 13) for block in blocks) * 1.1
     digits = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
     digits = max(digits, text_width("88.88", 10)) if memory else digits
@@ -308,24 +327,25 @@ def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLay
         names = text_width("activations", 11) + 14 if memory else 0
     highest = _HIGHEST if width >= _BESIDE else _HIGHEST_OF_COLUMN
     room = max(_ALL_ROWS / len(blocks), _FEWEST_ROWS)
-    every = [block.boxes for block in blocks]
     tall = [highest * (_DIVIDED if boxes.divided else 1.0) / (1.0 - boxes.apart) for boxes in every]
     usual = [block.devices * row for row, block in zip(tall, blocks, strict=True)]
     limits = [max(room, 2.0 * min(block.devices, 200)) for block in blocks]
     left = _MARGIN + names + digits + 8 if width >= _BESIDE else digits + 8
-    right, against = width - _MARGIN if width >= _BESIDE else width - 9, _against(blocks)
-    places = (right - 158, right - 88, right)
+    right, heads = width - _MARGIN if width >= _BESIDE else width - 9, ("step", _against(blocks), "idle")
+    places: tuple[float, ...] = (right - 158, right - 88, right)
     if beside:
-        step, differs, idle = (
+        heads += () if memory else (f"peak, {MemoryStrip.unit_of([one.timeline for one in every]).symbol}",)
+        wide = [
             max(text_width(head, _SUBTITLE), *(text_width(block.numbers[at], 12) * 1.12 for block in blocks)) + 16
-            for at, head in enumerate(("step", against, "idle"))
-        )
-        differs *= bool(against)
-        places = (right - idle - differs, right - idle, right)
-        right -= max(step + differs + idle, _BESIDE_WORDS) + 14
+            if head
+            else 0.0
+            for at, head in enumerate(heads)
+        ]
+        places = tuple(right - sum(wide[at + 1 :]) for at in range(len(wide)))
+        right -= max(sum(wide), _BESIDE_WORDS) + 14
     strip = (72 if len(blocks) == 1 else 28) if memory else 0
     rows = tuple(map(min, usual, limits))
-    return _FigureLayout(width, left, right, beside, places, against, rows, strip)
+    return _FigureLayout(width, left, right, beside, places, heads, rows, strip)
 
 
 def _against(blocks: Sequence[_Block]) -> str:
@@ -350,7 +370,7 @@ def _compose(
     heights = [rows / block.devices for rows, block in zip(layout.rows, blocks, strict=True)]
     blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
     every = [block.boxes for block in blocks]
-    mixed = any(is_mixed(boxes, layout.right - layout.left) for boxes in every)
+    mixed = any(marks.is_mixed(boxes, (layout.right - layout.left) / longest) for boxes in every)
     legend = Legend(every, theme, memory=strip, mixed=mixed, **(lines or {}))
     is_narrow = pixels < _BESIDE
     head = (24 if title else 4) + (18 if layout.beside else 0)
@@ -371,8 +391,7 @@ def _compose(
         _prepare(ax, block.boxes, block.labels, theme, heights[number])
         time_axis(ax, longest, _MAX_TICKS if pixels >= _BESIDE else 8)
         ChartRows(ax, block.boxes, theme, labels and not is_narrow)
-        if not block.boxes.plain:
-            marks.add_evictions(ax, block.boxes, theme)
+        marks.add_evictions(ax, block.boxes, theme)
         _mark_end(ax, block, longest, theme, layout)
         found.append(ax)
         y += rows + 8
@@ -385,7 +404,7 @@ def _compose(
                 writer.write(_MARGIN, y + layout.memory / 2, strip.name, color=theme.quiet, va="center")
             y += layout.memory + 8
         y += between - 8
-    _add_axis(writer, layout, y, longest, every, theme)
+    _add_axis(writer, layout, (head, y), longest, every, theme)
     legend.draw(figure, 0 if is_narrow else _MARGIN, y + axis, pixels)
     return found
 
@@ -406,12 +425,12 @@ def _write_headings(writer: _Writer, layout: _FigureLayout, y: float) -> None:
     """Write the headings of the columns of numbers, which name the base."""
     if not layout.beside:
         return
-    for x, text in zip(layout.places, ("step", layout.against, "idle"), strict=True):
+    for x, text in zip(layout.places, layout.heads, strict=True):
         writer.write(x, y - 6, text, color=writer.theme.quiet, ha="right")
 
 
 def _write_numbers(writer: _Writer, layout: _FigureLayout, block: _Block, y: float, named: bool) -> None:
-    """Write a block's name, and its step, difference and idle time; narrow figures have them above the rows."""
+    """Write a block's name, and its step, difference, idle time and peak; narrow figures have them above the rows."""
     theme, size = writer.theme, 13 if layout.beside else 12
     base = y + 15
     places = layout.places if block.numbers[1] else (layout.places[1], *layout.places[1:])
@@ -420,12 +439,13 @@ def _write_numbers(writer: _Writer, layout: _FigureLayout, block: _Block, y: flo
         room = places[0] - 60 - left if not layout.beside else layout.left
         size = max(min(size, size * room / max(text_width(block.name, size) * 1.12, 1)), 6)
         writer.write(left, base, block.name, size, fontweight="bold")
-    step, differs, idle = block.numbers
+    step, differs, idle, peak = block.numbers
     bold: Any = {"fontweight": "bold"} if layout.beside else {}
     quiet: Any = {"color": theme.quiet}
-    styles = (bold, quiet if differs in ("base", "") else bold, {} if layout.beside else quiet)
-    words = (step, differs, idle if layout.beside else f"{idle} idle")
-    for x, text, style in zip(places, words, styles, strict=True):
+    over: Any = {"fontweight": "bold", "color": theme.limit} if block.is_over else {}
+    styles = (bold, quiet if differs in ("base", "") else bold, {} if layout.beside else quiet, over)
+    words = (step, differs, idle if layout.beside else f"{idle} idle", peak)
+    for x, text, style in zip(places, words, styles, strict=False):
         writer.write(x, base, text, 12, ha="right", **style)
 
 
@@ -447,9 +467,11 @@ def _mark_end(ax: Axes, block: _Block, longest: float, theme: Theme, layout: _Fi
 
 
 def _add_axis(
-    writer: _Writer, layout: _FigureLayout, y: float, longest: float, every: Sequence[Boxes], theme: Theme
-) -> None:
-    """Add the axis of time below all rows, with a triangle at the end of each step."""
+    writer: _Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float, every: Sequence[Boxes],
+    theme: Theme,
+) -> None:  # fmt: skip
+    """Add the axis of time below all rows, which begin and end at `rows`, with a triangle at the end of each step."""
+    top, y = rows
     ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
     ax.set_yticks([])
     unit = time_axis(ax, longest, _MAX_TICKS if layout.width >= _BESIDE else 8)
@@ -460,13 +482,18 @@ def _add_axis(
         axis="x", length=4 * POINTS, width=POINTS, color=theme.edge, pad=4 * POINTS, labelcolor=theme.quiet,
         labelsize=font_points(11 * POINTS),
     )  # fmt: skip
+    if layout.beside:  # lines through all rows and between them
+        style: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": theme.grid, "linewidth": 0.5}
+        ax.vlines(ax.get_xticks(), 0.0, y - top, **style)
+        ax.set_zorder(-1)
     ends = sorted({makespan(boxes.timeline) for boxes in every})
     ends = [end for end in ends if end <= longest * (1 + 1e-9)]
     ax.plot(
         ends, [4.0] * len(ends), "v", color=theme.text, markersize=7 * POINTS, clip_on=False, zorder=8,
         transform=ax.get_xaxis_transform(), markeredgewidth=0,
     )  # fmt: skip
-    words = f"time ({unit.symbol}); ▼ end of step"
+    steps = max(boxes.timeline.schedule.iterations for boxes in every)
+    words = f"time ({unit.symbol}); ▼ end of {f'{steps} steps' if steps > 1 else 'step'}"
     if layout.beside:
         writer.write(layout.right + 14, y + 18, words, color=theme.quiet)
     else:

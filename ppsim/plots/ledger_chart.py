@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMED, _SEPARATE = 8, 64  # up to so many devices the idle fraction follows each bar; up to so many, rows have gaps
-_SIZE = 7.0  # points
+_NAMED, _SEPARATE = 8, 32  # up to so many devices the idle fraction follows each bar; up to so many, rows have gaps
+_SIZE, _TITLE = 6.0, 7.0  # points
 
 
 def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: str = "light") -> Figure:
@@ -52,7 +52,7 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
                 label=f"{cause} {percent_text(float(seconds.sum()) / (devices * step or 1.0))}",
             )  # fmt: skip
             left += seconds
-        unit = time_axis(ax, float(left.max()) * (1.1 if devices <= _NAMED else 1.0), 10 if wide > 5 else 5)
+        unit = time_axis(ax, float(left.max()) * (1.1 if devices <= _NAMED else 1.03), 10 if wide > 5 else 5)
         ax.set(ylim=(devices - 0.5, -0.5), ylabel="device", xlabel=f"idle time ({unit.symbol})")
         ax.set_yticks(range(0, devices, device_steps(144 * min(0.17, 3.0 / devices))))
         plain_axes(ax, colours, _SIZE)
@@ -62,10 +62,8 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
             ax.annotate(percent_text(idle / (step or 1.0)), (idle, device), (3, 0), textcoords="offset points", **style)
         of_step = f"idle {percent_text(bubble_fraction(timeline))} of a step of {seconds_text(step, 3)}, by cause"
         title = wrapped(f"{title_text(timeline)}{': ' if wide > 5 else chr(10)}{of_step}", wide)
-        style = {"fontsize": font_points(_SIZE), "color": colours.text, "fontweight": "bold"}
+        style = {"fontsize": font_points(_TITLE), "color": colours.text, "fontweight": "bold"}
         ax.set_title(title, loc="left", parse_math=False, **style)
         style = {"frameon": False, "fontsize": font_points(_SIZE), "labelcolor": colours.text, "columnspacing": 1.4}
-        figure.legend(
-            loc="outside lower center", ncols=6 if wide > 5 else 3, handlelength=0.9, handleheight=0.9, **style
-        )
+        figure.legend(loc="outside lower left", ncols=6 if wide > 5 else 3, handlelength=0.9, handleheight=0.9, **style)
     return figure

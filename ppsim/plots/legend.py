@@ -20,12 +20,10 @@ from ppsim.plots.figures import PIXELS, font_points
 from ppsim.plots.marks import DASHES
 from ppsim.plots.memory_strip import MemoryStrip
 from ppsim.plots.palette import Theme
-from ppsim.plots.pixels import median_box
 
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11  # pixels
 _SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
 MIXED = "narrow actions mix their colours"
-_MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
 
 
 def text_width(text: str, size: float) -> float:
@@ -58,10 +56,12 @@ class Legend:
         low = any(boxes.plain for boxes in every)
         entries = [one for one in legend_entries(every, lines) if one.sort not in hidden]
         self.entries: list[LegendEntry | _Line] = [*entries]
-        if transfers and not low:
+        if lines and mixed and not low:
+            self.entries.append(LegendEntry("low", f"actions too narrow for {' and '.join(lines)}"))
+        if transfers and not low and not mixed:
             for name, dashes in DASHES.items():
                 self._add(f"transfer of a {name}", color=theme.text, linewidth=0.5, linestyle=dashes)
-        if evictions and not low:
+        if evictions and not low and not mixed:
             style = {"linestyle": (0, (2, 1.5)), "marker": "v", "markersize": 2.5, "markevery": [1]}
             self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if critical:
@@ -144,9 +144,3 @@ class Legend:
 def _indent(entry: LegendEntry | _Line) -> float:
     """Return the pixels from an entry's left end to its words; entries of words alone have no symbol."""
     return 0.0 if isinstance(entry, LegendEntry) and entry.sort in ("low", "mixed") else _SWATCH + 6
-
-
-def is_mixed(boxes: Boxes, pixels: float) -> bool:
-    """Return whether boxes are so narrow, on rows of this width in pixels, that they mix their colours."""
-    whole = float(boxes.end.max(initial=0.0)) or 1.0
-    return 0.0 < median_box(boxes) / whole * pixels < _MIXED

@@ -29,7 +29,7 @@ COLOURS = {  # of lines, by theme: none is a kind's
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 6, 5  # bars of a chart; lines named at their ends; named points of a front
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
 _RATIO = 4.0  # of the ends of a logarithmic axis, at least
-_LINE, _SMALL = 10, 7.0  # points: height of a name, and its size
+_LINE, _SMALL = 9, 6.0  # points: height of a name, and its size
 _MARKERS = "osD^vP*X"
 _OFFSETS = [
     ((side * (5 if abs(up) <= _LINE else 12), up), "left" if side > 0 else "right")
@@ -125,11 +125,13 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
 
 def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
-    width: float | None = None, theme: str = "light",
+    width: float | None = None, theme: str = "light", *, step: str = "step time", groups: Sequence[Any] = (),
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
-    `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour if a few schedules
+    have several points each. `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises
+    ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
@@ -138,17 +140,24 @@ def draw_front(
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points = [(x * byte, y * second) for x, y in pairs]
         front = pareto_front(pairs)
-        axes.scatter(*zip(*points, strict=True), s=14, color=colours.edge, linewidths=0, zorder=3)
+        kinds, inks = [*dict.fromkeys(groups)], COLOURS[theme][2:]
+        if not 1 < len(kinds) <= min(len(inks), len(points) // 2):
+            axes.scatter(*zip(*points, strict=True), s=14, color=colours.edge, linewidths=0, zorder=3)
+            kinds = []
+        for kind, ink, marker in zip(kinds, inks, _MARKERS, strict=False):
+            mine = [point for point, group in zip(points, groups, strict=True) if group == kind]
+            axes.scatter(*zip(*mine, strict=True), s=14, color=ink, marker=marker, linewidths=0, zorder=5, label=kind)
         axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
         corners = [points[index] for index in front]
         style: Any = {"color": COLOURS[theme][1], "marker": "o", "markersize": 4, "linewidth": 1.1, "zorder": 4}
         style |= {"label": "Pareto front"} if len(front) > 1 else {"label": "best in both", "linestyle": "none"}
         axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", **style)
-        words = [f"{memory} ({symbol})", f"step time ({time_symbol})"]
+        words = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         for number, (axis, label) in enumerate(zip("xy", words, strict=True)):
             label += ", logarithmic" * _spread(axes, axis, [point[number] for point in points])
             axes.set(**{f"{axis}label": wrapped(label, figure.get_figwidth() * (1.0 if number == 0 else 0.6))})
         place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
+        place["ncols"] = 1 + len(kinds)
         axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text, **place)
         _name_points(axes, points, names, front, colours)
     return figure
@@ -225,5 +234,5 @@ def _axes(width: float | None, theme: Theme) -> tuple[Figure, Axes]:
     wide = checked_width(width)
     figure = Chart(figsize=(wide, max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide), facecolor=theme.paper)
     axes = figure.add_subplot()
-    plain_axes(axes, theme, 8.0 if wide > 5 else _SMALL)
+    plain_axes(axes, theme, _SMALL)
     return figure, axes

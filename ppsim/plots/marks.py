@@ -18,8 +18,10 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.palette import Theme
+from ppsim.plots.pixels import median_box
 from ppsim.plots.scale import path_widths
 
+_MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -27,6 +29,25 @@ def row_edges(boxes: Boxes) -> tuple[float, float]:
     """Return top and bottom of the actions, downwards from the middle of a row of height 1."""
     top, bottom = (part * (1.0 - boxes.apart) - 0.5 for part in part_of_row(boxes.band))
     return top, bottom
+
+
+def second_of(ax: Axes) -> float:
+    """Return the pixels of a second."""
+    left, right = ax.get_xlim()
+    return ax.get_window_extent().width / ax.figure.dpi * PIXELS / (right - left)
+
+
+def is_mixed(boxes: Boxes, second: float) -> bool:
+    """Return whether boxes are so narrow, at these pixels a second, that they mix their colours."""
+    return 0.0 < median_box(boxes) * second < _MIXED
+
+
+def _strength(ax: Axes, boxes: Boxes) -> float:
+    """Return the strength (0..1) of lines between rows, which fade as the gaps do; 0 in low rows and if boxes mix."""
+    second = second_of(ax)
+    if boxes.plain or is_mixed(boxes, second):
+        return 0.0
+    return min(max((median_box(boxes) * second - 1.0) / 5.0, 0.0), 1.0)
 
 
 def _behind(boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -69,6 +90,8 @@ def _ends(boxes: Boxes, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
 def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     """Draw each transfer as a line from the sender, when it starts, to the receiver; those of backwards are dashed."""
     timeline, plan, schedule = boxes.timeline, boxes.timeline.plan, boxes.timeline.schedule
+    if not (strength := _strength(ax, boxes)):
+        return
     consumer = np.flatnonzero(plan.remote)
     origin = float(timeline.device_start.min())
     times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
@@ -76,16 +99,16 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     forward = schedule.kind[consumer] == Kind.F
     for name, mine in (("forward", forward), ("backward", ~forward)):
         if mine.any():
-            style: Any = {"colors": theme.text, "linewidths": 0.5, "linestyles": DASHES[name]}
+            style: Any = {"colors": theme.text, "alpha": strength, "linewidths": 0.5, "linestyles": DASHES[name]}
             add_lines(ax, _behind(boxes, times[mine], rows[mine]), **style)
 
 
 def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     """Draw each move of an evicted activation as a line, out to the other device or back."""
     timeline, copies = boxes.timeline, boxes.timeline.plan.copies
-    if copies is None or not np.any(copies.host >= 0):
+    if copies is None or not np.any(copies.host >= 0) or not (strength := _strength(ax, boxes)):
         return
-    origin, style = float(timeline.device_start.min()), {"color": theme.text, "zorder": 3.5}
+    origin, style = float(timeline.device_start.min()), {"color": theme.text, "alpha": strength, "zorder": 3.5}
     for way in (OFFLOADS, RELOADS):
         mine = np.flatnonzero((copies.host >= 0) & (copies.way == way))
         times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
@@ -111,8 +134,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     way = np.sign(np.diff(boxes.device[mine][first].astype(int)))
     turns = first[np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]]  # stays at which the path turns
     run = np.append(begin[turns[1:]], end[-1]) - begin[turns]
-    left, right = ax.get_xlim()
-    second = ax.get_window_extent().width / ax.figure.dpi * PIXELS / (right - left)
+    second = second_of(ax)
     room = np.repeat(np.repeat(run, np.diff(np.append(turns, len(mine)))) * second, 2)
     path, halo = path_widths(np.minimum(room[:-1], room[1:]))
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):

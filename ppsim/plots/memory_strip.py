@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
-from ppsim.base.units import axis_unit
+from ppsim.base.units import ScaledUnit, axis_unit
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import bare_axes, font_points
 from ppsim.plots.palette import Theme
@@ -38,8 +38,7 @@ class MemoryStrip:
     @classmethod
     def of(cls, timelines: Sequence[TimelineColumns], memory: bool | str) -> MemoryStrip:
         """Return the strip in bytes if `memory` is "bytes", or True and all costs know them, else in activations."""
-        knows_bytes = all(peak_memory(timeline) is not None for timeline in timelines)
-        in_bytes = memory == "bytes" or (memory is True and knows_bytes)
+        in_bytes = memory == "bytes" or (memory is True and cls.unit_of(timelines).symbol != "act.")
         curves = [memory_curves(timeline, in_bytes) for timeline in timelines]
         highest = max(float(levels.max()) for every in curves for _, levels in every)
         known = [limit for limit in map(usable_limit, timelines) if limit is not None and in_bytes]
@@ -51,6 +50,15 @@ class MemoryStrip:
         return cls(
             "memory" if in_bytes else "activations", unit.symbol if in_bytes else "", limit, top, lengths, scaled
         )
+
+    @staticmethod
+    def unit_of(timelines: Sequence[TimelineColumns]) -> ScaledUnit:
+        """Return the unit of the timelines' peaks and limits: of bytes if all costs know them, else activations."""
+        peaks = [peak_memory(timeline) for timeline in timelines]
+        if any(peak is None for peak in peaks):
+            return ScaledUnit(1.0, "act.")
+        limits = [limit for limit in map(usable_limit, timelines) if limit is not None]
+        return axis_unit(max([float(peak.max()) for peak in peaks if peak is not None] + limits[:1]), "bytes")
 
     def amount(self, value: float) -> str:
         """Return an amount with its unit."""

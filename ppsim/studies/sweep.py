@@ -117,8 +117,9 @@ class Sweep:
     def plot_front(self, *, width: float | None = None, theme: str = "light") -> Figure:
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
-        A point is on the Pareto front if no other point is as good in both and better in one. `width` and
-        `theme` are those of `Timeline.plot`. Raises ConfigError if all points are refused.
+        A point is on the Pareto front if no other point is as good in both and better in one. Points with different
+        numbers of microbatches are compared by the step time per microbatch. `width` and `theme` are those of
+        `Timeline.plot`. Raises ConfigError if all points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -128,9 +129,15 @@ class Sweep:
         memory = MEASURES[
             "peak_memory" if all(run["peak_memory"] is not None for _, run in runs) else "peak_activations"
         ]
-        pairs = [(run[memory.name], run["iteration_time"]) for _, run in runs]
-        names = [self._name(point) for point, _ in runs]
-        return draw_front(pairs, names, memory.title, memory.unit, width, theme)
+        counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
+        work = counts if len({*counts}) > 1 else [1.0] * len(runs)
+        pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]
+        names, groups = (
+            [self._name(point) for point, _ in runs],
+            [point.changes.get("schedule.name") for point, _ in runs],
+        )
+        words = {"step": "step time per microbatch" if work is counts else "step time", "groups": groups}
+        return draw_front(pairs, names, memory.title, memory.unit, width, theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:
         """Return the values of a point that differ between points, in words, without that of `over`."""
