@@ -62,7 +62,7 @@ def words():
 
 
 def plain(word):
-    return word.replace("`", "").replace("_", " ").strip()
+    return re.sub(r" \((s|ms|µs|ns)\)$", "", word.replace("`", "").replace("_", " ").strip())
 
 
 def test_what_the_registries_name_is_defined():

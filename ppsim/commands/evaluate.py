@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, csv_text_of
+from ppsim.base.tables import aligned, csv_text_of, paragraph
 from ppsim.base.units import more_lines, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
@@ -26,12 +25,12 @@ from ppsim.studies.calibration import predict, run_name
 from ppsim.studies.evaluation import Evaluation, RunError
 
 SHORT_HEADINGS = ("run", "", "measured", "predicted", "error", "in 90 %")
-HEADINGS = (*SHORT_HEADINGS, "per action", "F", "B", "I", "W")
+KIND_HEADINGS = ("run", "per action", "F", "B", "I", "W")
 MAX_ROWS = 16  # without --verbose, so that the answer fits one screen
 NOTE = (
-    "error: predicted / measured step time - 1 (measured: median over steps); per action: mean distance of starts\n"
-    "over the step time; in 90 %: measured steps within the interval that the profile states;\n"
-    "F, B, I, W: median error of the seconds of one, without overhead and stretch"
+    "error: predicted / measured step time - 1 (measured: median over steps); in 90 %: measured steps within the "
+    "interval that the profile states; per action: mean distance of starts over the step time; F, B, I, W: median "
+    "error of the seconds of one, without overhead and stretch"
 )
 
 
@@ -114,19 +113,21 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
 
 def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
     """Return a table of runs, and the mean errors of fitted, held-out and all runs."""
-    rows = [HEADINGS, *(_cells(run) for run in evaluation.runs)]
-    lines = [f"profile measured on {profile.source}, {profile.recorded}", "", *aligned(rows, left=2), "", NOTE, ""]
+    cells, short = [_cells(run) for run in evaluation.runs], len(SHORT_HEADINGS)
+    lines = [f"profile measured on {profile.source}, {profile.recorded}", ""]
+    lines += [*aligned([SHORT_HEADINGS, *(row[:short] for row in cells)], left=2), ""]
+    lines += [*aligned([KIND_HEADINGS, *((row[0], *row[short:]) for row in cells)], left=1), "", *paragraph(NOTE), ""]
     for group, words in (("fitted", "fitted runs"), ("held_out", "held-out runs"), ("all", "all runs")):
         mape, tau = evaluation.mape[group], evaluation.kendall_tau[group]
         if mape is not None:
             inside = evaluation.inside[group]
             band = "" if inside is None else f", {percent_text(inside)} of steps in the 90 % interval"
             ranks = "" if tau is None else f", Kendall rank correlation {tau:+.2f}"
-            lines.append(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}{band}")
+            lines += paragraph(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}{band}")
     if profile.steps is not None:
-        lines.append(f"the interval is {profile.steps.sentence}")
+        lines += paragraph(f"the interval is {profile.steps.sentence}")
     for sentence in evaluation.assumptions:
-        lines += ["", *textwrap.wrap(sentence, WIDTH)]
+        lines += ["", *paragraph(sentence)]
     return "\n".join(lines)
 
 
