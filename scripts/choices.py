@@ -64,7 +64,7 @@ LATER: dict[str, dict[str, Any]] = {
     "bridge-26.02.01-deepseekv3-256xb200": {  # v0.4.2, mapping of FP8_MX V2
         "schedule": {"name": "combined-1f1b", "devices": 8, "microbatches": 128, "stages_per_device": 2},
         "layout.overlap": "two-stream", "layout.expert": 32, "layout.data": 32, "layout.cuda_graphs": True,
-        "layout.expert_exchange": "hierarchical",
+        "layout.expert_exchange": "hierarchical", "layout.expert_groups": 8, "layout.groups_per_token": 4,
     },
 }  # fmt: skip
 # Models whose recipes count embedding and head as a block each (Megatron-Bridge v0.3.0, recipes/qwen/qwen3_moe.py and

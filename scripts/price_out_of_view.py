@@ -305,7 +305,7 @@ def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             more = {"framework": f"Megatron-Bridge {release}"} | _policies(data, BRIDGE[name], device)
             more |= RECIPE_OF.get((name, device, row.get("EP", "")), {})
             if name == "DeepSeekV3":  # its router takes a token's experts from 4 of 8 groups
-                more["gpus_per_token"] = int(row["EP"]) // 2
+                more |= {"expert_groups": 8, "groups_per_token": 4}
             if release >= "26.06" and fp8 == "block" and name in FULL_GRAPH_MODELS:
                 more |= FULL_GRAPHS | ({"recompute": "none"} if device == "GB300" else {})
                 more["fp8_head"] = name in ("DeepSeekV3", "GPT OSS 120B")

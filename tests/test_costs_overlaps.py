@@ -92,12 +92,27 @@ def test_a_token_crosses_to_a_node_once_where_the_exchange_is_hierarchical():
 def test_a_token_goes_to_a_gpu_once_where_the_exchange_is_hierarchical():
     plain, once, limited = (
         derived(EXPERTS, data=4, expert=4, **more).exchange(EXPERTS.layers[1]).forward / 2
-        for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "gpus_per_token": 1})
+        for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_groups": 4})
     )
     border = 2 * 16 * 8
     assert plain == pytest.approx(2 * border * (3 / 4) / (ALL_TO_ALL_BANDWIDTH * 100))
     assert once == pytest.approx(4 * (1 - (3 / 4) ** 2) * border / (EXCHANGE_BANDWIDTHS[0] * 100))
     assert limited == pytest.approx(border / (EXCHANGE_BANDWIDTHS[0] * 100))
+
+
+def test_a_router_that_takes_experts_from_some_groups_visits_fewer_nodes():
+    many = replace(EXPERTS, experts=16, experts_per_token=8)
+    every, grouped, near = (
+        derived(many, data=16, expert=16, expert_exchange="hierarchical", **more).exchange(many.layers[1]).forward
+        for more in ({}, {"expert_groups": 8, "groups_per_token": 2}, {"expert_groups": 8})
+    )
+    wait = 2 * 2e-4 * 2
+    crossing = [(one - wait) * EXCHANGE_BANDWIDTHS[1] * 10 / 2 / (2 * 16 * 8) for one in (every, grouped, near)]
+    part = (4 - 1) / 4  # of the nodes are others
+    missed = (6 * 5) / (8 * 7)  # neither of two groups is one of a node's two
+    assert crossing == pytest.approx([4 * (1 - (3 / 4) ** 8) * part, 4 * (1 - missed) * part, 4 * (2 / 8) * part])
+    with pytest.raises(ConfigError, match="groups_per_token=2 is above expert_groups=1"):
+        derived(EXPERTS, data=4, expert=4, groups_per_token=2)
 
 
 def test_megatron_lm_scatters_a_border_over_the_tensor_group():

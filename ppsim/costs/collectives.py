@@ -6,6 +6,7 @@ and their sources.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import mul
@@ -256,9 +257,17 @@ def copied_bytes(setup: Setup, stages: Sequence[Iterable[str]], part: float) -> 
     return np.array(whole)[:, None, None] * setup.factor("state") * _holders(setup, stages)
 
 
-def _visited(places: int, visits: float) -> float:
+def _visited(places: float, visits: float) -> float:
     """Return how many of these places so many experts of a token lie in, if each lies in any of them."""
     return places * (1 - (1 - 1 / places) ** visits)
+
+
+def _visited_by_groups(setup: Setup, places: int) -> float:
+    """Return the same of nodes or GPUs, if a router takes a token's experts from some groups of experts."""
+    groups, chosen = setup.layout.expert_groups, setup.layout.groups_per_token
+    if places < groups:  # a place without any of the chosen groups is not visited
+        return places * (1 - math.comb(groups - groups // places, chosen) / math.comb(groups, chosen))
+    return _visited(places * chosen / groups, setup.model.experts_per_token)
 
 
 def _all_to_all(setup: Setup, moved: float) -> float:
@@ -269,9 +278,9 @@ def _all_to_all(setup: Setup, moved: float) -> float:
     inside, between = visits * (near - 1) / layout.expert, visits * (layout.expert - near) / layout.expert
     speeds = ALL_TO_ALL_BANDWIDTH, 1.0
     if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each GPU
-        visited = _visited(min(nodes, layout.expert_nodes or nodes), visits)
-        limit = _visited(min(layout.gpus_per_token or layout.expert, layout.expert), visits)
-        inside, between = min(visited * _visited(near, visits / visited), limit), visited * (nodes - 1) / nodes
+        visited = min(_visited_by_groups(setup, nodes), _visited(layout.expert_nodes or nodes, visits))
+        inside = min(visited * _visited(near, visits / visited), _visited_by_groups(setup, layout.expert))
+        between = visited * (nodes - 1) / nodes
         speeds = EXCHANGE_BANDWIDTHS
     ways = [(inside / speeds[0], cluster.link_of_group(1))]
     if nodes > 1:

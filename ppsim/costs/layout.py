@@ -181,7 +181,8 @@ class Layout:
         "the products of a GPU's experts are one kernel; else the host starts one for each expert"
     )
     expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
-    gpus_per_token: int | None = _stages("GPUs that a token's experts lie in at most", "16", "no limit")
+    expert_groups: int = _group("equal groups of experts, of which a router takes a token's from a few", "8")
+    groups_per_token: int = _group("groups that it takes them from", "4")
     loss_bytes: int | None = declared(
         "bytes per logit that the loss holds in its backward, in addition to the fp32 logits: 2 if the gradient takes "
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
@@ -285,6 +286,8 @@ class Layout:
         if self.exchanges_heads and (model.heads // self.tensor) % self.context:
             heads = model.heads // self.tensor
             found.append(_no_divisor("context", self.context, "heads of a GPU, which all-to-all exchanges", heads))
+        if self.groups_per_token > self.expert_groups:
+            found.append(f"groups_per_token={self.groups_per_token} is above expert_groups={self.expert_groups}")
         if self.context > 1 and model.has_scans:
             found.append(f"context={self.context}: the exchange of a scan's states is not priced; use 1")
         if model.pattern and self.overlap == "two-stream":

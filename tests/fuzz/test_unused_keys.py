@@ -70,7 +70,7 @@ def is_the_default(path, key, value):
     if section == "layout":
         layout = given.layout
         left_out = ppsim.load_config(path, overrides={"batch": None, key: None}).costs.layout
-        policy = getattr(left_out, name) is None and name not in ("expert_nodes", "gpus_per_token")
+        policy = getattr(left_out, name) is None and name != "expert_nodes"
         try:
             return layout == left_out or (policy and layout.chosen(name) == left_out.chosen(name))
         except KeyError:
