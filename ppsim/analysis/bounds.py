@@ -84,18 +84,12 @@ def _without_rounding(bound: float, makespan: float) -> float:
     return makespan if makespan * (1.0 - 1e-12) <= bound <= makespan * (1.0 + 1e-9) else bound
 
 
-# Rows
-
-
 def _lengths(run: TimelineColumns) -> np.ndarray:
     """Return the seconds of each row; both rows of a timed fused slot last as long as the slot."""
     lengths = run.plan.seconds.copy()
     first, second = run.plan.slots[:2]
     lengths[second] = lengths[first]
     return lengths
-
-
-# Dataflow of one microbatch
 
 
 def _shortest_times_around(
@@ -175,9 +169,6 @@ def _back_through_barriers(run: TimelineColumns, lengths: np.ndarray, after: np.
     np.maximum.at(after, barriers.has[own], (lengths + after)[own])
 
 
-# Copy engines and streams of collectives
-
-
 def _copy_seconds(run: TimelineColumns) -> np.ndarray:
     """Return the seconds of the copies of each activation out and back, by [stage, microbatch]."""
     seconds = np.zeros((run.schedule.num_stages, run.schedule.microbatches))
@@ -224,9 +215,6 @@ def _collective_bound(run: TimelineColumns, lengths: np.ndarray, before: np.ndar
     heads, tails = (np.minimum.reduceat(np.where(seconds > 0, column, np.inf), begins) for column in (ready, to_come))
     every = heads + np.add.reduceat(seconds, begins) + tails
     return float(np.where(np.isfinite(every), every, 0.0).max())
-
-
-# Memory
 
 
 def _activation_parts(run: TimelineColumns) -> np.ndarray:

@@ -51,9 +51,6 @@ def _remaining_fraction(part: float, whole: float) -> float:
     return max(1.0 - part / whole, 0.0) if whole > 0 else 0.0
 
 
-# Iterations that follow each other
-
-
 def iteration_time(run: TimelineColumns) -> float:
     """Return the seconds from one iteration to the next; the makespan if the schedule drains after each iteration.
 
@@ -148,9 +145,6 @@ def _version_pace(run: TimelineColumns) -> float:
     return float((held / schedule.weight_versions[device]).max())
 
 
-# Throughput
-
-
 def tokens_per_second(run: TimelineColumns) -> float | None:
     """Return the tokens of one step / its seconds, over all data-parallel copies; None without a model."""
     workload = run.table.workload
@@ -183,9 +177,6 @@ def _per_second(run: TimelineColumns, per_microbatch: float) -> float:
     microbatches = schedule.microbatches / (schedule.slices * schedule.iterations)
     seconds = iteration_time(run)
     return microbatches * per_microbatch / seconds if seconds > 0 else float("inf")
-
-
-# Each bubble
 
 
 @described

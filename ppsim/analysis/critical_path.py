@@ -84,8 +84,6 @@ def slack_of_nodes(backwards, first, edges, after, delay, start, end, last, slac
         slack[node] = last - end[node] if first[node] == first[node + 1] else smallest
 
 
-# Sensitivities
-
 _TIED = 1e-11  # fraction of the makespan by which equally long chains differ through rounding
 _COLUMNS_PER_NODE = 4  # a node counts in its kind, device and one or two stages, or in its kind and link
 _TOTALS_AT_ONCE = 2**25  # totals of nodes and columns in memory

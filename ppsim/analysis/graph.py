@@ -140,9 +140,6 @@ def _joined(edges: list[Edges]) -> Edges:
     return before, after
 
 
-# Rows, transfers and their queues
-
-
 def _list_edges(plan: Plan, node: np.ndarray) -> Edges:
     """Return an edge to each row from the row before it on its device."""
     first_of_device = np.zeros(len(node), bool)
@@ -176,9 +173,6 @@ def _queue_edges(plan: Plan, posts: Posts, posted: np.ndarray, node: np.ndarray)
         blocking = np.flatnonzero(posts.is_send & (posts.before < offsets[posts.device + 1]))
         edges.append((transfer[blocking], node[posts.before[blocking]]))
     return edges
-
-
-# Ports
 
 
 def _port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndarray, depth: np.ndarray) -> Edges:
@@ -244,9 +238,6 @@ def _depth_at_equal_starts(starts: np.ndarray, edges: list[Edges]) -> np.ndarray
             depth_of[target] = max(depth_of[target], depth_of[node] + 1)
     depth[nodes] = depth_of
     return depth
-
-
-# Streams
 
 
 class _Streams(NamedTuple):

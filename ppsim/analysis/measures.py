@@ -100,9 +100,6 @@ class Measure:
         return not self.optional or bool(np.any(self.of(run)))
 
 
-# Stages, transfers and communication of devices
-
-
 def stages_held(run: TimelineColumns) -> np.ndarray:
     """Return the number of stages of each device."""
     return np.bincount(run.schedule.holdings[:, 0], minlength=run.schedule.devices)

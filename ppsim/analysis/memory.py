@@ -115,9 +115,6 @@ def _static_and_changes(run: TimelineColumns, device: int) -> tuple[np.ndarray, 
     return static[:, device], _memory_changes(run, device, device + 1)
 
 
-# Changes of the memory in use
-
-
 class Changes(NamedTuple):
     """Changes of the devices' memory in use, one entry per change."""
 
@@ -227,9 +224,6 @@ def _moved_fraction(run: TimelineColumns) -> np.ndarray:
     back = np.flatnonzero(copies.way == RELOADS)
     to_host = copies.host[back] == HOST_MEMORY
     return moved_fraction(run.schedule, run.table, copies.stage[back], copies.microbatch[back], to_host)
-
-
-# The breakdown at the peak
 
 
 @described

@@ -41,9 +41,6 @@ ADDS, FREES = (np.concatenate([changes, np.zeros((2, 3))]) for changes in change
 ADDS[SHORT_F, 2] = 1.0
 
 
-# Schedule summaries
-
-
 class PeakCandidates(NamedTuple):
     """Rows during which a device may reach its peak, several per device, and the amounts that it then holds."""
 
@@ -185,9 +182,6 @@ def _held_during(
     return held - before[:, np.searchsorted(device[chosen], device[chosen])]
 
 
-# Bounds of a schedule
-
-
 def step_bound(
     summary: ScheduleSummary, table: CostTable, optimizer: str | None = None, sharded: bool = False
 ) -> float:
@@ -314,8 +308,6 @@ def packing_bound(summary: ScheduleSummary, blocks: BlockBytes) -> float:
     each = weight[:, None] / weight.sum() * (blocks.state + np.outer(held, blocks.activation))
     return float(each.min(axis=0) @ blocks.number) * SAFETY
 
-
-# Bounds of a layout
 
 UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # if given
 

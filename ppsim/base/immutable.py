@@ -98,9 +98,6 @@ class EqualColumns(Columns):
     __hash__ = None  # type: ignore[assignment]
 
 
-# Lists in one column
-
-
 def list_of_rows(offsets: np.ndarray) -> np.ndarray:
     """Return the number of the list that each row belongs to, int32."""
     return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))

@@ -266,8 +266,6 @@ def _name(schedule: ScheduleColumns, kind: Kind, pair: int) -> str:
     return f"{stage}{kind.name}{microbatch}"
 
 
-# The fast check of valid lists
-
 _F, _I, _W, _R = (int(kind) for kind in (Kind.F, Kind.I, Kind.W, Kind.R))
 
 
@@ -362,9 +360,6 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
             return False
         upward = not upward
     return True
-
-
-# Faults that stop a valid program from running
 
 
 def check_runnable(schedule: ScheduleColumns, transport: str | None = None, *, pytorch: bool = False) -> None:

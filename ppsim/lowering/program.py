@@ -140,9 +140,6 @@ def _smallest_to_come(values: np.ndarray, group: np.ndarray) -> np.ndarray:
     return smallest
 
 
-# Receive buffers of a program: how long each one lives, and a slot for each that is free at that time
-
-
 POOLS = ("stage", "direction", "device")
 
 

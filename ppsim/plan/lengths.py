@@ -16,9 +16,6 @@ from ppsim.schedule.columns import ScheduleColumns
 HOST_MEMORY = -1  # in place of a device, for copies to the memory of the device's host
 
 
-# Rows
-
-
 def seconds_by_kind(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     """Return the seconds of F, B, I, W and R of a whole microbatch by stage, (5, stages).
 
@@ -136,9 +133,6 @@ def _smallest_fraction(schedule: ScheduleColumns, table: CostTable) -> float:
     return fraction if table.microbatch_scale is None else fraction * float(table.microbatch_scale.min())
 
 
-# Transfers and copies
-
-
 def transfer_bytes(schedule: ScheduleColumns, table: CostTable, producer: np.ndarray) -> np.ndarray:
     """Return the bytes that each of the rows `producer` sends to another device."""
     backward = schedule.kind.take(producer) != Kind.F
@@ -240,9 +234,6 @@ def copy_seconds(table: CostTable, sender: np.ndarray, receiver: np.ndarray, mov
     latency = np.where(with_host, table.offload_latency, table.latency[sender, receiver])
     per_byte = np.where(with_host, table.offload_seconds_per_byte, table.seconds_per_byte[sender, receiver])
     return latency + moved * per_byte
-
-
-# Collectives and the end of a step
 
 
 def barrier_seconds(schedule: ScheduleColumns, table: CostTable, barriers: Barriers) -> np.ndarray:

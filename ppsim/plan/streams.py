@@ -108,9 +108,6 @@ def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))
 
 
-# Copies of activations to host memory or another device and back: their order, switches and lengths
-
-
 OFFLOADS, RELOADS = 0, 1
 
 

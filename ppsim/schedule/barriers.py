@@ -199,9 +199,6 @@ def turn_of_collectives(schedule: ScheduleColumns, row: int, needed: int) -> str
     return f" (its collective runs before the one for {schedule.label(row)})"
 
 
-# A deadlock as a cycle of waits
-
-
 def blocked_rows(
     schedule: ScheduleColumns, position: np.ndarray, waits: np.ndarray, fused: np.ndarray | None = None
 ) -> dict[int, int]:
