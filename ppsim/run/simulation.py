@@ -128,18 +128,9 @@ MAX_SAMPLES = 10_000_000  # the measures of this many take a gigabyte
 class Batch:
     """The measures of many runs of one schedule, one entry per run: the samples of each of the costs in turn.
 
-    Attributes
-    ----------
-    schedule : Schedule
-    transport, engine : str
-        Transport and engine of the runs.
-    seed, samples : int
-        Seed, and number of samples per entry of the costs; 1 if nothing is random.
-    case, sample : int64 arrays, one entry per run
-        Indices of the costs in the given list, and of the sample.
-    measures : list of str
-        Names of the attributes with measures, such as `batch.bubble_fraction`: float64 arrays, one entry per run.
-        docs/glossary.md defines them.
+    `measures` names the attributes with measures, float64 arrays such as `batch.bubble_fraction` (docs/glossary.md).
+    `case` and `sample`, int64 arrays, are the indices of a run's costs in the given list and of its sample.
+    There is one sample if nothing is random. `transport`, `engine` and `seed` are those of the runs.
     """
 
     makespan: np.ndarray

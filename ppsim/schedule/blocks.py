@@ -14,17 +14,8 @@ ArrayLike = int | Sequence[int] | np.ndarray
 class Block:
     """A run of compute actions of one device, as an int32 table; slicing gives a Block again.
 
-    Parameters
-    ----------
-    kind, stage, microbatch : numbers or columns
-        They are broadcast against each other.
-    joined : bool or column, default False
-        True if a row is the second part of an OVERLAP_F_B slot whose first part is the row before it.
-
-    Attributes
-    ----------
-    table : int32 array, (4, rows)
-        Kind, stage, microbatch and `joined` of each row.
+    Its arguments, numbers or columns, are broadcast against each other and are the rows of `table`, int32 (4, rows).
+    `joined` is True if a row is the second part of an OVERLAP_F_B slot whose first part is the row before it.
     """
 
     __slots__ = ("table",)
