@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, ScheduleError, shown
 from ppsim.base.host import memory_bytes, note_failure
+from ppsim.base.rules import declared
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.families.closed_forms import ClosedForm, closed_forms, printed
@@ -37,28 +38,22 @@ SomeGenerator = TypeVar("SomeGenerator", bound=Generator)
 
 @dataclass(frozen=True)
 class RegisteredFamily:
-    """Schedule family: its generator, sizes and options, and its properties.
+    """Schedule family: its generator, sizes and options, and its properties."""
 
-    `ppsim list` prints the families by `group`. In an `asynchronous` family steps follow each other without a drain, on
-    old weights; rankings list it separately. `makespan` and `peak_activations` are closed forms as text in the notation
-    of docs/schedules.md: "=" marks exact forms, "<=" upper bounds, "~" approximations. A test compares `closed_forms`,
-    the exact forms and the bounds, with simulations.
-    """
-
-    name: str
-    group: str
-    title: str
-    idea: str
-    constraints: str
-    makespan: str
-    peak_activations: str
-    source: str
-    generate: Generator
-    stages_per_device: int
-    fixed_stages: bool
-    asynchronous: bool
-    options: Mapping[str, inspect.Parameter]
-    closed_forms: Sequence[ClosedForm]
+    name: str = declared("the name for `build`")
+    group: str = declared("`ppsim list` prints the families by group")
+    title: str = declared("a title")
+    idea: str = declared("the idea")
+    constraints: str = declared("the allowed sizes")
+    makespan: str = declared('closed forms: "=" marks exact ones, "<=" upper bounds, "~" approximations')
+    peak_activations: str = declared("closed forms, likewise")
+    source: str = declared("the paper or code of its origin")
+    generate: Generator = declared("the generator")
+    stages_per_device: int = declared("default number; other numbers are legal unless `fixed_stages` is True")
+    fixed_stages: bool = declared("True if no other number is legal")
+    asynchronous: bool = declared("True if steps follow each other without a drain, on old weights; ranked separately")
+    options: Mapping[str, inspect.Parameter] = declared("further arguments of `build` by name, with defaults")
+    closed_forms: Sequence[ClosedForm] = declared("exact forms and bounds; a test compares them with simulations")
 
     def columns(
         self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any

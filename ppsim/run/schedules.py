@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, UnknownNameError
 from ppsim.base.files import write_atomically
-from ppsim.base.rules import checked_call, checked_methods
+from ppsim.base.rules import checked_call, checked_methods, described
 from ppsim.checks.faults import check_runnable, validate
 from ppsim.costs.composed import EncoderTower
 from ppsim.costs.given import Costs
@@ -157,24 +157,9 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
 
 
 @checked_methods
+@described
 class Family(registry.RegisteredFamily):
-    """A schedule family: its generator, closed forms and sources.
-
-    Attributes
-    ----------
-    name, title, idea, source : str
-        The name for `build`, a title, the idea, and the paper or code of its origin.
-    constraints : str
-        The allowed sizes.
-    makespan, peak_activations : str
-        Closed forms in the notation of docs/schedules.md, "=" exact and "~" approximate.
-    stages_per_device : int
-        Default number; other numbers are legal unless `fixed_stages` is True.
-    asynchronous : bool
-        True if steps follow each other without a drain, on old weights.
-    options : mapping name -> inspect.Parameter
-        Further arguments of `build`, with defaults.
-    """
+    """A schedule family: its generator, closed forms and sources; docs/schedules.md has the notation."""
 
     def build(self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any) -> Schedule:
         """Check the sizes and options, and build; BuildError names the rule that a size breaks."""
