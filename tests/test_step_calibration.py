@@ -89,6 +89,15 @@ def test_three_runs_already_help(runs):
         assert abs(error(three, run)) < abs(run["config"].simulate().iteration_time / run["seconds"] - 1) + 0.01
 
 
+def test_runs_without_a_common_error_change_no_constant():
+    apart = [measured(size, {}) for size in SIZES[:4]]
+    apart = [
+        {**run, "seconds": run["seconds"] * factor} for run, factor in zip(apart, (1.2, 0.85, 1.2, 0.85), strict=True)
+    ]
+    found = library.calibrate_steps([{key: run[key] for key in ("config", "seconds")} for run in apart])
+    assert set(found.factors.values()) == {1.0}
+
+
 def test_one_bad_run_does_not_pull_the_fit_and_is_named(calibration, runs):
     bad = {**runs[2], "seconds": 4 * runs[2]["seconds"]}
     pulled = library.calibrate_steps([*runs[:2], bad, *runs[3:]])
@@ -122,6 +131,10 @@ def test_the_interval_is_narrower_and_widens_away_from_the_runs(calibration):
     assert after[1] / after[0] < before[1] / before[0]
     far = calibrated_config(make_config(config_of(2, 2, 16, 1), place="config"), calibration).simulate().interval
     assert far[1] / far[0] > after[1] / after[0]
+    spread = calibration.spread(
+        np.zeros(len(CONSTANTS)), 3.0
+    )  # beyond the runs, steps take longer rather than less long
+    assert math.log(spread.high) > -math.log(spread.low)
 
 
 def test_the_slopes_of_a_step_are_those_of_simulating_again(calibration):

@@ -33,6 +33,7 @@ WHAT = "a calibration"
 PRIOR_RUNS = 2  # weight of the prior error, in runs
 PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
 FREEDOM = 4  # degrees of freedom of Student's t, which that error follows
+SLOWER_PER_DOUBLING = 1.2  # of the upper bound: runs beyond those of a fit take longer more often than less long
 DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
 Value = TypeVar("Value")
 
@@ -226,7 +227,8 @@ class Calibration:
         """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""
         known = float(slopes @ np.array(self.covariance) @ slopes)
         half = student_quantile(min(self.runs + PRIOR_RUNS, FREEDOM)) * math.sqrt(known + self.error**2)
-        return CalibratedSpread(math.exp(half) * PER_DOUBLING**doublings, self.name, doublings)
+        ends = math.exp(-half) / PER_DOUBLING**doublings, math.exp(half) * SLOWER_PER_DOUBLING**doublings
+        return CalibratedSpread(*ends, self.name, doublings)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the calibration atomically as YAML, for the key `calibration` of a config."""
@@ -234,21 +236,14 @@ class Calibration:
 
 
 class CalibratedSpread(NamedTuple):
-    """90 % interval of measured / predicted seconds of a step by calibrated costs: 1 / high to high."""
+    """90 % interval of measured / predicted seconds of a step by calibrated costs, with its source."""
 
+    low: float
     high: float
     name: str
     doublings: float
 
-    @property
-    def low(self) -> float:
-        """P5 of measured / predicted."""
-        return 1 / self.high
-
-    @property
-    def middle(self) -> float:
-        """P50 of measured / predicted: 1, because the runs set the constants."""
-        return 1.0
+    middle = 1.0  # P50 of measured / predicted: the runs set the constants
 
     @property
     def sentence(self) -> str:

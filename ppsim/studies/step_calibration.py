@@ -4,7 +4,8 @@ The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measure
 Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
 the t distribution, section 3. How wide the priors are altogether is unknown, too: the answer is the mean over `SCALES`,
 each with the evidence of the runs (MacKay 1992, Bayesian interpolation, section 4), so that runs without a common error
-move nothing. The normal approximation at the maximum gives what is still unknown.
+move nothing. Constants change only as far as this surely brings runs nearer that are left out of the fit. The normal
+approximation at the maximum gives what is still unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -46,9 +48,11 @@ from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
 
 KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
-SCALES = {0.05: 1.0, 0.5: 2.0, 1.0: 1.0, 4.0: 0.05}  # of the deviations of priors: odds before any run
+SCALES = {0.05: 1.0, 0.5: 2.0, 1.0: 1.0}  # of the deviations of priors: odds before any run
+SCALES_OF_MEMORY = SCALES | {4.0: 0.05}  # every run tells of its constants, so that no single run can bend one
 ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
+SURE = 1.28  # standard errors within which left-out runs must come nearer: nine in ten
 CLOSE = 3e-3  # the fit ends if no logarithm changes by more
 FAR = 0.1  # change of a logarithm after which slopes are found again
 TELLS = 1.1  # factor by which a constant's deviation grows without a run that tells of it
@@ -206,57 +210,59 @@ class Peaks:
 
 @dataclass
 class Fit:
-    """Constants that a fit found.
+    """Constants that a fit found."""
 
-    Attributes
-    ----------
-    logs : float64 (constants,)
-        Logarithms of the factors.
-    covariance : float64 (constants, constants)
-    error : float
-        Standard deviation of log(measured / predicted) that the constants do not explain.
-    residual, weight : float64 (runs,)
-        log(measured / predicted), and the weight of each run.
-    slopes : float64 (runs, constants)
-    evidence : float
-        Logarithm of the likelihood of the runs over all constants, but for a number that only the priors set.
-    """
-
-    logs: np.ndarray
+    logs: np.ndarray  # logarithms of the factors
     covariance: np.ndarray
-    error: float
-    residual: np.ndarray
-    weight: np.ndarray
-    slopes: np.ndarray
-    evidence: float
+    error: float  # standard deviation of log(measured / predicted) that the constants do not explain
+    residual: np.ndarray  # log(measured / predicted) of each run
+    weight: np.ndarray  # of each run
+    slopes: np.ndarray  # (runs, constants)
+    evidence: float  # log-likelihood of the runs over all constants, but for a number that only the priors set
 
 
 Predicted = Callable[[np.ndarray], np.ndarray]
 
 
 def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
-    """Return the constants' means over `SCALES`, and what is unknown where the priors are as wide as `CONSTANTS` says.
+    """Return the constants' means over `SCALES`, as far as left-out runs support them, and what is still unknown.
 
-    Parameters
-    ----------
-    measured : float64 (runs,)
-        Logarithms of what was measured.
-    names : sequence of str
-        The constants, with the priors of `CONSTANTS`.
-    predict, slopes : functions of the constants' logarithms
-        Logarithms of what is predicted, and their derivatives by the logarithms (runs, constants).
+    `measured` has logarithms. `predict` and `slopes` are functions of the constants' logarithms: what is predicted, in
+    logarithms, and its derivatives (runs, constants).
     """
     fit = _most_probable(measured, names, predict, slopes, 1.0)
+    moved = fit.residual + fit.slopes @ fit.logs  # what the constants would explain, where slopes do not change
+    logs, evidence = _mean_constants(moved, names, fit.slopes)
+    logs *= _sure_part(moved, names, fit)
+    return replace(fit, logs=logs, residual=measured - predict(logs), evidence=evidence)
 
-    def near(logs: np.ndarray) -> np.ndarray:
-        return measured - fit.residual + fit.slopes @ (logs - fit.logs)
 
-    fits = [_most_probable(measured, names, near, lambda _: fit.slopes, scale) for scale in SCALES]
-    evidence = np.array([one.evidence for one in fits]) + np.log([*SCALES.values()])
-    most = float(evidence.max())
-    odds = np.exp(evidence - most)
-    logs = odds @ np.array([one.logs for one in fits]) / odds.sum()
-    return replace(fit, logs=logs, residual=measured - predict(logs), evidence=most + math.log(odds.sum()))
+def _mean_constants(moved: np.ndarray, names: Sequence[str], slopes: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the constants' means over `SCALES` if slopes do not change, and the evidence of the runs."""
+    prior = SCALES_OF_MEMORY if CONSTANTS[names[0]].of_memory else SCALES
+    fits = [_most_probable(moved, names, lambda logs: slopes @ logs, lambda _: slopes, scale) for scale in prior]
+    evidence = np.array([one.evidence for one in fits]) + np.log([*prior.values()])
+    whole = float(np.logaddexp.reduce(evidence))
+    return np.exp(evidence - whole) @ np.array([one.logs for one in fits]), whole
+
+
+def _sure_part(moved: np.ndarray, names: Sequence[str], fit: Fit) -> float:
+    """Return the largest part of the constants' change that surely brings left-out runs nearer; 1 for a single run.
+
+    Each run is predicted by a fit to the others. A part of the change helps if it is below twice the slope of the
+    measured logarithms on the predicted ones: Copas 1983, Regression, prediction and shrinkage.
+    """
+    runs = range(len(moved))
+    others = [_mean_constants(np.delete(moved, run), names, np.delete(fit.slopes, run, 0))[0] for run in runs]
+    predicted = np.sum(fit.slopes * others, axis=1)
+    if not predicted.any():
+        return 1.0
+    slope, squares = 1.0, 1.0
+    for _ in range(ROUNDS):
+        weight = _weights(moved - slope * predicted, fit.error)
+        squares = float(weight @ predicted**2)
+        slope = float(weight @ (moved * predicted)) / squares
+    return min(max(2 * (slope - SURE * fit.error / math.sqrt(squares)), 0.0), 1.0)
 
 
 def _most_probable(
@@ -270,7 +276,7 @@ def _most_probable(
         error = _error(residual, error)
         weight = _weights(residual, error)
         jacobian, moved = (slopes(logs), 0.0) if moved > FAR else (jacobian, moved)
-        curvature = _curvature(jacobian, weight, error, precision)
+        curvature = jacobian.T @ (weight[:, None] * jacobian) / error**2 + precision
         gradient = jacobian.T @ (weight * residual) / error**2 - precision @ logs
         step = np.linalg.solve(curvature, gradient)
         step *= min(1.0, LONGEST_STEP / max(np.abs(step).max(initial=0.0), 1e-300))
@@ -287,7 +293,7 @@ def _most_probable(
             break
     error = _error(residual, error)
     weight, jacobian = _weights(residual, error), slopes(logs)
-    curvature = _curvature(jacobian, weight, error, precision)
+    curvature = jacobian.T @ (weight[:, None] * jacobian) / error**2 + precision
     volume = (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(curvature)[1]) / 2
     evidence = float(volume) - _objective(residual, error, logs, precision)
     return Fit(logs, np.linalg.inv(curvature), error, residual, weight, jacobian, evidence)
@@ -305,10 +311,6 @@ def _error(residual: np.ndarray, error: float) -> float:
     return error
 
 
-def _curvature(jacobian: np.ndarray, weight: np.ndarray, error: float, precision: np.ndarray) -> np.ndarray:
-    return jacobian.T @ (weight[:, None] * jacobian) / error**2 + precision
-
-
 def _objective(residual: np.ndarray, error: float, logs: np.ndarray, precision: np.ndarray) -> float:
     spread = (FREEDOM + 1) / 2 * np.log1p((residual / error) ** 2 / FREEDOM)
     scale = (len(residual) + PRIOR_RUNS) * math.log(error) + PRIOR_RUNS * PRIOR_ERROR**2 / (2 * error**2)
@@ -317,30 +319,25 @@ def _objective(residual: np.ndarray, error: float, logs: np.ndarray, precision: 
 
 def fit_time(runs: Sequence[PricedRun]) -> tuple[Fit, list[Timeline]]:
     """Return the fitted constants of time, and the simulated step of each run under them."""
-    known: dict[bytes, list[Timeline]] = {}
 
-    def simulated(logs: np.ndarray) -> list[Timeline]:
-        if logs.tobytes() not in known:
-            known[logs.tobytes()] = [run.under(dict(zip(OF_TIME, logs.tolist(), strict=True))) for run in runs]
-        return known[logs.tobytes()]
+    @cache
+    def simulated(*logs: float) -> list[Timeline]:
+        return [run.under(dict(zip(OF_TIME, logs, strict=True))) for run in runs]
 
-    def predict(logs: np.ndarray) -> np.ndarray:
-        return np.log([one.iteration_time for one in simulated(logs)])
-
-    def slopes(logs: np.ndarray) -> np.ndarray:
-        return np.array([constant_slopes(one)[: len(OF_TIME)] for one in simulated(logs)])
-
-    measured = np.log([one.run.seconds for one in runs])
-    fit = fit_constants(measured, OF_TIME, predict, slopes)
-    return fit, simulated(fit.logs)
+    fit = fit_constants(
+        np.log([one.run.seconds for one in runs]),
+        OF_TIME,
+        lambda logs: np.log([one.iteration_time for one in simulated(*logs.tolist())]),
+        lambda logs: np.array([constant_slopes(one)[: len(OF_TIME)] for one in simulated(*logs.tolist())]),
+    )
+    return fit, simulated(*fit.logs.tolist())
 
 
 def fit_memory(measured: Sequence[float], peaks: Sequence[Peaks], first: bool) -> Fit:
     """Return the fitted constants of memory, for measured peaks of the fullest device or of the `first` one."""
 
     def predict(logs: np.ndarray) -> np.ndarray:
-        found = [one.under(logs) for one in peaks]
-        return np.log([one[0] if first else one.max() for one in found])
+        return np.log([one[0] if first else one.max() for one in (run.under(logs) for run in peaks)])
 
     def slopes(logs: np.ndarray) -> np.ndarray:
         moved = SMALL_CHANGE * np.eye(len(OF_MEMORY))
@@ -353,8 +350,15 @@ def fit_memory(measured: Sequence[float], peaks: Sequence[Peaks], first: bool) -
 
 
 def fitted_constants(runs: Sequence[StepRun]) -> Calibration:
-    """Return the calibration of checked runs."""
+    """Return the calibration of checked runs, with the run that would tell most."""
     priced = [PricedRun(run) for run in runs]
+    calibration = fitted_to(priced)
+    return replace(calibration, **_next_run(calibration, priced))
+
+
+def fitted_to(priced: Sequence[PricedRun]) -> Calibration:
+    """Return the calibration of runs that are priced."""
+    runs = [one.run for one in priced]
     fit, simulated = fit_time(priced)
     fits, first = [(OF_TIME, fit)], False
     peaks = {number: run.peak_memory for number, run in enumerate(runs) if run.peak_memory is not None}
@@ -371,7 +375,7 @@ def fitted_constants(runs: Sequence[StepRun]) -> Calibration:
     before, after = ([run.under(values) for run in priced] for values in ({}, logs))
     own, factors = priced[0].costs, {name: math.exp(log) for name, log in logs.items()}
     sizes = [scales(one.costs, run.schedule.devices) for one, run in zip(priced, after, strict=True)]
-    calibration = Calibration(
+    return Calibration(
         factors=factors,
         covariance=tuple(map(tuple, covariance.tolist())),
         error=fit.error,
@@ -379,7 +383,6 @@ def fitted_constants(runs: Sequence[StepRun]) -> Calibration:
         measured=tuple(_measured(run, fit, number, before, after, first) for number, run in enumerate(runs)),
         ranges={name: (min(one[name] for one in sizes), max(one[name] for one in sizes)) for name in DIMENSIONS},
     )
-    return replace(calibration, **_next_run(calibration, priced))
 
 
 def _measured(
