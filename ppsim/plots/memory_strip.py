@@ -61,8 +61,8 @@ class MemoryStrip:
         return axis_unit(max([float(peak.max()) for peak in peaks if peak is not None] + limits[:1]), "bytes")
 
     def amount(self, value: float) -> str:
-        """Return an amount with its unit."""
-        return f"{value:.4g} {self.symbol}".strip()
+        """Return an amount with its unit, bytes in three digits."""
+        return f"{value:.{3 if self.symbol else 4}g} {self.symbol}".strip()
 
 
 def draw_memory(
@@ -96,7 +96,7 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
     most = strip.limit or strip.top
     tall = ax.get_window_extent().height / ax.figure.dpi * 72 / POINTS
     levels = [0.0, most / 2, most] if tall > 60 else [0.0, most]
-    ax.set_yticks(levels, [f"{level:.4g}" for level in levels])
+    ax.set_yticks(levels, [strip.amount(level).removesuffix(strip.symbol).strip() for level in levels])
     bare_axes(ax, theme, 10 * POINTS)
     for name, side in ax.spines.items():
         side.set_visible(name == "bottom")
