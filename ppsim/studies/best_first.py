@@ -17,6 +17,7 @@ from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.expansion import Expansion, devices_of, is_expansion, with_least_memory
 from ppsim.studies.free_keys import (
+    COMBINED,
     DEVICES,
     EXCHANGE,
     GROUPED,
@@ -235,7 +236,8 @@ class BestFirstSearch:
         Such points are not counted: they are not among the layouts.
         """
         tried: list[Changes] = []
-        for one in [*self.ranked, *self._nearly_fitting()]:
+        near = [*self.ranked, *self._nearly_fitting()]
+        for one in [one for one in near if one.changes["schedule.name"] not in COMBINED]:
             blocks = self.space.config.model.num_layers if self.space.config.model else 0
             most = blocks // (one.changes[DEVICES] * (one.changes.get("schedule.stages_per_device") or 1))
             for count in (1, 2, 3, 4, 6, 8, 12):

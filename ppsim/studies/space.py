@@ -138,8 +138,10 @@ class Space:
             return False
         if point.get(EXPERT_TENSOR) == 1 and size(TENSOR) == 1 and None in self.values[EXPERT_TENSOR]:
             return False
-        alone = size(EXPERT) == 1
-        if alone and (point.get(EXCHANGE) == "hierarchical" or point.get(OVERLAP) == TWO_STREAM):
+        alone, two_streams = size(EXPERT) == 1, point.get(OVERLAP) == TWO_STREAM
+        if alone and (point.get(EXCHANGE) == "hierarchical" or two_streams):
+            return False
+        if two_streams and point.get(RECOMPUTE_LEVEL) == "full":  # combined schedules repeat no whole block
             return False
         if size(TENSOR) == 1 or not point.get("layout.sequence_parallel", True):
             point.pop(OVERLAP_TENSOR, None)
@@ -182,6 +184,8 @@ class Space:
         family = find_family(name)
         if family.fixed_stages:
             return [None]
+        if devices == 1 and name in COMBINED:  # Megatron-LM has no virtual stages without a pipeline
+            return [1]
         free = self.values.get("schedule.stages_per_device")
         if free is None:
             return [self.config.schedule.get("stages_per_device")]
