@@ -1,7 +1,8 @@
 """Searches for docs/choosing.md: published layouts and faulty configs against the best, and what each command says.
 
 `python scripts/choices.py` adds what docs/data/choices.yaml lacks; names after it are searched again, `configs/NAME`
-for its two commands only. Each search runs in a process of its own, with at most `MAX_SECONDS` of processor time.
+for its two commands only, and kinds (`published configs advice implausible`) whole. Each search runs in a process of
+its own, with at most `MAX_SECONDS` of processor time.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def main(*names: str) -> None:
         kinds, (_published, _config, _advice, _choose), (layouts, configs, cases(), dict(implausible())), strict=True
     ):
         for name, config in given.items():
-            if {name, f"{kind}/{name}"} & {*names} or (not names and name not in found[kind]):
+            if {kind, name, f"{kind}/{name}"} & {*names} or (not names and name not in found[kind]):
                 found[kind][name] = _limited(search, name, config) | {"title": config.name, "commit": _commit()}
                 print(kind, name, found[kind][name], flush=True)
                 found["not_searched"] = {

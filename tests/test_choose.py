@@ -6,6 +6,7 @@ import os
 import re
 import select
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -204,6 +205,16 @@ def test_no_partition_has_a_peak_below_the_bound_for_all_of_them():
 def test_the_bound_of_1f1b_with_equal_stages_is_its_step():
     run = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(forward=1.0, backward=2.0))
     assert np.isclose(step_bound(ScheduleSummary.of(run.schedule), run.table), run.makespan)
+
+
+def test_combined_1f1b_is_offered_as_megatron_runs_it():
+    """Without a pipeline it has no virtual stages, and it repeats no whole block."""
+    data = dict(ppsim.load_config(Path(LLAMA).with_name("mixtral-8x7b-64xh100.yaml")).data)
+    free = ["layout.overlap", "layout.recompute", "schedule.devices", "schedule.stages_per_device"]
+    space = search_space({**data, "schedule": {}, "batch": 512}, free, framework="Megatron-LM")
+    combined = [one for one in space.layouts() if space.combines(one)]
+    assert {one["layout.recompute"] for one in combined} == {*space.values["layout.recompute"]} - {"full"} != set()
+    assert [one["schedule.stages_per_device"] for one in space.schedules(1, combined=True)] == [1]
 
 
 def test_the_winner_is_a_config_that_gives_the_same_step():
