@@ -50,7 +50,8 @@ def test_tensor_parallel_divides_the_work_and_adds_two_all_reduces_a_block():
 def test_scaling_gathers_its_logits_and_computes_the_loss_of_all():
     for device, passes in ((DEVICE, 0), (DEVICES["H100 SXM"], 1)):
         cluster = replace(CLUSTER, device=device)
-        costs = [derived(Layout(tensor=2, framework=name), cluster=cluster) for name in ("eager", "scaling")]
+        layouts = [Layout(tensor=2, framework=name, fused_norms=True) for name in ("eager", "scaling")]
+        costs = [derived(layout, cluster=cluster) for layout in layouts]
         split, whole = (one.for_stages(8) for one in costs)
         gather = ring_pass(group_of(cluster, 2), 2 * 16 * 6)
         loss = passes * costs[0].work(SMALL.layers[-1]).activations

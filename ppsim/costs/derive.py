@@ -214,7 +214,7 @@ class DerivedCosts(Setup):
         if not without_output:
             return [Stage(tuple(layers), level) for layers, level in stages]
         first, *_, last = self.layout.layers_of(self.model)  # no device splits the losses of prediction modules
-        kept = {first: [self._once(Setup.embedding_without_weights)], last: [head(self.model)] * (last.losses - 1)}
+        kept = {first: [replace(first, split_parameters=0)], last: [head(self.model)] * (last.losses - 1)}
         return [Stage(tuple(new for one in layers for new in kept.get(one, [one])), level) for layers, level in stages]
 
     def _stage_times(self, stage: Stage) -> dict[str, float]:

@@ -85,10 +85,6 @@ class Setup:
             self._computed[key] = function(self, *arguments)
         return self._computed[key]
 
-    def embedding_without_weights(self) -> Layer:
-        """Return the embedding of a stage whose devices split its weights."""
-        return replace(self.model.layers[0], split_parameters=0)
-
     def work(self, layer: Layer) -> Computation:
         """Return the seconds of computation of a layer for one microbatch on one GPU."""
         return self._once(Setup._priced, layer)
