@@ -107,17 +107,12 @@ def _issued(forward: LayerPieces, backward: LayerPieces, delayed_weights: bool) 
     mlp_backward, mlp_weights = _split(backward.mlp_input_grad, backward.mlp_weight_grad, delayed_weights)
     attention, weights = _split(backward.attention_input_grad, backward.attention_weight_grad, delayed_weights)
     return [
-        (EXCHANGE, BACKWARD, backward.combine),
-        (COMPUTE, FORWARD, forward.attention),
-        (COMPUTE, BACKWARD, mlp_backward),
-        (EXCHANGE, FORWARD, forward.dispatch),
-        (COMPUTE, WEIGHTS, mlp_weights),
-        (EXCHANGE, BACKWARD, backward.dispatch),
-        (COMPUTE, FORWARD, forward.mlp),
-        (EXCHANGE, FORWARD, forward.combine),
-        (COMPUTE, BACKWARD, attention),
-        (COMPUTE, WEIGHTS, weights),
-    ]
+        (EXCHANGE, BACKWARD, backward.combine), (COMPUTE, FORWARD, forward.attention),
+        (COMPUTE, BACKWARD, mlp_backward), (EXCHANGE, FORWARD, forward.dispatch),
+        (COMPUTE, WEIGHTS, mlp_weights), (EXCHANGE, BACKWARD, backward.dispatch),
+        (COMPUTE, FORWARD, forward.mlp), (EXCHANGE, FORWARD, forward.combine),
+        (COMPUTE, BACKWARD, attention), (COMPUTE, WEIGHTS, weights),
+    ]  # fmt: skip
 
 
 def _split(input_grad: float, weight_grad: float, delayed_weights: bool) -> tuple[float, float]:
@@ -169,12 +164,8 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     inputs = cut("input_grad", layer.input_grad, attention + 2 * core)
     weights = cut("weight_grad", layer.weight_grad, attention)
     return LayerPieces(
-        attention=forward[0] + max(seconds["forward_collectives"] - 2 * dispatch, 0.0),
-        mlp=forward[1],
-        dispatch=dispatch,
-        combine=dispatch,
+        attention=forward[0] + max(seconds["forward_collectives"] - 2 * dispatch, 0.0), mlp=forward[1],
+        dispatch=dispatch, combine=dispatch, mlp_input_grad=inputs[1],
         attention_input_grad=inputs[0] + max(seconds["input_grad_collectives"] - 2 * dispatch, 0.0),
-        mlp_input_grad=inputs[1],
-        attention_weight_grad=weights[0],
-        mlp_weight_grad=weights[1],
-    )
+        attention_weight_grad=weights[0], mlp_weight_grad=weights[1],
+    )  # fmt: skip

@@ -334,7 +334,7 @@ class DerivedCosts(Setup):
         two, by_stages = self.layout.overlap == TWO_STREAM, partial(self._once, DerivedCosts._two_stream_slot)
         slots = by_pair(stages, by_stages) if two else np.maximum(computing, exchanging)
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
-        if two and self.layout.chosen("expert_exchange") == "hierarchical":  # it shares processors, and little memory
+        if self.layout.chosen("expert_exchange") == "hierarchical":  # it shares processors, and little memory
             contention = min(contention, EXCHANGE_PROCESSORS[group_of(self.cluster, self.layout.expert).nodes > 1])
         hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
         slots = slots + contention * np.maximum(computing + exchanging - slots, 0.0)

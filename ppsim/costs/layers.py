@@ -210,14 +210,9 @@ class Layer:
         return self.split_parameters + self.copied_parameters + self.expert_parameters
 
     def activation_bytes(
-        self,
-        tensor: int = 1,
-        sequence_parallel: bool = False,
-        recompute: str = "none",
-        fp8: bool = False,
-        fused: bool = True,
-        fused_norms: bool = False,
-    ) -> float:
+        self, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none", fp8: bool = False,
+        fused: bool = True, fused_norms: bool = False,
+    ) -> float:  # fmt: skip
         """Return the bytes held for one sequence on each of `tensor` devices between forward and backward.
 
         Korthikanti et al. 2022, arXiv 2205.05198, table 2; with full recompute and sequence parallelism the stored

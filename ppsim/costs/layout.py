@@ -53,25 +53,13 @@ def _framework(value: Any) -> str:
 
 # Policies that neither a layout nor its framework sets.
 DEFAULT_POLICIES: Mapping[str, Any] = {
-    "overlap_tensor": False,
-    "overlap_data": False,
-    "sharded_by": "stage",
-    "sharded_gradients": False,
-    "shard_copies": False,
-    "fused": True,
-    "fused_norms": False,
-    "fused_experts": False,
-    "scatter_transfers": False,
-    "expert_exchange": "all-to-all",
-    "grouped_experts": False,
-    "context_exchange": "gather",
-    "loss_bytes": 2,
-    "bf16_gradients": False,
-    "gradient_buffers": False,
-    "fp8_experts": True,
-    "fp8_inputs": True,
-    "cuda_graphs": False,
-}
+    **dict.fromkeys((
+        "overlap_tensor", "overlap_data", "sharded_gradients", "shard_copies", "fused_norms", "fused_experts",
+        "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs",
+    ), False),
+    **dict.fromkeys(("fused", "fp8_experts", "fp8_inputs"), True),
+    "sharded_by": "stage", "expert_exchange": "all-to-all", "context_exchange": "gather", "loss_bytes": 2,
+}  # fmt: skip
 
 
 def _group(what: str, example: str) -> Any:

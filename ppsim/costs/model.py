@@ -25,13 +25,9 @@ class Model(Shape):
 
     @classmethod
     def from_huggingface(
-        cls,
-        source: str | PathLike[str] | Mapping[str, Any],
-        *,
-        sequence: int | None = None,
-        approximate: bool = False,
+        cls, source: str | PathLike[str] | Mapping[str, Any], *, sequence: int | None = None, approximate: bool = False,
         **changes: Any,
-    ) -> Model:
+    ) -> Model:  # fmt: skip
         """Return the model of a Hugging Face `config.json`: a path, its folder, or the document as a mapping.
 
         `sequence` is the length to train on; default: the config's `max_position_embeddings`. `changes` replace fields

@@ -271,17 +271,12 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         return sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.module == name)
 
     return Computation(
-        products=sum(one[0] for one in products),
-        core=sum(one[0] for one in cores),
-        norms=norms,
-        activations=activations,
-        others=others,
-        up=of_module("up"),
-        latent=of_module("latent"),
+        products=sum(one[0] for one in products), core=sum(one[0] for one in cores), norms=norms,
+        activations=activations, others=others, up=of_module("up"), latent=of_module("latent"),
         streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
-    )
+    )  # fmt: skip
 
 
 def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, float, float]:
