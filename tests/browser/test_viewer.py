@@ -341,7 +341,7 @@ def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_row
         wheel(page, 500, 200, -100, shift=True)
     page.until("return !document.querySelector('.legend').textContent.includes('too low')")
     assert "activation reload" in page.text(".legend")
-    assert "transfer; of a backward" in page.text(".legend")
+    assert "transfer; of a backward" in page.text(".causes")
 
 
 def test_transfers_pass_behind_the_actions_of_other_devices(page, tmp_path):
@@ -487,7 +487,7 @@ def test_space_plays_and_stops_and_comma_steps_back(page, chart):
     page.keys(CANVAS, " ")
     stopped = page.text(".selection")
     assert float(re.fullmatch(r"at ([0-9.]+) s", stopped)[1]) > 0.5  # 10 s show the step
-    page.keys(CANVAS, ",")
+    page.keys(CANVAS, ",", ",")
     assert float(re.fullmatch(r"at ([0-9.]+) s", page.text(".selection"))[1]) < float(stopped.split()[1])
 
 

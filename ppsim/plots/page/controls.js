@@ -95,16 +95,17 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort], part.banded ? "lane" : "")));
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])];
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
-  add(on.has("transfers") && low.length < charts.length, "transfer; of a backward: dashed", theme.edge, "line thin");
-  add(on.has("critical"), "critical path", theme.critical, "line");
-  add(chosen, "what the chosen action waited for", theme.critical, "line");
+  const switched = [];   // beside the causes, so that no switch wraps the legend and moves the rows
+  if (on.has("transfers") && low.length < charts.length) switched.push(entry("transfer; of a backward: dashed", theme.edge, "line hair"));
+  if (on.has("critical") || chosen) switched.push(entry(on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line"));
   const strips = places().filter((place) => place.memory), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
   add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.memory, "line thin");
   add(phone(), "▼ end of step");
   const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
   parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));
-  parts.legend.replaceChildren(...entries, ...measuredLegend());
+  if (!phone()) parts.causes.append(...switched);
+  parts.legend.replaceChildren(...entries, ...(phone() ? switched : []), ...measuredLegend());
 }
 
 function hider(text, swatch) {

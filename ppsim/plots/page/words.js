@@ -122,9 +122,9 @@ function costsText() {   // seconds of each kind of action and of transfers, equ
     chart.kinds.forEach(({ letter, slot }, at) => add(slot ? "F+B" : letter, of_kind[at][0] * chart.tick, of_kind[at][1] * chart.tick));
     if (moved.length) add("transfer", moved.reduce((least, one) => Math.min(least, one)) * chart.tick, moved.reduce((most, one) => Math.max(most, one)) * chart.tick);
   }
-  const texts = new Map();
+  const texts = new Map(), longest = Math.max(...[...spans.values()].map(([, most]) => most));
   for (const [name, [least, most]] of [...spans].sort(([one], [other]) => NAMES.indexOf(one) - NAMES.indexOf(other))) {
-    const [factor, symbol] = unitFor(most), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
+    const [factor, symbol] = unitFor(most < longest / 100 ? most : longest), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
     texts.set(text, [...(texts.get(text) || []), name]);
   }
   return [...texts].map(([text, names]) => `${names.join(" ")} ${text}`).join(" · ");
