@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -15,7 +16,16 @@ from ppsim.base.files import write_atomically
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SECONDS = 300  # that a cell may take
-EXACT, OTHERS = 32, 224  # colours of a stored picture: the most frequent, which are those of fills, and close ones
+SHORTER = (  # parts of matplotlib's SVG, and what draws the same
+    (r"\s+", " "),
+    (r"> <", "><"),
+    (r"<metadata>.*?</metadata>", ""),
+    (r", 'Bitstream Vera Sans'[^;\"]*sans-serif", ", Verdana, sans-serif"),
+    (r' transform="rotate\(-0 [^"]*"', ""),
+    (r' id="[\w.]+_\d+"', ""),
+    (r"<g/>", ""),
+    (r"(\.\d\d)\d+", r"\1"),
+)
 
 
 def run(path: Path) -> nbformat.NotebookNode:
@@ -33,16 +43,17 @@ def run(path: Path) -> nbformat.NotebookNode:
 
 
 def _lean(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """An output with its picture in few colours, and without the text that stands in for it."""
-    if "image/png" in output.get("data", {}):
-        output.data.pop("text/plain", None)
-        drawn = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
-        counted = sorted(drawn.getcolors(drawn.width * drawn.height) or [], reverse=True)
-        close = drawn.quantize(OTHERS, Image.Quantize.FASTOCTREE).getpalette() or []
-        palette, small = Image.new("P", (1, 1)), io.BytesIO()
-        palette.putpalette([part for _, colour in counted[:EXACT] for part in colour] + close[: 3 * OTHERS])
-        drawn.quantize(palette=palette, dither=Image.Dither.NONE).save(small, "png", optimize=True)
-        output.data["image/png"] = base64.b64encode(small.getvalue()).decode()
+    """An output with its picture in few bytes and all its colours, and without the text that stands in for it."""
+    data = output.get("data", {})
+    if any(kind.startswith("image/") for kind in data):
+        data.pop("text/plain", None)
+    if "image/png" in data:
+        small = io.BytesIO()
+        Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB").save(small, "png", optimize=True)
+        data["image/png"] = base64.b64encode(small.getvalue()).decode()
+    if "image/svg+xml" in data:
+        for found, short in SHORTER:
+            data["image/svg+xml"] = re.sub(found, short, data["image/svg+xml"])
     return output
 
 

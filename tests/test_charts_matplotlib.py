@@ -1,5 +1,6 @@
 """Charts by matplotlib: what is drawn, where, and the files."""
 
+import io
 import sys
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
@@ -11,11 +12,13 @@ from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from matplotlib.text import Text
 from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.plots.figures import MAX_SVG, rendered
 from ppsim.plots.marks import DASHES
 
 
@@ -167,7 +170,8 @@ def test_names_of_a_front_do_not_meet_and_both_ends_have_theirs():
 
 
 def test_actions_of_zero_length_are_ticks():
-    pixels = [run(costs=ppsim.Costs(forward=f, backward=1)).plot(labels=False)._repr_png_()[0] for f in (0, 1e-9)]
+    figures = [run(costs=ppsim.Costs(forward=f, backward=1)).plot(labels=False) for f in (0, 1e-9)]
+    pixels = [rendered(figure, "png") for figure in figures]
     assert len(set(pixels)) == 2
 
 
@@ -391,11 +395,21 @@ def test_names_with_dollars_are_no_formulas():
     assert any(text.startswith("a$b_$, 1 device") for text in words_of(figure))
 
 
+def test_a_notebook_shows_small_charts_as_svg_and_large_ones_with_two_pixels_per_pixel():
+    small, details = run().plot(width=3.5)._repr_mimebundle_()
+    assert (list(small), details) == (["image/svg+xml"], {})
+    assert ' width="448" ' in small["image/svg+xml"][:200]  # 128 per inch
+    large, details = run(devices=16, microbatches=64).plot(width=3.5, transfers=True)._repr_mimebundle_()
+    assert details == {"image/png": {"width": 448}}
+    assert imread(io.BytesIO(large["image/png"])).shape[1] == 2 * 448
+    assert len(small["image/svg+xml"]) < MAX_SVG
+
+
 def test_drawing_leaves_pyplot_and_its_settings_alone():
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    run().plot()._repr_png_()
+    run().plot()._repr_mimebundle_()
     assert dict(matplotlib.rcParams) == before
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 

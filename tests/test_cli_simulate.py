@@ -161,7 +161,7 @@ def test_the_ledger_is_drawn_in_the_format_of_its_ending(tmp_path, name, start):
 
 
 def test_the_ledger_is_printed_and_stands_in_the_document():
-    assert "device 0            0       0           9        9\n" in ppsim(*FLAGS, "--ledger").out
+    assert "device 0          0      0           9      9\n" in ppsim(*FLAGS, "--ledger").out
     ledger = document(*FLAGS, "--ledger")["ledger"]
     assert ledger["total"]["fill"] == 6
     assert "ledger" not in document(*FLAGS)

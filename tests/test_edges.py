@@ -93,7 +93,7 @@ def test_a_chart_of_the_shortest_times_there_are_overflows_nowhere():
     costs = library.Costs(forward=1e-100, backward=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        assert library.simulate(library.build("1f1b", devices=2, microbatches=2), costs).plot()._repr_png_()
+        assert library.simulate(library.build("1f1b", devices=2, microbatches=2), costs).plot()._repr_mimebundle_()
 
 
 def test_a_key_with_thousands_of_dots_is_refused():

@@ -17,7 +17,7 @@ def test_a_comparison_is_a_table_whose_numbers_align():
     assert lines[:4] == [
         r"\begin{tabular}{lrrrr}",
         r"\toprule",
-        r"schedule & step (s) & difference (\%) & bubble (\%) & peak activations \\",
+        r"schedule & step (s) & vs 1f1b (\%) & idle (\%) & peak activations \\",
         r"\midrule",
     ]
     assert sorted(lines[4:6]) == [

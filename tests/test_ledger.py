@@ -136,13 +136,13 @@ def test_the_blame_names_who_computed_what():
 def test_the_table_has_units_totals_shares_and_who_is_waited_for():
     table = ledger("1f1b", ppsim.Costs(forward=1e-3, backward=2e-3)).table()
     assert table == (
-        "idle time (ms)    fill   drain  dependency      all\n"
-        "device 0             0       0           9        9\n"
-        "device 1             1       2           6        9\n"
-        "device 2             2       4           3        9\n"
-        "device 3             3       6           0        9\n"
-        "all devices          6      12          18       36\n"
-        "share           16.7 %  33.3 %      50.0 %  100.0 %\n"
+        "idle time (ms)  fill  drain  dependency    all\n"
+        "device 0           0      0           9      9\n"
+        "device 1           1      2           6      9\n"
+        "device 2           2      4           3      9\n"
+        "device 3           3      6           0      9\n"
+        "all devices        6     12          18     36\n"
+        "share (%)       16.7   33.3        50.0  100.0\n"
         "\n"
         "fill        before a device's first action, as the pipeline fills\n"
         "drain       after a device's last action, as the pipeline empties\n"
@@ -150,7 +150,7 @@ def test_the_table_has_units_totals_shares_and_who_is_waited_for():
         "\n"
         "waited for another device to compute:\n"
         "  warm-up    12 ms  before a device's first backward\n"
-        "  cool-down  6 ms   after its last forward\n"
+        "  cool-down   6 ms  after its last forward\n"
         "  device 0: device 1 in B 5 ms, device 2 in B 2 ms, device 3 in B 2 ms\n"
         "  device 1: device 2 in B 4 ms, device 3 in B 2 ms\n"
         "  device 2: device 3 in B 3 ms\n"
@@ -173,6 +173,17 @@ def test_the_textbook_bubble_is_fill_warm_up_cool_down_and_drain():
         "steady": [0.0] * 4,
         "cool-down": [3.0, 2.0, 1.0, 0.0],
     }
+
+
+def test_a_table_has_one_unit_and_a_notebook_shows_it_as_columns():
+    found = ledger("1f1b", ppsim.Costs(forward=0.4, backward=0.8, latency=2e-4))
+    head, *lines = found.table().split("\n\n")[0].splitlines()
+    assert head.startswith("idle time (s)")
+    cells = [number for line in lines[:-1] for number in line.split()[2:]]
+    assert {len(number.partition(".")[2]) for number in cells} == {2}
+    page = found._repr_html_()
+    assert "idle time (s)</th><th>fill</th>" in page
+    assert "another device computes what the next action needs" in page
 
 
 def test_many_devices_are_summed_in_groups():

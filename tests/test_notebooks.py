@@ -8,6 +8,7 @@ import pytest
 from make_notebooks import LESSONS
 
 MAX_FILE_BYTES = 300_000  # of a stored lesson
+MAX_COLUMNS = 100  # of a cell in a notebook program beside its list of files
 TIMED = {"02-choosing-a-schedule": 20}  # seconds that a lesson may take
 
 
@@ -40,7 +41,15 @@ def test_a_lesson_says_what_one_learns_and_numbers_its_sections(path):
 
 def test_the_first_lesson_opens_with_a_chart():
     lesson = nbformat.read(LESSONS[0], as_version=4)
-    assert "image/png" in lesson.cells[1].outputs[0].data
+    assert "image/svg+xml" in lesson.cells[1].outputs[0].data
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_source_and_printed_lines_fit_into_a_cell(path):
+    lesson = nbformat.read(path, as_version=4)
+    sources = [cell.source for cell in lesson.cells if cell.cell_type == "code"]
+    printed = [output.text for output in outputs(lesson) if output.output_type == "stream"]
+    assert [line for text in (*sources, *printed) for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
 
 
 def texts(lesson):
@@ -51,7 +60,8 @@ def texts(lesson):
 
 def pictures(lesson):
     """The cells that show a picture."""
-    return [place for place, output in enumerate(outputs(lesson)) if "image/png" in output.get("data", {})]
+    shown = enumerate(output.get("data", {}) for output in outputs(lesson))
+    return [place for place, data in shown if any(kind.startswith("image/") for kind in data)]
 
 
 def outputs(lesson):

@@ -16,8 +16,7 @@ from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns, short_repr, unwritable
 from ppsim.base.rules import checked_methods, declared, described
-from ppsim.base.tables import aligned, even_column
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.tables import aligned, even_scale, html_table
 from ppsim.engines.running import run_for_timeline
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
@@ -97,8 +96,9 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         return self.blame.of(device)
 
     def table(self) -> str:
-        """Return idle time by device and cause as text with units, and the longest waits of each device."""
-        return _table(self)
+        """Return idle time by device and cause as text, in one unit, and the longest waits of each device."""
+        rows, notes = _parts(self)
+        return "\n".join([*aligned(rows, left=1), *notes]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Return seconds by cause, in total and per device, with definitions, and the blame, as plain Python values.
@@ -123,7 +123,8 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         return pandas.DataFrame(self.seconds, index=pandas.RangeIndex(self.run.schedule.devices, name="device"))
 
     def _repr_html_(self) -> str:
-        return f"<pre>{self.table()}</pre>"
+        (heads, *rows), notes = _parts(self)
+        return "\n".join([html_table(heads, rows), "<pre style='font:85% monospace'>", *notes, "</pre>"])
 
 
 def ledger(run: TimelineColumns) -> Ledger:
@@ -314,46 +315,40 @@ MAX_BLAMED = 3  # waits that the table names for each device
 _SHOWN = 1e-9  # fraction of all idle time; less is rounding
 
 
-def _table(found: Ledger) -> str:
-    """Return a table with one row per device and one column per cause, with totals, shares, definitions and blame."""
-    idle = found.total
-    total = float(idle.sum())
+def _parts(found: Ledger) -> tuple[list[list[str]], list[str]]:
+    """Return a table of idle time by device and cause, with totals and shares; and notes: definitions and blame."""
+    total = float(found.total.sum())
     if total <= 0:
-        return "no device is ever idle\n"
-    groups = np.array_split(np.arange(len(idle)), min(len(idle), MAX_ROWS))
-    group = np.repeat(np.arange(len(groups)), [len(devices) for devices in groups])
+        return [["no device is ever idle"]], []
     causes = [cause for cause, seconds in found.items() if seconds.sum() > _SHOWN * total]
-    columns = [found[cause] for cause in causes] + [idle]
-    parts = [float(column[devices].sum()) for devices in (*groups, slice(None)) for column in columns]
-    usual = max(float(idle[devices].sum()) for devices in groups)
-    symbol, cells = even_column([part if part > _SHOWN * total else 0.0 for part in parts], "seconds", usual)
-    rows = [(f"idle time ({symbol})", *causes, "all")]
-    names = [*map(_name, groups), "all devices"]
-    rows += [(name, *cells[at * len(columns) : (at + 1) * len(columns)]) for at, name in enumerate(names)]
-    rows.append(("share", *(percent_text(float(column.sum()) / total) for column in columns)))
-    lines = [*aligned(rows, left=1), "", *aligned([(cause, CAUSES[cause]) for cause in causes])]
-    waits = blame(found.run, found.factor, group)
-    blamed = [_blame_line(_name(devices), waits.of(number), total) for number, devices in enumerate(groups)]
-    if any(blamed):
-        phases = [
-            (f"  {phase}", seconds_text(float(waited.sum())), PHASES[phase])
-            for phase, waited in found.waited.items()
-            if waited.sum() > _SHOWN * total
-        ]
-        lines += ["", "waited for another device to compute:", *aligned(phases), *filter(None, blamed)]
-    return "\n".join(lines) + "\n"
+    columns = np.array([*(found[cause] for cause in causes), found.total])
+    groups = np.array_split(np.arange(columns.shape[1]), min(columns.shape[1], MAX_ROWS))
+    cells = np.array([columns[:, devices].sum(axis=1) for devices in groups])
+    scale, places = even_scale(
+        np.where(cells > _SHOWN * total, cells, 0.0).ravel().tolist(), "seconds", float(cells.max())
+    )
+
+    def text(seconds: float) -> str:
+        return f"{seconds * scale.factor:,.{places}f}"
+
+    rows = [[f"idle time ({scale.symbol})", *causes, "all"]]
+    rows += [[_name(devices), *map(text, row)] for devices, row in zip(groups, cells, strict=True)]
+    rows.append(["all devices", *map(text, columns.sum(axis=1))])
+    rows.append(["share (%)", *(f"{100 * seconds / total:.1f}" for seconds in columns.sum(axis=1))])
+    notes = ["", *aligned([(cause, CAUSES[cause]) for cause in causes])]
+    waits = blame(found.run, found.factor, np.repeat(np.arange(len(groups)), [len(devices) for devices in groups]))
+    least = max(_SHOWN * total, 0.5 * 10**-places / scale.factor)  # less is shown as 0
+    phases = [(f"  {name}", f"{text(waited.sum())} {scale.symbol}", PHASES[name])
+              for name, waited in found.waited.items() if waited.sum() > least]  # fmt: skip
+    if phases:
+        notes += ["", "waited for another device to compute:", *aligned(phases, left={0, 2})]
+    for number, devices in enumerate(groups):
+        named = [f"device {holder} in {kind} {text(seconds)} {scale.symbol}"
+                 for holder, kind, seconds in waits.of(number) if seconds > least]  # fmt: skip
+        more = f", and {len(named) - MAX_BLAMED} more" * (len(named) > MAX_BLAMED)
+        notes += [f"  {_name(devices)}: {', '.join(named[:MAX_BLAMED])}{more}"] * bool(named)
+    return rows, notes
 
 
 def _name(devices: np.ndarray) -> str:
     return f"device {devices[0]}" if len(devices) == 1 else f"devices {devices[0]}-{devices[-1]}"
-
-
-def _blame_line(name: str, blamed: list[tuple[int, str, float]], total: float) -> str:
-    """Return the line of the longest waits of some devices; empty if they have none."""
-    named = [
-        f"device {holder} in {kind} {seconds_text(seconds)}"
-        for holder, kind, seconds in blamed
-        if seconds > _SHOWN * total
-    ]
-    more = len(named) - MAX_BLAMED
-    return f"  {name}: {', '.join(named[:MAX_BLAMED])}{f', and {more} more' * (more > 0)}" if named else ""

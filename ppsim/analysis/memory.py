@@ -12,7 +12,7 @@ from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.immutable import EqualColumns, cached_on, short_repr, unwritable
 from ppsim.base.rules import declared, described
-from ppsim.base.tables import aligned, even_column
+from ppsim.base.tables import aligned, even_column, html_table
 from ppsim.base.units import parse_quantity, value_text
 from ppsim.lowering.rows import consumers
 from ppsim.plan.holding import (
@@ -264,19 +264,25 @@ class Memory(EqualColumns):
         arrays = {name: getattr(self, name).tolist() for name in (*PARTS, "peak", "moment")}
         return {**arrays, "capacity": self.capacity}
 
-    def summary(self) -> str:
-        """Return a table with one row per device, with units."""
+    def _columns(self) -> list[list[str]]:
+        """Return name, unit and one cell per device of each column."""
         columns = [["device", "", *map(str, range(len(self.peak)))]]
         for name in (*PARTS, "peak", "moment"):
             symbol, cells = even_column(getattr(self, name).tolist(), "seconds" if name == "moment" else "bytes")
             columns.append([name.replace("_", " "), symbol, *cells])
-        lines = aligned([*zip(*columns, strict=True)], left=0)
-        if self.capacity is not None:
-            lines.append(f"memory of a device: {value_text(self.capacity, 'bytes')}")
-        return "\n".join(lines) + "\n"
+        return columns
+
+    @property
+    def _device(self) -> str:
+        return "" if self.capacity is None else f"memory of a device: {value_text(self.capacity, 'bytes')}\n"
+
+    def summary(self) -> str:
+        """Return a table with one row per device, with units."""
+        return "\n".join([*aligned([*zip(*self._columns(), strict=True)], left=0), self._device])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{self.summary()}</pre>"
+        heads = [f"{name} ({unit})" if unit else name for name, unit, *_ in self._columns()]
+        return html_table(heads, [*zip(*(cells for _, _, *cells in self._columns()), strict=True)]) + self._device
 
 
 def usable_bytes(capacity: float, headroom: float) -> float:

@@ -6,16 +6,16 @@ import math
 import re
 import statistics
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain
 from typing import Any
 
-from ppsim.base.units import axis_unit, value_text
+from ppsim.base.units import ScaledUnit, axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text
-_EVEN = ("seconds", "bytes", "fraction")  # units of columns with one number of decimals
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+_ROUNDING = 1e-9  # distance from a whole number that sums leave
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
 
 
@@ -62,30 +62,36 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         side = "right" if column and text.lstrip("+-")[:1].isdigit() else "left"
         return f"<td style='text-align:{side};white-space:nowrap'>{escape(text)}</td>"
 
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    first, *others = (escape(text) for text in heads)
+    head = f"<th style='text-align:left'>{first}</th>" + "".join(f"<th>{text}</th>" for text in others)
     body = "".join(f"<tr>{''.join(cell(column, text) for column, text in enumerate(row))}</tr>" for row in rows)
     return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
-    """Return rows of values as an HTML table; `units` gives the unit of each numeric column (`value_text`).
+    """Return rows of values as an HTML table; `units` gives the unit of each numeric column, one per column.
 
-    Each column has its key as its head. A column without any value is left out. Times, bytes and fractions have one
-    unit and number of decimals in a column.
+    Each column has its key as its head. A column without any value is left out.
     """
+    heads, *lines = zip(*(column for column, _ in _columns(rows, units)), strict=True)
+    return html_table(heads, lines)
 
-    def cells(name: str) -> list[str]:
-        values, unit = [row.get(name) for row in rows], units.get(name, "")
-        if unit in _EVEN:
-            middle = statistics.median(abs(value) for value in values if value is not None)
-            symbol, texts = even_column(values, unit, middle or None, digits=3 if unit == "fraction" else 4)
-            return [f"{text} {symbol}" if text else "-" for text in texts]
-        words = ["yes" if value is True else "no" if value is False else value for value in values]
-        return [word if isinstance(word, str) else value_text(word, unit) for word in words]
 
-    names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
-    heads = [name.replace("_", " ") for name in names]
-    return html_table(heads, [*zip(*map(cells, names), strict=True)])
+def _columns(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> Iterator[tuple[list[str], bool]]:
+    """Yield the head and the cells of each column that has a value, and whether they are numbers of one unit."""
+    for name in dict.fromkeys(chain(*rows)):
+        values, head = [row.get(name) for row in rows], name.replace("_", " ")
+        if name in units and any(value is not None for value in values):
+            symbol, cells = even_column(values, units[name])
+            yield [f"{head} ({symbol})" if symbol != units[name] else head, *cells], True  # heads name all other units
+        elif any(value is not None for value in values):
+            yield [head, *map(_cell, values)], False
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else value_text(value, "", "")
 
 
 def csv_text_of(rows: Iterable[Iterable[Any]]) -> str:
@@ -113,39 +119,34 @@ def latex_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> 
 
     A numeric column has one unit, which its head names, and one number of decimals, so that numbers align.
     """
-    names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) is not None for row in rows)]
-    columns = [_latex_column(name, [row.get(name) for row in rows], units.get(name)) for name in names]
-    lines = [" & ".join(cells) + r" \\" for cells in zip(*columns, strict=True)]
-    texts = {name for row in rows for name, value in row.items() if not isinstance(value, int | float | None)}
-    sides = "".join("l" if name in texts else "r" for name in names)
-    head, *body = lines
+    columns, sides = [], ""
+    for (head, *cells), even in _columns(rows, units):
+        shown = (cell and f"${cell}$".replace(",", "{,}") if even else _latex_text(cell) for cell in cells)
+        columns.append([_latex_text(head), *shown])
+        sides += "r" if even or not any(map(str.isalpha, "".join(cells))) else "l"
+    head, *body = [" & ".join(cells) + r" \\" for cells in zip(*columns, strict=True)]
     begin = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
     return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _latex_column(name: str, values: Sequence[Any], unit: str | None) -> list[str]:
-    """Return the head of a column and its cells as LaTeX."""
-    words = _latex_text(name.replace("_", " "))
-    if unit is None:
-        return [words, *(_latex_text(str("" if value is None else value)) for value in values)]
-    symbol, cells = even_column(values, unit)
-    shown = [cell and f"${cell}$".replace(",", "{,}") for cell in cells]
-    known = symbol and not symbol.startswith(("microbatches", "activations", "tokens"))  # names of columns say these
-    return [f"{words} ({_latex_text(symbol)})" if known else words, *shown]
+def even_scale(values: Collection[float], unit: str, usual: float | None = None) -> tuple[ScaledUnit, int]:
+    """Return the unit of a column of numbers and its number of decimals, no more than its numbers have.
 
-
-def even_column(
-    values: Sequence[float | None], unit: str, usual: float | None = None, digits: int = 3
-) -> tuple[str, list[str]]:
-    """Return the unit of a column of numbers, and its cells with one number of decimals, "" for None.
-
-    A `usual` large value, by default the largest, has so many digits, and one decimal at least unless all are whole.
+    A `usual` value, by default the median, has three digits; times and bytes have one decimal at least.
     """
-    largest = max(abs(value) for value in values if value is not None) if usual is None else usual
-    factor, symbol = axis_unit(largest, unit)
-    whole = all(abs(math.remainder(value * factor, 1.0)) < 1e-9 for value in values if value is not None)
-    places = 0 if whole else max(digits - 1 - math.floor(math.log10(max(largest * factor, 1.0))), 1)
-    return symbol, ["" if value is None else f"{value * factor:,.{places}f}" for value in values]
+    scale = axis_unit(max(map(abs, values)), unit)
+    scaled = [abs(value * scale.factor) for value in values]
+    middle = statistics.median(scaled) if usual is None else usual * scale.factor
+    least = 0 if unit == "tokens per second" else 1
+    most = 1 if unit == "fraction" else max(2 - math.floor(math.log10(max(middle, 1.0))), least)
+    enough = (n for n in range(most) if all(abs(value - round(value, n)) < _ROUNDING for value in scaled))
+    return scale, next(enough, most)
+
+
+def even_column(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
+    """Return the unit of a column of numbers, and its cells with one number of decimals, "" for None."""
+    (factor, symbol), places = even_scale([value for value in values if value is not None], unit)
+    return symbol, ["" if value is None else f"{value * factor + 0.0:,.{places}f}" for value in values]
 
 
 def _latex_text(text: str) -> str:

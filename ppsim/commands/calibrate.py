@@ -245,7 +245,7 @@ def profile_text(profile: Profile) -> str:
         ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
         lines += [
             f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",
-            f"noise between ranks       {percent_text(steps.ranks)} (standard deviation of the mean over devices)",
+            f"noise between ranks        {percent_text(steps.ranks)} (standard deviation of the mean over devices)",
             f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)",
             f"disturbed steps            {steps.disturbed} left out",
             f"a real step at 90 %        {ends} of the predicted one",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import aligned, csv_text_of, paragraph
-from ppsim.base.units import more_lines, percent_text, seconds_text
+from ppsim.base.tables import aligned, csv_text_of, even_column, paragraph
+from ppsim.base.units import more_lines, percent_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
 from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say, write_files
@@ -24,13 +24,11 @@ from ppsim.studies import evaluation as study
 from ppsim.studies.calibration import predict, run_name
 from ppsim.studies.evaluation import Evaluation, RunError
 
-SHORT_HEADINGS = ("run", "", "measured", "predicted", "error", "in 90 %")
-KIND_HEADINGS = ("run", "per action", "F", "B", "I", "W")
 MAX_ROWS = 16  # without --verbose, so that the answer fits one screen
 NOTE = (
-    "error: predicted / measured step time - 1 (measured: median over steps); in 90 %: measured steps within the "
-    "interval that the profile states; per action: mean distance of starts over the step time; F, B, I, W: median "
-    "error of the seconds of one, without overhead and stretch"
+    "error: predicted / measured step time - 1 (measured: median over steps); in 90 %: measured steps\n"
+    "within the interval that the profile states; per action: mean distance of starts over the step\n"
+    "time; F, B, I, W: median error of the seconds of one, without overhead and stretch"
 )
 
 
@@ -68,7 +66,7 @@ def _answer(evaluation: Evaluation) -> Iterator[str]:
     yield ""
     runs = sorted(evaluation.runs, key=lambda run: (run.fitted, -abs(run.error)))
     shown = runs[:MAX_ROWS]
-    yield from aligned([SHORT_HEADINGS, *(_cells(run)[: len(SHORT_HEADINGS)] for run in shown)], left=2)
+    yield from _steps_table(shown)
     yield from more_lines(len(runs) - len(shown), " with smaller errors")
     yield "-v prints errors by kind, what the interval follows from, and assumptions"
 
@@ -113,10 +111,8 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
 
 def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
     """Return a table of runs, and the mean errors of fitted, held-out and all runs."""
-    cells, short = [_cells(run) for run in evaluation.runs], len(SHORT_HEADINGS)
-    lines = [f"profile measured on {profile.source}, {profile.recorded}", ""]
-    lines += [*aligned([SHORT_HEADINGS, *(row[:short] for row in cells)], left=2), ""]
-    lines += [*aligned([KIND_HEADINGS, *((row[0], *row[short:]) for row in cells)], left=1), "", *paragraph(NOTE), ""]
+    lines = [f"profile measured on {profile.source}, {profile.recorded}", "", *_steps_table(evaluation.runs), ""]
+    lines += [*_errors_table(evaluation.runs), "", NOTE, ""]
     for group, words in (("fitted", "fitted runs"), ("held_out", "held-out runs"), ("all", "all runs")):
         mape, tau = evaluation.mape[group], evaluation.kendall_tau[group]
         if mape is not None:
@@ -131,14 +127,22 @@ def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
     return "\n".join(lines)
 
 
-def _cells(run: RunError) -> tuple[str, ...]:
-    return (
-        run.name,
-        "fitted" if run.fitted else "held out",
-        seconds_text(run.measured),
-        seconds_text(run.predicted),
-        percent_text(run.error, 2, signed=True),
-        "-" if run.inside is None else f"{run.inside} of {run.steps}",
-        percent_text(run.action_error, 2),
-        *(percent_text(run.kind_error[kind], 2, signed=True) if kind in run.kind_error else "-" for kind in "FBIW"),
-    )
+def _steps_table(runs: Sequence[RunError]) -> list[str]:
+    """Return the lines of a table of measured and predicted steps, in one unit."""
+    symbol, seconds = even_column([step for run in runs for step in (run.measured, run.predicted)], "seconds")
+    rows = [("run", "", f"measured ({symbol})", f"predicted ({symbol})", "error", "in 90 %")]
+    for run, measured, predicted in zip(runs, seconds[::2], seconds[1::2], strict=True):
+        inside = "-" if run.inside is None else f"{run.inside} of {run.steps}"
+        group = "fitted" if run.fitted else "held out"
+        rows.append((run.name, group, measured, predicted, percent_text(run.error, 2, signed=True), inside))
+    return aligned(rows, left=2)
+
+
+def _errors_table(runs: Sequence[RunError]) -> list[str]:
+    """Return the lines of a table of errors per action and kind."""
+    rows = [("run", "per action", *"FBIW")]
+    for run in runs:
+        kinds = (run.kind_error.get(kind) for kind in "FBIW")
+        errors = ("-" if error is None else percent_text(error, 2, signed=True) for error in kinds)
+        rows.append((run.name, percent_text(run.action_error, 2), *errors))
+    return aligned(rows, left=1)

@@ -19,8 +19,9 @@ from ppsim.plots.palette import Theme
 from ppsim.plots.scale import number_text, round_ticks
 
 PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
-_NOTEBOOK_DPI = 150  # pixels per inch of a figure in a notebook; its picture has twice as many
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
+NOTEBOOK = 128  # pixels per inch in a notebook, in whose cells a page of a paper fits
+MAX_SVG = 100_000  # characters of a picture in a notebook
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 
@@ -67,14 +68,20 @@ class _RoundedLayout(ConstrainedLayoutEngine):
 
 
 class Chart(Figure):
-    """A figure that notebooks show without pyplot; the same chart always gives the same bytes."""
+    """A figure that notebooks show without pyplot, as sharp as the screen; the same chart gives the same bytes."""
 
     def __init__(self, solved: bool = True, **options: Any):
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        wide, high = (round(inches * _NOTEBOOK_DPI) for inches in self.get_size_inches())
-        return rendered(self, "png", 2 * _NOTEBOOK_DPI), {"width": wide, "height": high}  # sharp on fine screens, too
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return an SVG if it is small, or else a PNG with twice the pixels, and its width in pixels."""
+        width, height = (f"{inches * NOTEBOOK:.0f}" for inches in self.get_size_inches())
+        drawn = rendered(self, "svg").decode()
+        if len(drawn) > MAX_SVG:
+            return {"image/png": rendered(self, "png", 2 * NOTEBOOK)}, {"image/png": {"width": int(width)}}
+        sized = f'width="{width}" height="{height}" style="max-width:100%;height:auto"'
+        drawn = re.sub(r'width="[^"]*pt" height="[^"]*pt"', sized, drawn, count=1)
+        return {"image/svg+xml": drawn[drawn.index("<svg") :]}, {}
 
 
 def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:

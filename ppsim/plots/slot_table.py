@@ -126,7 +126,7 @@ def _lay_out(schedule: ScheduleColumns, slots: np.ndarray | None) -> _Layout:
         return _Layout(row, _own_slots(schedule, row), "one slot a cell, idle slots as given")
     if slots is None:
         return _Layout(row, _own_slots(schedule, row), "one slot a list position")
-    return _Layout(row, slots[row], "each action takes one slot and stands in the first that its input allows")
+    return _Layout(row, slots[row], "each action takes one slot, the first that its input allows")
 
 
 def _own_slots(schedule: ScheduleColumns, row: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from html import escape
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -169,8 +170,9 @@ class Family(registry.RegisteredFamily):
         return f"<Family {self.name}: {self.title}>"
 
     def _repr_html_(self) -> str:
+        left = "style='text-align:left'"
         rows = "".join(
-            f"<tr><th style='text-align:left'>{word}</th><td style='text-align:left'>{text}</td></tr>"
+            f"<tr><th {left}>{word.replace('_', ' ')}</th><td {left}>{escape(text)}</td></tr>"
             for word, text in self.describe().items()
         )
         return f"<table>{rows}</table>"

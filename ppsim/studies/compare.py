@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
-from ppsim.analysis.measures import shown_in
+from ppsim.analysis.measures import MEASURES, shown_in
 from ppsim.analysis.memory import HEADROOM, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
@@ -191,33 +191,44 @@ class Comparison:
         save_comparison(path=path, **self._chart(titles), **options)
 
     def to_latex(self) -> str:
-        """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, bubble, peak.
+        """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.
 
         The base is the config's own schedule, or the first one. Raises ConfigError if no schedule ran.
         """
         if not self.timelines:
             raise ConfigError("no schedule ran; there is nothing to put into a table")
-        base = self.timelines[self._base(self.timelines)].iteration_time
+        return latex_table(*self._chart_numbers())
+
+    def _repr_html_(self) -> str:
+        if not self.timelines:
+            return "no schedule ran"
+        rows, units = self._chart_numbers()
+        more = [
+            MEASURES[name] for name in ("stages_per_device", "tokens_per_second", "mfu", "transfers", "weight_copies")
+        ]
+        rows = [
+            row | {one.title: one.number(run) for one in more} for row, run in zip(rows, self.timelines, strict=True)
+        ]
+        return page_table(rows, units | {one.title: one.unit for one in more})
+
+    def _chart_numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        """Return a row per schedule with the numbers that a chart gives it, and their units."""
+        base = self.timelines[self._base(self.timelines)]
+        versus = f"vs {base.schedule.name}"
         rows = [
             {
                 "schedule": run.schedule.name,
+                "asynchronous": asynchronous(run) or None,
                 "step": run.iteration_time,
-                "difference": run.iteration_time / base - 1.0 if base else None,
-                "bubble": run.steady_bubble_fraction,
+                versus: run.iteration_time / base.iteration_time - 1.0 if base.iteration_time else None,
+                "idle": run.steady_bubble_fraction,
                 "peak memory": None if run.peak_memory is None else float(run.peak_memory.max()),
                 "peak activations": float(run.peak_activations.max()),
             }
             for run in self.timelines
         ]
-        units = {"step": "seconds", "difference": "fraction", "bubble": "fraction", "peak memory": "bytes"}
-        return latex_table(rows, {**units, "peak activations": "activations"})
-
-    def _repr_html_(self) -> str:
-        kinds = {"all"} | {"asynchronous" if asynchronous(run) else "synchronous" for run in self.timelines}
-        measures = [measure for measure in shown_in("compare") if measure.schedules in kinds]
-        names = ["schedule", *["asynchronous"] * ("asynchronous" in kinds), *(measure.name for measure in measures)]
-        rows = [{name: row[name] for name in names} for row in self.rows()]
-        return page_table(rows, {measure.name: measure.unit for measure in measures})
+        units = {"step": "seconds", versus: "fraction", "idle": "fraction", "peak memory": "bytes"}
+        return rows, {**units, "peak activations": "activations"}
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""

@@ -18,7 +18,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, is_number
-from ppsim.base.tables import WIDTH, aligned, html_table, latex_table, layout_lines, paragraph
+from ppsim.base.tables import WIDTH, aligned, latex_table, layout_lines, page_table, paragraph
 from ppsim.base.units import EXAMPLES, and_more, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
 from ppsim.studies.compare import is_asynchronous
@@ -174,6 +174,10 @@ class Sweep:
 
     def to_latex(self) -> str:
         """Return the table in LaTeX with the package booktabs, for a paper; a refusal is in the last column."""
+        return latex_table(*self._numbers())
+
+    def _numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        """Return a row per point with its keys, measures and refusal, and the units of the measures."""
         measures = self._shown()
         rows = [
             {**{short_key(key): value if isinstance(value, int | float) else str(value)
@@ -182,7 +186,7 @@ class Sweep:
              "refused": point.refused}
             for point in self.points
         ]  # fmt: skip
-        return latex_table(rows, {measure.title: measure.unit for measure in measures})
+        return rows, {measure.title: measure.unit for measure in measures}
 
     def summary(self) -> str:
         """Return the table as text of at most 100 columns, followed by each rule that refuses points."""
@@ -219,8 +223,7 @@ class Sweep:
         return [""] * bool(texts) + lines + more * (len(texts) > MAX_LAYOUTS)
 
     def _repr_html_(self) -> str:
-        heads, *rows = self.table()
-        return html_table(heads, rows)
+        return page_table(*self._numbers())
 
 
 @checked_call()
