@@ -272,17 +272,15 @@ class Memory(EqualColumns):
             columns.append([name.replace("_", " "), symbol, *cells])
         return columns
 
-    @property
-    def _device(self) -> str:
-        return "" if self.capacity is None else f"memory of a device: {value_text(self.capacity, 'bytes')}\n"
-
     def summary(self) -> str:
         """Return a table with one row per device, with units."""
-        return "\n".join([*aligned([*zip(*self._columns(), strict=True)], left=0), self._device])
+        known = [] if self.capacity is None else [f"memory of a device: {value_text(self.capacity, 'bytes')}"]
+        return "\n".join([*aligned([*zip(*self._columns(), strict=True)], left=0), *known, ""])
 
     def _repr_html_(self) -> str:
         heads = [f"{name} ({unit})" if unit else name for name, unit, *_ in self._columns()]
-        return html_table(heads, [*zip(*(cells for _, _, *cells in self._columns()), strict=True)]) + self._device
+        table = html_table(heads, [*zip(*(cells for _, _, *cells in self._columns()), strict=True)])
+        return table + self.summary().splitlines()[-1] * (self.capacity is not None)
 
 
 def usable_bytes(capacity: float, headroom: float) -> float:

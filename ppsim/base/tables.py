@@ -62,8 +62,7 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         side = "right" if column and text.lstrip("+-")[:1].isdigit() else "left"
         return f"<td style='text-align:{side};white-space:nowrap'>{escape(text)}</td>"
 
-    first, *others = (escape(text) for text in heads)
-    head = f"<th style='text-align:left'>{first}</th>" + "".join(f"<th>{text}</th>" for text in others)
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads).replace("<th>", "<th style='text-align:left'>", 1)
     body = "".join(f"<tr>{''.join(cell(column, text) for column, text in enumerate(row))}</tr>" for row in rows)
     return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
 

@@ -142,7 +142,6 @@ def _errors_table(runs: Sequence[RunError]) -> list[str]:
     """Return the lines of a table of errors per action and kind."""
     rows = [("run", "per action", *"FBIW")]
     for run in runs:
-        kinds = (run.kind_error.get(kind) for kind in "FBIW")
-        errors = ("-" if error is None else percent_text(error, 2, signed=True) for error in kinds)
-        rows.append((run.name, percent_text(run.action_error, 2), *errors))
+        errors = {kind: percent_text(error, 2, signed=True) for kind, error in run.kind_error.items()}
+        rows.append((run.name, percent_text(run.action_error, 2), *(errors.get(kind, "-") for kind in "FBIW")))
     return aligned(rows, left=1)
