@@ -111,6 +111,8 @@ SAID = {  # what an expert would say about a line
     "the memory, where the run took less than half by our model. The advice is a flag that later versions set.",
     "nemotron-4-340b-6144xh100": "Plausible: half the published pipeline. Its 36 stages do not divide 96 blocks, so "
     "that they are unequal, and memory is nearly full. The advice is a flag that later versions set by default.",
+    "gpt-1t-3072xa100": "Plausible: half the published pipeline with four stages per device, and selective recompute, "
+    "which came after the paper. `zb-v` came later too.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
     "kimi-k2-256xh100": "Plausible: experts, sharded weights, recomputation and pipeline as published; the config as "
     "it is lies over the usable memory by our model.",
