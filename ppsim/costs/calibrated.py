@@ -39,25 +39,15 @@ Value = TypeVar("Value")
 
 
 class Constant(NamedTuple):
-    """One constant of the laws.
-
-    Attributes
-    ----------
-    what, unit : str
-    deviation : float
-        Standard deviation of the logarithm of its factor before any run is known: the prior.
-    paths : tuple of str
-        Numbers of the cluster that its factor multiplies, as paths of fields; the first one is shown. Empty: the law
-        reads the factor by `Setup.factor`.
-    of_memory : bool
-        True if it changes bytes, else seconds.
-    """
+    """One constant of the laws."""
 
     what: str
     unit: str
-    deviation: float
+    deviation: float  # standard deviation of the logarithm of its factor before any run is known: the prior
+    # numbers of the cluster that its factor multiplies, as paths of fields; the first one is shown. Empty: the law
+    # reads the factor by `Setup.factor`.
     paths: tuple[str, ...] = ()
-    of_memory: bool = False
+    of_memory: bool = False  # True if it changes bytes, else seconds
 
 
 LAW = "device.operators"
@@ -116,31 +106,17 @@ def value_of(costs: Any, name: str) -> float:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """One measured run of a calibration, and what it says.
+    """One measured run of a calibration, and what it says."""
 
-    Attributes
-    ----------
-    name : str
-        The config's file or name.
-    seconds, before, after : float
-        Measured step, and the step predicted without and with the calibration.
-    weight : float
-        Weight of the run in the fit: near 1, and near 0 for a run that does not fit.
-    share : float
-        Part of the run's own prediction that the run itself set: 0 to 1 (leverage).
-    tells : str
-        Constant whose uncertainty grows most without the run; empty if none grows by a tenth.
-    peak_memory, memory_before, memory_after : float or None
-        Bytes, measured and predicted.
-    """
-
-    name: str
+    name: str  # the config's file or name
+    # seconds, before, after: measured step, and the step predicted without and with the calibration
     seconds: float
     before: float
     after: float
-    weight: float
-    share: float
-    tells: str = ""
+    weight: float  # weight of the run in the fit: near 1, and near 0 for a run that does not fit
+    share: float  # part of the run's own prediction that the run itself set: 0 to 1 (leverage)
+    tells: str = ""  # constant whose uncertainty grows most without the run; empty if none grows by a tenth
+    # peak_memory, memory_before, memory_after: bytes, measured and predicted
     peak_memory: float | None = None
     memory_before: float | None = None
     memory_after: float | None = None

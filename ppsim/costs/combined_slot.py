@@ -30,22 +30,16 @@ Component = tuple[int, int, float]  # stream; pass, whose components follow each
 
 @dataclass(frozen=True)
 class LayerPieces:
-    """Seconds of one layer's components for one microbatch; CostError if one is not a finite number of at least 0.
+    """Seconds of one layer's components for one microbatch; CostError if one is not a finite number of at least 0."""
 
-    Attributes
-    ----------
-    attention, mlp : float
-        Computation of the forward: attention with router, experts.
-    dispatch, combine : float
-        Exchange of tokens with their experts, there and back, once in each pass.
-    attention_input_grad, mlp_input_grad, attention_weight_grad, mlp_weight_grad : float, optional
-        Computation of the backward; each defaults to its forward.
-    """
-
+    # attention, mlp: computation of the forward: attention with router, experts
     attention: float
     mlp: float
+    # dispatch, combine: exchange of tokens with their experts, there and back, once in each pass
     dispatch: float = 0.0
     combine: float = 0.0
+    # attention_input_grad, mlp_input_grad, attention_weight_grad, mlp_weight_grad: computation of the backward; each
+    # defaults to its forward
     attention_input_grad: float = AS_FORWARD
     mlp_input_grad: float = AS_FORWARD
     attention_weight_grad: float = AS_FORWARD

@@ -34,36 +34,21 @@ from ppsim.costs.setup import Setup
 
 @dataclass(frozen=True)
 class Effect:
-    """One part of the costs.
+    """One part of the costs."""
 
-    Attributes
-    ----------
-    key : str
-        Key of the config that switches it on, or the cost that it sets.
-    unit : str
-        Unit of the formula's result.
-    formula, source : str
-        Texts for the page, in its notation.
-    sentence : function of a Setup, optional
-        The assumption, with units and sources; None if it does not apply.
-    action : function of a Setup and a Layer, optional
-        Seconds inside F and inside I (and so B) of that layer, in addition to the computation.
-    step : function of a Setup and a StageOfStep, optional
-        Seconds of a stage once per step; `key` is the parameter of `Costs`. None if it does not apply.
-    repeated : bool
-        If full recomputation repeats the seconds that `action` adds to F.
-    hidden_under : {"", "forward", "backward"}
-        Action of the stage that hides `step` bucket by bucket if `layout.overlap_data` says so.
-    """
-
-    key: str
-    unit: str
+    key: str  # key of the config that switches it on, or the cost that it sets
+    unit: str  # unit of the formula's result
+    # formula, source: texts for the page, in its notation
     formula: str
     source: str
+    # the assumption, with units and sources; None if it does not apply
     sentence: Callable[[Setup], str | None] | None = None
+    # seconds inside F and inside I (and so B) of that layer, in addition to the computation
     action: Callable[[Setup, Layer], tuple[float, float]] | None = None
+    # seconds of a stage once per step; `key` is the parameter of `Costs`. None if it does not apply.
     step: Callable[[Setup, StageOfStep], float | None] | None = None
-    repeated: bool = True
+    repeated: bool = True  # True if full recomputation repeats the seconds that `action` adds to F
+    # "forward" or "backward" of the stage hides `step` bucket by bucket if `layout.overlap_data` says so; "": neither
     hidden_under: str = ""
 
 
@@ -403,22 +388,12 @@ def exchange(setup: Setup, layer: Layer) -> Exchange:
 
 
 class StageOfStep(NamedTuple):
-    """Properties of a stage that determine its seconds once per step.
+    """Properties of a stage that determine its seconds once per step."""
 
-    Attributes
-    ----------
-    parameters : (float, float)
-        Dense parameters and those of routed experts on one GPU.
-    copies : int
-        Devices of a pipeline that hold the stage.
-    layers : int
-    forward, backward : float
-        Seconds of one microbatch.
-    """
-
-    parameters: tuple[float, float]
-    copies: int
+    parameters: tuple[float, float]  # dense parameters and those of routed experts on one GPU
+    copies: int  # devices of a pipeline that hold the stage
     layers: int
+    # forward, backward: seconds of one microbatch
     forward: float
     backward: float
 

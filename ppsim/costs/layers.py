@@ -25,38 +25,26 @@ MODULES = ("norms", "activations", "up", "core", "latent", "streams", "alternate
 
 @dataclass(frozen=True)
 class Linear:
-    """Matrix that every token (or a part of the tokens) is multiplied with.
-
-    Attributes
-    ----------
-    inputs, outputs : int
-    parallel : {"column", "row", "copy"}
-        Column-parallel: the input is whole on each device, and the tensor-parallel group splits the output;
-        row-parallel: the reverse; copy: not split.
-    holds_input, holds_output : bool
-        If the forward holds them for the backward; of an input that two matrices share, only one holds it.
-    visits : float
-        Tokens that pass, relative to the tokens of the sequence (experts per token for a routed expert).
-    module : {"", "up", "down", "latent", "streams"}
-        Before ("up") or after ("down") the activation of an MLP; from the latent vectors of attention to its heads;
-        from residual streams to the numbers that mix them.
-    copies : int
-        Number of such matrices (routed experts); each token visits `visits` of them.
-    fp8 : bool
-        If fp8 recipes run it in fp8; they leave router and head in bf16.
-    """
+    """Matrix that every token (or a part of the tokens) is multiplied with."""
 
     inputs: int
     outputs: int
+    # "column": the input is whole on each device, and the tensor-parallel group splits the output; "row": the reverse;
+    # "copy": not split
     parallel: str = "column"
+    # holds_input, holds_output: True if the forward holds it for the backward; of an input that two matrices share,
+    # only one holds it
     holds_input: bool = True
     holds_output: bool = False
     bias: bool = False
+    # tokens that pass, relative to the tokens of the sequence (experts per token for a routed expert)
     visits: float = 1
-    copies: int = 1
+    copies: int = 1  # number of such matrices (routed experts); each token visits `visits` of them
     expert: bool = False
+    # "up", "down": before, after the activation of an MLP; "latent": from the latent vectors of attention to its heads;
+    # "streams": from residual streams to the numbers that mix them; "": none of them
     module: str = ""
-    fp8: bool = True
+    fp8: bool = True  # True if fp8 recipes run it in fp8; they leave router and head in bf16
 
     @property
     def parameters(self) -> int:
@@ -77,60 +65,34 @@ class Linear:
 
 @dataclass(frozen=True)
 class AttentionCore:
-    """Attention itself: Q K^T and its product with V, for one sequence.
+    """Attention itself: Q K^T and its product with V, for one sequence."""
 
-    Attributes
-    ----------
-    heads, query, value : int
-        Number of heads, and the widths of a query and of a value.
-    flops : float
-        FLOPs of the forward.
-    score_bytes : float
-        Bytes that element-wise passes over the s x s matrices move; 0 if one kernel keeps them on the chip.
-    window : int
-        Tokens that each token attends to at most; 0: all before it.
-    """
-
+    # heads, query, value: number of heads, and the widths of a query and of a value
     heads: int
     query: int
     value: int
-    flops: float
+    flops: float  # FLOPs of the forward
+    # bytes that element-wise passes over the s x s matrices move; 0 if one kernel keeps them on the chip
     score_bytes: float
     kernel: str = "full"
-    window: int = 0
+    window: int = 0  # tokens that each token attends to at most; 0: all before it
 
 
 @dataclass(frozen=True)
 class Operators:
-    """Operators of one layer's forward, for one sequence.
-
-    Attributes
-    ----------
-    products : tuple of Linear
-    cores : tuple of AttentionCore
-    activation_bytes : float
-        Bytes that element-wise passes move which the tensor-parallel group splits.
-    routed_bytes : float
-        Part of them between the two products of routed experts.
-    stream_bytes : float
-        Part of `other_bytes` that mixes residual streams again if they are recomputed.
-    norm_bytes, other_bytes : float
-        Bytes that norms and other passes move, whole on each GPU of the group unless sequence-parallel.
-    regrouped_bytes : float
-        Bytes moved to sort a GPU's tokens by its experts, and back.
-    passes : int
-        Number of element-wise kernels.
-    """
+    """Operators of one layer's forward, for one sequence."""
 
     products: tuple[Linear, ...] = ()
     cores: tuple[AttentionCore, ...] = ()
-    activation_bytes: float = 0.0
+    activation_bytes: float = 0.0  # bytes that element-wise passes move which the tensor-parallel group splits
+    # norm_bytes, other_bytes: bytes that norms and other passes move, whole on each GPU of the group unless
+    # sequence-parallel
     norm_bytes: float = 0.0
     other_bytes: float = 0.0
-    regrouped_bytes: float = 0.0
-    passes: int = 0
-    routed_bytes: float = 0.0
-    stream_bytes: float = 0.0
+    regrouped_bytes: float = 0.0  # bytes moved to sort a GPU's tokens by its experts, and back
+    passes: int = 0  # number of element-wise kernels
+    routed_bytes: float = 0.0  # part of `activation_bytes` between the two products of routed experts
+    stream_bytes: float = 0.0  # part of `other_bytes` that mixes residual streams again if they are recomputed
 
     def __add__(self, other: Operators) -> Operators:
         return Operators(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
@@ -138,71 +100,50 @@ class Operators:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Costs of one layer for one sequence.
+    """Costs of one layer for one sequence."""
 
-    Attributes
-    ----------
-    name : {"embedding", "block", "prediction", "head"}
-    forward, input_grad, weight_grad : FLOPs
-    attention_core : FLOPs
-        Part of `forward` in Q K^T and in attention over V, which selective recompute repeats.
-    sums : int
-        Number of its outputs that the tensor-parallel group sums.
-    split_parameters, copied_parameters, expert_parameters : int
-        Parameters that the tensor-parallel group splits; that each of its GPUs holds; of routed experts.
-    split_bytes, copied_bytes, score_bytes : bytes
-        Activations that the group splits; whole on each GPU unless sequence-parallel; attention matrices (split).
-    norm_bytes, activated_bytes, up_bytes, latent_bytes, stream_bytes : bytes
-        Parts of `copied_bytes` and `split_bytes` that recomputation of a module frees: outputs of norms; outputs of
-        the MLP's activation; its inputs; queries, keys and values of latent attention; residual streams.
-    fp8_copied_bytes, fp8_split_bytes, fp8_norm_bytes, fp8_activated_bytes : bytes
-        Parts of `copied_bytes`, `split_bytes`, `norm_bytes` and `activated_bytes` that are inputs of products which an
-        fp8 recipe runs in fp8; held in fp8 they have half the bytes.
-    unfused_split_bytes, unfused_copied_bytes : bytes
-        Further activations if no kernels are fused, split and whole like `split_bytes` and `copied_bytes`: results of
-        the MLP's non-linearity; fp32 copies of what norms read.
-    weight_grad_bytes : bytes
-        Bytes that W needs: inputs of the matrices and gradients of their outputs.
-    input_bytes : bytes
-        The layer's input, which is all that full recompute holds.
-    operators : Operators
-        Operators whose seconds add up to the layer's.
-    recomputable : bool
-        If a recompute policy applies (blocks and prediction modules).
-    losses : int
-    logits : float
-        Number of logits of this layer's losses.
-    """
-
-    name: str
-    forward: float = 0.0
-    input_grad: float = 0.0
-    weight_grad: float = 0.0
+    name: str  # "embedding", "block", "prediction" or "head"
+    forward: float = 0.0  # FLOPs
+    input_grad: float = 0.0  # FLOPs
+    weight_grad: float = 0.0  # FLOPs
+    # FLOPs: part of `forward` in Q K^T and in attention over V, which selective recompute repeats
     attention_core: float = 0.0
-    sums: int = 0
+    sums: int = 0  # number of its outputs that the tensor-parallel group sums
+    # split_parameters, copied_parameters, expert_parameters: parameters that the tensor-parallel group splits; that
+    # each of its GPUs holds; of routed experts
     split_parameters: int = 0
     copied_parameters: int = 0
     expert_parameters: int = 0
+    # split_bytes, copied_bytes, score_bytes: activations that the group splits; whole on each GPU unless
+    # sequence-parallel; attention matrices (split)
     split_bytes: float = 0.0
     copied_bytes: float = 0.0
     score_bytes: float = 0.0
+    # norm_bytes, activated_bytes, up_bytes, latent_bytes, stream_bytes: parts of `copied_bytes` and `split_bytes` that
+    # recomputation of a module frees: outputs of norms; outputs of the MLP's activation; its inputs; queries, keys and
+    # values of latent attention; residual streams
     norm_bytes: float = 0.0
     activated_bytes: float = 0.0
     up_bytes: float = 0.0
     latent_bytes: float = 0.0
     stream_bytes: float = 0.0
+    # fp8_copied_bytes, fp8_split_bytes, fp8_norm_bytes, fp8_activated_bytes: parts of `copied_bytes`, `split_bytes`,
+    # `norm_bytes` and `activated_bytes` that are inputs of products which an fp8 recipe runs in fp8; held in fp8 they
+    # have half the bytes
     fp8_copied_bytes: float = 0.0
     fp8_split_bytes: float = 0.0
     fp8_norm_bytes: float = 0.0
     fp8_activated_bytes: float = 0.0
+    # unfused_split_bytes, unfused_copied_bytes: further activations if no kernels are fused, split and whole like
+    # `split_bytes` and `copied_bytes`: results of the MLP's non-linearity; fp32 copies of what norms read
     unfused_split_bytes: float = 0.0
     unfused_copied_bytes: float = 0.0
-    weight_grad_bytes: float = 0.0
-    input_bytes: float = 0.0
-    operators: Operators = field(default_factory=Operators)
-    recomputable: bool = True
+    weight_grad_bytes: float = 0.0  # bytes that W needs: inputs of the matrices and gradients of their outputs
+    input_bytes: float = 0.0  # the layer's input, which is all that full recompute holds
+    operators: Operators = field(default_factory=Operators)  # operators whose seconds add up to the layer's
+    recomputable: bool = True  # True if a recompute policy applies (blocks and prediction modules)
     losses: int = 0
-    logits: float = 0.0
+    logits: float = 0.0  # number of logits of this layer's losses
 
     @property
     def parameters(self) -> int:

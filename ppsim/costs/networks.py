@@ -23,25 +23,14 @@ EXCHANGE_BANDWIDTHS, EXCHANGE_PROCESSORS = (0.75, 0.91), (0.22, 0.15)
 
 
 class Group(NamedTuple):
-    """GPUs of a collective.
+    """GPUs of a collective."""
 
-    Attributes
-    ----------
-    size, nodes : int
-        Members, and nodes that they lie in.
-    link : LinkSheet
-        Slowest link between two neighbours, with the bandwidth that the group has of it.
-    inside : float
-        Latency in seconds between two members of one node.
-    wait : float
-        Seconds that the members wait for the last one.
-    """
-
+    # size, nodes: members, and nodes that they lie in
     size: int
     nodes: int
-    link: LinkSheet
-    inside: float
-    wait: float = 0.0
+    link: LinkSheet  # slowest link between two neighbours, with the bandwidth that the group has of it
+    inside: float  # latency in seconds between two members of one node
+    wait: float = 0.0  # seconds that the members wait for the last one
 
     @property
     def ring_latency(self) -> float:

@@ -78,35 +78,19 @@ class Measurements:
 
 @dataclass(frozen=True)
 class FittedLaw:
-    """Operator law in absolute terms.
+    """Operator law in absolute terms."""
 
-    Attributes
-    ----------
-    device, data_type : str
-        Measured device, and the type of its values.
-    peak : float
-        FLOP/s of the largest matrix products.
-    bandwidth : float
-        Bytes per second of element-wise passes.
-    attention : float
-        FLOP/s of long attention, forward and backward.
-    tail, attention_tail : float
-        Sizes that double a time.
-    launch : float
-        Seconds between operators.
-    residual : float
-        Median relative difference between the measured times and the law's.
-    """
-
+    # device, data_type: measured device, and the type of its values
     device: str
     data_type: str
-    peak: float
-    bandwidth: float
-    attention: float
+    peak: float  # FLOP/s of the largest matrix products
+    bandwidth: float  # bytes per second of element-wise passes
+    attention: float  # FLOP/s of long attention, forward and backward
+    # tail, attention_tail: sizes that double a time
     tail: float
     attention_tail: float
-    launch: float
-    residual: float
+    launch: float  # seconds between operators
+    residual: float  # median relative difference between the measured times and the law's
 
     __repr__ = short_repr
 

@@ -38,29 +38,17 @@ COPY_BYTES = 2 * FP8_BYTES  # one weight, stored along rows and along columns
 
 
 class Casts(NamedTuple):
-    """Recipe for products in fp8.
+    """Recipe for products in fp8."""
 
-    Attributes
-    ----------
-    recipe : {"tensor", "delayed", "block"}
-        One scale per tensor, from its largest value; the same from the previous steps; one scale per block.
-    experts : bool
-        If the products of routed experts run in fp8 too.
-    weights : bool
-        If weights are cast for each microbatch, in F and in I; else once per step.
-    holds_inputs : bool
-        If inputs are held in fp8 for W; else they are held in bf16, and cast again.
-    fused_experts : bool
-        If the products of a GPU's routed experts, the activation between them and their casts are one kernel.
-    head, attention : bool
-        If the head's product, and the products inside a fused attention, run in fp8 too.
-    """
-
+    # "tensor": one scale per tensor, from its largest value; "delayed": the same, from the previous steps; "block": one
+    # scale per block
     recipe: str
-    experts: bool
-    weights: bool
-    holds_inputs: bool
+    experts: bool  # True if the products of routed experts run in fp8 too
+    weights: bool  # True if weights are cast for each microbatch, in F and in I; else once per step
+    holds_inputs: bool  # True if inputs are held in fp8 for W; else they are held in bf16, and cast again
+    # True if the products of a GPU's routed experts, the activation between them and their casts are one kernel
     fused_experts: bool = False
+    # head, attention: True if the head's product, and the products inside a fused attention, run in fp8 too
     head: bool = False
     attention: bool = False
 
@@ -180,42 +168,25 @@ class Rates(NamedTuple):
 
 
 class GpuShare(NamedTuple):
-    """One GPU's share of a microbatch.
-
-    Attributes
-    ----------
-    tokens, sequences : float
-    tensor, expert, expert_tensor : int
-        Sizes of the groups that split matrices, experts, and the matrices of an expert.
-    whole : int
-        GPUs that split the work outside tensor-parallel matrices: all of the group with sequence parallelism, else 1.
-    fused : bool
-        If element-wise operations are fused.
-    casts : Casts, optional
-        Recipe for products in fp8; None: all run in bf16.
-    regroups, router_kernels : int
-        Copies of tokens into the order of a GPU's experts and back; kernels that choose the experts.
-    one_by_one : bool
-        If the host starts a product for each expert; else those of a GPU are one kernel.
-    norm_passes : float
-        Bytes that a norm moves, in those of one kernel.
-    gradient_bytes : int
-        Bytes of the gradients that W adds to.
-    """
+    """One GPU's share of a microbatch."""
 
     tokens: float
     sequences: float
+    # tensor, expert, expert_tensor: sizes of the groups that split matrices, experts, and the matrices of an expert
     tensor: int
     expert: int
+    # GPUs that split the work outside tensor-parallel matrices: all of the group with sequence parallelism, else 1
     whole: int
-    fused: bool
+    fused: bool  # True if element-wise operations are fused
     expert_tensor: int
-    casts: Casts | None = None
+    casts: Casts | None = None  # recipe for products in fp8; None: all run in bf16
+    # regroups, router_kernels: copies of tokens into the order of a GPU's experts and back; kernels that choose the
+    # experts
     regroups: int = 0
     router_kernels: int = 0
-    one_by_one: bool = False
-    norm_passes: float = 1.0
-    gradient_bytes: int = 4
+    one_by_one: bool = False  # True if the host starts a product for each expert; else those of a GPU are one kernel
+    norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
+    gradient_bytes: int = 4  # bytes of the gradients that W adds to
 
 
 class Computation(NamedTuple):

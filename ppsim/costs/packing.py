@@ -102,25 +102,14 @@ def read_lengths(path: str, longest: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MicrobatchSlots:
-    """Limits of the microbatches of a step, and the work of sequences in them.
+    """Limits of the microbatches of a step, and the work of sequences in them."""
 
-    Attributes
-    ----------
-    tokens : int
-        Tokens of a full sequence.
-    microbatch_size : int
-        Full sequences of a microbatch.
-    copies, context : int
-        Sizes of the data- and context-parallel groups.
-    attention : float
-        Fraction of a full sequence's time in attention over tokens.
-    """
-
-    tokens: int
-    microbatch_size: int = 1
+    tokens: int  # tokens of a full sequence
+    microbatch_size: int = 1  # full sequences of a microbatch
+    # copies, context: sizes of the data- and context-parallel groups
     copies: int = 1
     context: int = 1
-    attention: float = 0.0
+    attention: float = 0.0  # fraction of a full sequence's time in attention over tokens
 
     def work(self, lengths: np.ndarray) -> np.ndarray:
         """Return the work of sequences, in full sequences: linear in tokens, with attention's part quadratic."""

@@ -38,27 +38,17 @@ class PairRule(EqualColumns, ABC):
 
 @dataclass(frozen=True, eq=False)
 class LinkRule(PairRule):
-    """One number for pairs inside a node, one for pairs between nodes, and own numbers for listed pairs.
+    """One number for pairs inside a node, one for pairs between nodes, and own numbers for listed pairs."""
 
-    Attributes
-    ----------
-    node : int64 (devices,)
-    inside, between : float
-    number : int64 (devices,)
-        Number of each device in the listed pairs.
-    listed, value : int64 and float64 (listed pairs,)
-        `sender * count + receiver` in rising order, and the number of the pair.
-    count : int
-        Devices that the listed pairs were numbered among.
-    """
-
-    node: np.ndarray
+    node: np.ndarray  # int64 (devices,)
     inside: float
     between: float
-    number: np.ndarray
+    number: np.ndarray  # int64 (devices,): number of each device in the listed pairs
+    # listed, value: int64 and float64 (listed pairs,): `sender * count + receiver` in rising order, and the number of
+    # the pair
     listed: np.ndarray
     value: np.ndarray
-    count: int
+    count: int  # devices that the listed pairs were numbered among
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -86,20 +76,13 @@ class LinkRule(PairRule):
 
 @dataclass(frozen=True, eq=False)
 class PortRule(PairRule):
-    """Ports that each pair's transfers use: those out of the sender, then those into the receiver.
+    """Ports that each pair's transfers use: those out of the sender, then those into the receiver."""
 
-    Attributes
-    ----------
-    node : int64 (devices,)
-    out, into : int32 (devices, ports)
-        No port is in both, and none twice in one row.
-    between : bool (ports out + ports in,)
-        Ports that only transfers between nodes use; other pairs have -1 there.
-    """
-
-    node: np.ndarray
+    node: np.ndarray  # int64 (devices,)
+    # out, into: int32 (devices, ports): no port is in both, and none twice in one row
     out: np.ndarray
     into: np.ndarray
+    # bool (ports out + ports in,): ports that only transfers between nodes use; other pairs have -1 there
     between: np.ndarray
 
     @property

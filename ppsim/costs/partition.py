@@ -278,18 +278,12 @@ def _repeated(stage: str, times: int) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A model as the pieces that a partition spreads over stages.
+    """A model as the pieces that a partition spreads over stages."""
 
-    Attributes
-    ----------
-    blocks, predictions, heads : int
-        Numbers of blocks, of prediction modules, and of heads with a loss.
-    embedding, block, prediction, head : float
-        Seconds of one, forward and backward.
-    """
-
+    # blocks, predictions, heads: numbers of blocks, of prediction modules, and of heads with a loss
     blocks: int
     predictions: int
+    # embedding, block, prediction, head: seconds of one, forward and backward
     embedding: float
     block: float
     prediction: float

@@ -42,23 +42,15 @@ LAYERS = whole_number(1, 2**20)
 
 @dataclass(frozen=True)
 class LinkFit:
-    """Fit of latency and bandwidth.
+    """Fit of latency and bandwidth."""
 
-    Attributes
-    ----------
-    sizes, seconds : lists of float
-        Bytes and median seconds of the transfers of each size that was measured.
-    latency, bandwidth : (low, high)
-        95 % confidence intervals, seconds and bytes per second.
-    residual : float
-        Median relative difference between the transfers and the fitted line.
-    """
-
+    # sizes, seconds: bytes and median seconds of the transfers of each size that was measured
     sizes: list[float]
     seconds: list[float]
+    # latency, bandwidth: 95 % confidence intervals, seconds and bytes per second
     latency: tuple[float, float]
     bandwidth: tuple[float, float]
-    residual: float
+    residual: float  # median relative difference between the transfers and the fitted line
 
     __repr__ = short_repr
 

@@ -35,30 +35,18 @@ DENSE = {"dense on A100": 312e12, "dense on H100": 989e12, "dense on B200 and GB
 
 @dataclass(frozen=True)
 class Spread:
-    """90 % interval of measured / predicted seconds of a step by derived costs, with its source.
+    """90 % interval of measured / predicted seconds of a step by derived costs, with its source."""
 
-    Attributes
-    ----------
-    low, middle, high : float
-        P5, P50 and P95: factors of the predicted seconds.
-    group : str
-        Class of run whose spread it is.
-    runs, sources : int
-        Published runs of that class, and sources that published them.
-    doublings : float
-        Distance of the run from the measured range; 0 inside.
-    unlike : str
-        How none of the published runs is like this one, such as `in this framework`; empty if some are.
-    """
-
+    # low, middle, high: P5, P50 and P95: factors of the predicted seconds
     low: float
     middle: float
     high: float
-    group: str
+    group: str  # class of run whose spread it is
+    # runs, sources: published runs of that class, and sources that published them
     runs: int
     sources: int
-    doublings: float
-    unlike: str = ""
+    doublings: float  # distance of the run from the measured range; 0 inside
+    unlike: str = ""  # how none of the published runs is like this one, such as `in this framework`; empty if some are
 
     @property
     def sentence(self) -> str:
@@ -176,36 +164,20 @@ class StepSpread:
     If runs could be left out of the fit, half of the 90 % interval is the `reach` of their steps. Otherwise it has
     independent parts, whose squares add up: the error of a schedule that was not measured, the noise between ranks, and
     the noise between steps, by the normal distribution.
-
-    Attributes
-    ----------
-    errors : list of float
-        log(measured / predicted) of the median step of each run, predicted by a fit to the others.
-    noise : float
-        Standard deviation of log(step / median step of its run).
-    drift : float
-        log(median of the second half of the steps / median of the first), the median over runs.
-    steps : int
-        Steps of all runs.
-    disturbed : int
-        Steps that were dropped in addition: see `ppsim.studies.calibration.undisturbed`.
-    halved, summed : bool
-        If the steps contain I and W that were taken as halves of B, or B that was taken as I + W.
-    ranks : float
-        Standard deviation of log(work of a device in a step / its median over steps), over the root of the number of
-        devices: the noise of the mean over devices. 0 in profiles of earlier versions.
-    reach : float or None
-        `interval_reach` of the steps of left-out runs; None with fewer than two, and in profiles of earlier versions.
     """
 
-    errors: list[float]
-    noise: float
-    drift: float
-    steps: int
-    disturbed: int
+    errors: list[float]  # log(measured / predicted) of the median step of each run, predicted by a fit to the others
+    noise: float  # standard deviation of log(step / median step of its run)
+    drift: float  # log(median of the second half of the steps / median of the first), the median over runs
+    steps: int  # steps of all runs
+    disturbed: int  # steps that were dropped in addition: see `ppsim.studies.calibration.undisturbed`
+    # halved, summed: True if the steps contain I and W that were taken as halves of B, or B that was taken as I + W
     halved: bool = False
     summed: bool = False
+    # `interval_reach` of the steps of left-out runs; None with fewer than two, and in profiles of earlier versions
     reach: float | None = None
+    # standard deviation of log(work of a device in a step / its median over steps), over the root of the number of
+    # devices: the noise of the mean over devices. 0 in profiles of earlier versions.
     ranks: float = 0.0
 
     __repr__ = short_repr

@@ -56,33 +56,20 @@ SINKHORN_ITERATIONS = 20
 
 
 class _Sublayer(NamedTuple):
-    """Parts of a sublayer for one sequence.
-
-    Attributes
-    ----------
-    matrices : list of Linear
-    core, scan : AttentionCore or None
-    score_bytes : float
-        Bytes held of the s x s matrices.
-    moved : Operators
-        Bytes that its own element-wise passes move, without norm and residual.
-    separate : float
-        Further values per token that are held if kernels are not fused, split over the tensor-parallel group.
-    parameters, split_parameters : int
-        Parameters outside the matrices: on each GPU of a tensor-parallel group, and split over it.
-    held : float
-        Further bytes per token that are held, split over the group.
-    """
+    """Parts of a sublayer for one sequence."""
 
     matrices: list[Linear]
-    core: tuple[AttentionCore, ...] = ()
-    scan: tuple[AttentionCore, ...] = ()
-    score_bytes: float = 0.0
-    moved: Operators = Operators()
+    core: tuple[AttentionCore, ...] = ()  # AttentionCore or None
+    scan: tuple[AttentionCore, ...] = ()  # AttentionCore or None
+    score_bytes: float = 0.0  # bytes held of the s x s matrices
+    moved: Operators = Operators()  # bytes that its own element-wise passes move, without norm and residual
+    # further values per token that are held if kernels are not fused, split over the tensor-parallel group
     separate: float = 0.0
+    # parameters, split_parameters: parameters outside the matrices: on each GPU of a tensor-parallel group, and split
+    # over it
     parameters: int = 0
     split_parameters: int = 0
-    held: float = 0.0
+    held: float = 0.0  # further bytes per token that are held, split over the group
 
 
 def block(model: Shape, letters: str, residuals: int = 1) -> Layer:

@@ -17,138 +17,98 @@ from ppsim.schedule.columns import ScheduleColumns
 
 @dataclass(frozen=True)
 class Workload:
-    """Size of a step for the model and the devices; throughput and memory limits follow from it.
+    """Size of a step for the model and the devices; throughput and memory limits follow from it."""
 
-    Attributes
-    ----------
-    tokens : float
-        Tokens of one microbatch, summed over all data-parallel copies of the pipeline.
-    flops : float
-        Model FLOPs of one microbatch's forward and backward, summed over all copies; attention in full, no
-        recomputation.
-    gpus : int
-        GPUs of the whole job.
-    peak : float
-        FLOP/s of one GPU, dense.
-    memory : float
-        Bytes of one GPU.
-    masked_flops : float
-        Part of `flops` for pairs of tokens that a causal mask leaves out.
-    """
-
-    tokens: float
+    tokens: float  # tokens of one microbatch, summed over all data-parallel copies of the pipeline
+    # model FLOPs of one microbatch's forward and backward, summed over all copies; attention in full, no recomputation
     flops: float
-    gpus: int
-    peak: float
-    memory: float
-    masked_flops: float = 0.0
+    gpus: int  # GPUs of the whole job
+    peak: float  # FLOP/s of one GPU, dense
+    memory: float  # bytes of one GPU
+    masked_flops: float = 0.0  # part of `flops` for pairs of tokens that a causal mask leaves out
 
     __repr__ = short_repr
 
 
 @dataclass(frozen=True, eq=False)
 class CostTable(EqualColumns):
-    """Costs of one schedule, resolved per stage and per pair of devices.
+    """Costs of one schedule, resolved per stage and per pair of devices."""
 
-    Attributes
-    ----------
-    seconds : float64 (4, stages)
-        Seconds of F, B, I and W of one whole microbatch on each stage; row = code of the kind.
-    overlap : float64 (stages, stages) or None
-        Seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None: there is no fused kernel.
-    latency, seconds_per_byte : float64 (devices, devices), or LinkRule
-        By [sender, receiver].
-    transfer_bytes : float64 (2, stages)
-        Bytes that F (row 0) and B or I (row 1) of a stage send for one whole microbatch.
-    stage_share : float64 (stages,)
-        Activations of one microbatch on each stage, in units of one device share (1/devices of the model).
-    weight_grad_fraction : float64 (stages,)
-        Part of those activations that lives until W; I frees the rest.
-    slice_fraction : float64 (slices,)
-        Part of a microbatch's time in each of its slices; sums to 1.
-    microbatch_scale : float64 (stages, microbatches of a step) or None
-        Factors of each microbatch's seconds, bytes and activations on each stage; None: 1.
-    activation_bytes : float64 (stages,) or None
-        Bytes of one whole microbatch's live activations on each stage; None: no model was given.
-    state_bytes : float64 (3, stages) or None
-        Bytes of weights, gradients and optimizer state of each stage; None: no model was given.
-    copied_bytes : float64 (3, 2, stages) or None
-        Part of `state_bytes` in the embedding and in the head; stages of one device share them. None: no copies.
-    workload : Workload or None
-        None: no model was given.
-    exchange_seconds : float64 (4, stages) or None
-        Part of `seconds` in tensor-, context- and expert-parallel collectives inside actions.
-    overhead : float64 (4, stages) or None
-        Part of `seconds` that every action takes whole, whatever its size. Each slice of a microbatch takes all of it,
-        and a fused slot, which is one action, the larger one of its two parts. None: 0.
-    message_overhead : float
-        Host seconds of each SEND and RECV that a device posts. Its next action and its later posts wait for them. A
-        SEND counts as posted before them, a RECV after them.
-    recompute_bytes : float64 (stages,) or None
-        Bytes that a backward of a whole microbatch holds in addition to activations: recomputed ones, or the loss's.
-    recompute_seconds : float64 (stages,) or None
-        Seconds of R of one whole microbatch; None: as long as F.
-    input_fraction : float64 (stages,) or None
-        Part of an activation that a stored input holds, from which R recomputes it; None: 0.
-    offload_latency, offload_seconds_per_byte : float
-        Costs of a copy between a device and its host's memory, one way.
-    offload_bytes : float64 (stages,) or None
-        Bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, or nothing if that is None.
-    offload_switch : int or None
-        Number of neighbouring devices (0 to n-1, n to 2n-1 ...) that share a switch, through which one copy to host
-        memory and one back go at a time; None: each device has its own path.
-    vocabulary_seconds : float64 (2, stages) or None
-        Seconds of S and T of one whole microbatch on each stage; None: 0. If the lists have no T, S lasts both.
-    vocabulary_reduce_seconds : float
-        Seconds of reducing the input gradient over all parts of a split output layer; if the lists have no T, with the
-        statistics.
-    vocabulary_statistics_seconds : float or None
-        Seconds of reducing the softmax statistics if the lists have T; None: `vocabulary_reduce_seconds`.
-    vocabulary_bytes : float64 (stages,) or None
-        Bytes of one whole microbatch that S holds on each stage until its T ends, or its own end without T; None: 0.
-    unshard_seconds, reduce_seconds, optimizer_seconds : float64 (stages,) or None
-        Seconds of gathering a stage's weights, reducing its gradients over the data-parallel copies, and stepping its
-        parameters. None: UNSHARD is free, nothing is reduced, the step is free.
-    link_ports : int32 (devices, devices, ports of a pair), or PortRule, or None
-        By [sender, receiver] the ports that a transfer uses; -1 fills pairs with fewer ports.
-    port_capacity : int64 (ports,) or None
-        Transfers that each port carries at once, each at its full rate; None: nothing is shared.
-    towers : tuple of str, one entry per stage
-        Name of the tower that each stage belongs to, for charts; empty if the model has one tower.
-    """
-
+    # float64 (4, stages): seconds of F, B, I and W of one whole microbatch on each stage; row = code of the kind
     seconds: np.ndarray
+    # float64 (stages, stages): seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None: there is no fused
+    # kernel
     overlap: np.ndarray | None
+    # latency, seconds_per_byte: float64 (devices, devices): by [sender, receiver]
     latency: np.ndarray | LinkRule
     seconds_per_byte: np.ndarray | LinkRule
+    # float64 (2, stages): bytes that F (row 0) and B or I (row 1) of a stage send for one whole microbatch
     transfer_bytes: np.ndarray
+    # float64 (stages,): activations of one microbatch on each stage, in units of one device share (1/devices of the
+    # model)
     stage_share: np.ndarray
+    # float64 (stages,): part of those activations that lives until W; I frees the rest
     weight_grad_fraction: np.ndarray
+    # float64 (slices,): part of a microbatch's time in each of its slices; sums to 1
     slice_fraction: np.ndarray = field(default_factory=lambda: np.ones(1))
+    # float64 (stages,): bytes of one whole microbatch's live activations on each stage; None: no model was given
     activation_bytes: np.ndarray | None = None
+    # float64 (3, stages): bytes of weights, gradients and optimizer state of each stage; None: no model was given
     state_bytes: np.ndarray | None = None
+    # float64 (3, 2, stages): part of `state_bytes` in the embedding and in the head; stages of one device share them.
+    # None: no copies.
     copied_bytes: np.ndarray | None = None
-    workload: Workload | None = None
+    workload: Workload | None = None  # None: no model was given
+    # float64 (4, stages): part of `seconds` in tensor-, context- and expert-parallel collectives inside actions
     exchange_seconds: np.ndarray | None = None
+    # float64 (stages,): bytes that a backward of a whole microbatch holds in addition to activations: recomputed ones,
+    # or the loss's
     recompute_bytes: np.ndarray | None = None
+    # unshard_seconds, reduce_seconds, optimizer_seconds: float64 (stages,): seconds of gathering a stage's weights,
+    # reducing its gradients over the data-parallel copies, and stepping its parameters. None: UNSHARD is free, nothing
+    # is reduced, the step is free.
     unshard_seconds: np.ndarray | None = None
     reduce_seconds: np.ndarray | None = None
     optimizer_seconds: np.ndarray | None = None
+    # int32 (devices, devices, ports of a pair): by [sender, receiver] the ports that a transfer uses; -1 fills pairs
+    # with fewer ports
     link_ports: np.ndarray | PortRule | None = None
+    # int64 (ports,): transfers that each port carries at once, each at its full rate; None: nothing is shared
     port_capacity: np.ndarray | None = None
+    # float64 (4, stages): part of `seconds` that every action takes whole, whatever its size. Each slice of a
+    # microbatch takes all of it, and a fused slot, which is one action, the larger one of its two parts. None: 0.
     overhead: np.ndarray | None = None
+    # host seconds of each SEND and RECV that a device posts. Its next action and its later posts wait for them. A SEND
+    # counts as posted before them, a RECV after them.
     message_overhead: float = 0.0
+    # float64 (stages,): seconds of R of one whole microbatch; None: as long as F
     recompute_seconds: np.ndarray | None = None
+    # float64 (stages,): part of an activation that a stored input holds, from which R recomputes it; None: 0
     input_fraction: np.ndarray | None = None
+    # offload_latency, offload_seconds_per_byte: costs of a copy between a device and its host's memory, one way
     offload_latency: float = 0.0
     offload_seconds_per_byte: float = 0.0
+    # float64 (stages,): bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, or nothing if
+    # that is None
     offload_bytes: np.ndarray | None = None
+    # number of neighbouring devices (0 to n-1, n to 2n-1 ...) that share a switch, through which one copy to host
+    # memory and one back go at a time; None: each device has its own path
     offload_switch: int | None = None
+    # float64 (stages, microbatches of a step): factors of each microbatch's seconds, bytes and activations on each
+    # stage; None: 1
     microbatch_scale: np.ndarray | None = None
+    # float64 (2, stages): seconds of S and T of one whole microbatch on each stage; None: 0. If the lists have no T, S
+    # lasts both.
     vocabulary_seconds: np.ndarray | None = None
+    # seconds of reducing the input gradient over all parts of a split output layer; if the lists have no T, with the
+    # statistics
     vocabulary_reduce_seconds: float = 0.0
+    # seconds of reducing the softmax statistics if the lists have T; None: `vocabulary_reduce_seconds`
     vocabulary_statistics_seconds: float | None = None
+    # float64 (stages,): bytes of one whole microbatch that S holds on each stage until its T ends, or its own end
+    # without T; None: 0
     vocabulary_bytes: np.ndarray | None = None
+    # name of the tower that each stage belongs to, for charts; empty if the model has one tower
     towers: tuple[str, ...] = ()
 
     __repr__ = short_repr

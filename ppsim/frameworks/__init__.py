@@ -55,24 +55,13 @@ SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch"}
 
 
 class SearchedLayouts(NamedTuple):
-    """Layouts that `choose` tries in a framework.
+    """Layouts that `choose` tries in a framework."""
 
-    Attributes
-    ----------
-    policies : str
-        Value of `layout.framework`.
-    shardings : tuple of str
-        How it shards a state over data-parallel GPUs: names in `ppsim.studies.free_keys.SHARDINGS`.
-    recompute : tuple of str
-        Its recompute levels.
-    overlap_flags : bool
-        If flags decide what overlaps; else its policies do.
-    """
-
-    policies: str
+    policies: str  # value of `layout.framework`
+    # how the framework shards a state over data-parallel GPUs: names in `ppsim.studies.free_keys.SHARDINGS`
     shardings: tuple[str, ...]
-    recompute: tuple[str, ...]
-    overlap_flags: bool
+    recompute: tuple[str, ...]  # its recompute levels
+    overlap_flags: bool  # True if flags decide what overlaps; else its policies do
 
 
 _MEGATRON = SearchedLayouts("megatron-lm", megatron.SHARDINGS, megatron.RECOMPUTE, True)
@@ -123,21 +112,14 @@ def options_of_all(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Named(NamedTuple):
-    """A framework at the version whose facts are used.
-
-    Attributes
-    ----------
-    facts : Facts
-    asked, used : str
-        The version that was asked for, and the known one that is nearest, by default the newest; "" if there is none.
-    policies : mapping
-        Policies of that version.
-    """
+    """A framework at the version whose facts are used."""
 
     facts: Facts
+    # asked, used: the version that was asked for, and the known one that is nearest, by default the newest; "" if there
+    # is none
     asked: str
     used: str
-    policies: Mapping[str, Any]
+    policies: Mapping[str, Any]  # policies of that version
 
     @property
     def host(self) -> Host:

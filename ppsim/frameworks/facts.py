@@ -16,146 +16,87 @@ class Host(NamedTuple):
     """Load of the host that starts the kernels of one GPU, in starts of a kernel (`start` of a device's sheet).
 
     What Python, autograd and hooks take counts as starts, too.
-
-    Attributes
-    ----------
-    forward, backward : float
-        Starts of one block in F and in B.
-    head : float
-        Starts of the head with its loss, in F and in B each; those of the embedding count nothing.
-    compiled : bool
-        If `layout.fused` means a compiler whose code needs almost no host.
-    tensor : float
-        Starts of the collectives of one block in F and in B each, with tensor parallelism.
-    member : float
-        Starts for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more
-        than one node: hosts that drift apart wait for each other in every collective. A quarter more beyond a node.
-    node : float
-        Starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait.
-    step : float
-        Seconds at the end of a step, before the optimizer: norms of gradients, logs, the next data.
     """
 
+    # forward, backward: starts of one block in F and in B
     forward: float
     backward: float
-    head: float = 0.0
-    compiled: bool = False
-    tensor: float = 0.0
+    head: float = 0.0  # starts of the head with its loss, in F and in B each; those of the embedding count nothing
+    compiled: bool = False  # True if `layout.fused` means a compiler whose code needs almost no host
+    tensor: float = 0.0  # starts of the collectives of one block in F and in B each, with tensor parallelism
+    # starts for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more than
+    # one node: hosts that drift apart wait for each other in every collective. A quarter more beyond a node.
     member: float = 0.0
+    # starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait
     node: float = 0.0
-    step: float = 0.0
+    step: float = 0.0  # seconds at the end of a step, before the optimizer: norms of gradients, logs, the next data
 
 
 class Stall(NamedTuple):
-    """Messages between stages that a job polls, unless a config names a version of the framework.
+    """Messages between stages that a job polls, unless a config names a version of the framework."""
 
-    Attributes
-    ----------
-    poll : float
-        Seconds between two looks for a header of a message.
-    nodes, group_nodes : float
-        Nodes of a job, and of a tensor-parallel group, from which on messages are polled.
-    """
-
-    poll: float = 0.0
+    poll: float = 0.0  # seconds between two looks for a header of a message
+    # nodes, group_nodes: nodes of a job, and of a tensor-parallel group, from which on messages are polled
     nodes: float = math.inf
     group_nodes: float = math.inf
 
 
 class Messages(NamedTuple):
-    """Messages in which data-parallel GPUs exchange gradients and weights, while they overlap computation.
+    """Messages in which data-parallel GPUs exchange gradients and weights, while they overlap computation."""
 
-    Attributes
-    ----------
-    bucket, per_member : float
-        Parameters of one message: at least `bucket`, and `per_member` for each GPU of the group.
-    tensors : int
-        Tensors of a layer that are a message each with a distributed optimizer; 0 if they go in buckets, too.
-    late_gather : bool
-        If no forward starts before a distributed optimizer has gathered all new weights.
-    """
-
+    # bucket, per_member: parameters of one message: at least `bucket`, and `per_member` for each GPU of the group
     bucket: float = math.inf
     per_member: float = 0.0
+    # tensors of a layer that are a message each with a distributed optimizer; 0 if they go in buckets, too
     tensors: int = 0
-    late_gather: bool = False
+    late_gather: bool = False  # True if no forward starts before a distributed optimizer has gathered all new weights
 
 
 class Moves(NamedTuple):
-    """Bytes that separate kernels move through memory, where a framework's source shows them.
+    """Bytes that separate kernels move through memory, where a framework's source shows them."""
 
-    Attributes
-    ----------
-    norm : float
-        Of a norm of separate kernels, in those of one kernel. Transformers' takes 36 a value in place of 4: cast 6,
-        square 8, mean 4, product with the root 8, cast 6, product with the weights 4 (models/llama/modeling_llama.py).
-    loss_forward, loss_backward : float
-        Of each logit, from the bf16 ones to the loss, and back.
-    gradient : float
-        Of each parameter in each backward, in addition to those of a product that adds to its gradient.
-    step : float
-        Of each parameter of a GPU at the end of a step: norm of the gradient, clipping, setting it to 0.
-    """
-
+    # bytes of a norm of separate kernels, as a multiple of those of one kernel. Transformers' takes 36 a value in place
+    # of 4: cast 6, square 8, mean 4, product with the root 8, cast 6, product with the weights 4
+    # (models/llama/modeling_llama.py).
     norm: float = 9.0
+    # loss_forward, loss_backward: bytes of each logit, from the bf16 ones to the loss, and back
     loss_forward: float = 0.0
     loss_backward: float = 0.0
+    # bytes of each parameter in each backward, in addition to those of a product that adds to its gradient
     gradient: float = 0.0
+    # bytes of each parameter of a GPU at the end of a step: norm of the gradient, clipping, setting it to 0
     step: float = 0.0
 
 
 class Extra(NamedTuple):
-    """Memory that a framework holds beyond the tensors that the shapes of a model give.
+    """Memory that a framework holds beyond the tensors that the shapes of a model give."""
 
-    Attributes
-    ----------
-    fragments : float
-        Part of the activations that the allocator reserves more, in fragments that fit no other tensor.
-    gradients : bool
-        If a bf16 gradient of every parameter is held until a backward ends.
-    whole : int
-        Inputs, outputs and gradients of a block's products that a backward holds whole with sequence parallelism.
-    logits : bool
-        If each GPU of a tensor-parallel group holds the logits of the whole vocabulary, and computes their loss.
-    """
-
+    # part of the activations that the allocator reserves more, in fragments that fit no other tensor
     fragments: float = 0.0
-    gradients: bool = False
+    gradients: bool = False  # True if a bf16 gradient of every parameter is held until a backward ends
+    # inputs, outputs and gradients of a block's products that a backward holds whole with sequence parallelism
     whole: int = 0
+    # True if each GPU of a tensor-parallel group holds the logits of the whole vocabulary, and computes their loss
     logits: bool = False
 
 
 @checked_methods
 @dataclass(frozen=True)
 class Facts:
-    """Facts about one framework.
-
-    Attributes
-    ----------
-    name : str
-    policies : mapping
-        Keys of `ppsim.Layout` with the framework's values.
-    host : Host
-    host_source : str
-    versions : mapping of version -> policies
-        What differs from `policies` in a version, each from a source; the newest is last.
-    messages : Messages
-    moves : Moves
-    extra : Extra
-    stall : Stall
-    empty_stages, recompute_blocks : bool
-        If its options can give a stage no layer, and recompute only some blocks of each stage.
-    """
+    """Facts about one framework."""
 
     name: str
-    policies: Mapping[str, Any]
+    policies: Mapping[str, Any]  # keys of `ppsim.Layout` with the framework's values
     host: Host
     host_source: str
+    # mapping of version -> policies: what differs from `policies` in a version, each from a source; the newest is last
     versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     messages: Messages = Messages()
     moves: Moves = Moves()
     extra: Extra = Extra()
     stall: Stall = Stall()
+    # empty_stages, recompute_blocks: True if its options can give a stage no layer, and recompute only some blocks of
+    # each stage
     empty_stages: bool = True
     recompute_blocks: bool = True
 
