@@ -89,7 +89,7 @@ class Facts:
     policies: Mapping[str, Any]  # keys of `ppsim.Layout` with the framework's values
     host: Host
     host_source: str
-    # mapping of version -> policies: what differs from `policies` in a version, each from a source; the newest is last
+    # by version: what differs from `policies` in a version, each from a source; the newest is last
     versions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     messages: Messages = Messages()
     moves: Moves = Moves()

@@ -21,34 +21,21 @@ GROUPS = ("fitted", "held_out", "all")
 
 @dataclass(frozen=True)
 class RunError:
-    """Prediction of one run.
+    """Prediction of one run."""
 
-    Attributes
-    ----------
-    name : str
-        Schedule and size of the run, as in a profile.
-    fitted : bool
-        True if the profile was fitted to this run.
-    measured, predicted : float
-        Step time in seconds; measured is the median over steps.
-    error : float
-        predicted / measured - 1, signed.
-    action_error : float
-        Mean over actions of |predicted start - measured start| / measured step time, of the median step.
-    kind_error : mapping kind -> float
-        Median over actions of predicted / measured seconds - 1, signed, without the profile's overhead and stretch.
-    steps, inside : int
-        Number of measured steps, and of those within the 90 % interval of the prediction; inside is None if the profile
-        gives no interval.
-    """
-
-    name: str
-    fitted: bool
+    name: str  # schedule and size of the run, as in a profile
+    fitted: bool  # True if the profile was fitted to this run
+    # measured, predicted: step time in seconds; measured is the median over steps
     measured: float
     predicted: float
-    error: float
+    error: float  # predicted / measured - 1, signed
+    # mean over actions of |predicted start - measured start| / measured step time, of the median step
     action_error: float
+    # by kind: median over actions of predicted / measured seconds - 1, signed, without the profile's overhead and
+    # stretch
     kind_error: dict[str, float]
+    # steps, inside: number of measured steps, and of those within the 90 % interval of the prediction; inside is None
+    # if the profile gives no interval
     steps: int
     inside: int | None
 
@@ -57,29 +44,17 @@ class RunError:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Predictions of all runs and their errors.
-
-    Attributes
-    ----------
-    runs : list of RunError
-    mape : mapping group -> float or None
-        Mean absolute percentage error of the step time, as a fraction, over "fitted", "held_out" and "all" runs.
-    kendall_tau : mapping group -> float or None
-        Rank correlation of predicted and measured step times. None if a group has too few runs.
-    inside : mapping group -> float or None
-        Fraction of the measured steps within the 90 % interval of their prediction.
-    notes : list of str
-        Data that was missing from traces.
-    assumptions : list of str
-        How the profile prices kinds of these runs that it was not fitted to.
-    """
+    """Predictions of all runs and their errors."""
 
     runs: list[RunError]
+    # by group: mean absolute percentage error of the step time, as a fraction, over "fitted", "held_out" and "all" runs
     mape: dict[str, float | None]
+    # by group: rank correlation of predicted and measured step times. None if a group has too few runs.
     kendall_tau: dict[str, float | None]
+    # by group: fraction of the measured steps within the 90 % interval of their prediction
     inside: dict[str, float | None]
-    notes: list[str]
-    assumptions: list[str]
+    notes: list[str]  # data that was missing from traces
+    assumptions: list[str]  # how the profile prices kinds of these runs that it was not fitted to
 
     __repr__ = short_repr
 

@@ -41,21 +41,11 @@ def devices_of(space: Space, layout: Changes) -> int:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expansion of layouts: every schedule and partition of each, with lower bounds on seconds and bytes. Picklable.
+    """Expansion of layouts: every schedule and partition of each, with lower bounds on seconds and bytes. Picklable."""
 
-    Attributes
-    ----------
-    space : Space
-        The free keys and their values.
-    limit : bytes
-        Memory of a device; points with a higher lower bound are only counted.
-    certain : bool
-        If stragglers cost nothing.
-    """
-
-    space: Space
-    limit: float
-    certain: bool = False
+    space: Space  # the free keys and their values
+    limit: float  # bytes of memory of a device; points with a higher lower bound are only counted
+    certain: bool = False  # True if stragglers cost nothing
 
     def __call__(self, layouts: Iterable[tuple[Changes, ListTraits]]) -> list[Outcome]:
         """Expand each layout, with the schedules whose lists have some traits.

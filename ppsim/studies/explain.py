@@ -218,18 +218,11 @@ def explain(
 
 @dataclass(frozen=True)
 class Recognized:
-    """The family whose order is the nearest to a measured one.
-
-    Attributes
-    ----------
-    family : str
-    stages_per_device : int
-    moved, actions : int
-        Actions that must move to give the family's order, and all actions.
-    """
+    """The family whose order is the nearest to a measured one."""
 
     family: str
     stages_per_device: int
+    # moved, actions: actions that must move to give the family's order, and all actions
     moved: int
     actions: int
 
@@ -278,22 +271,15 @@ def _moved_actions(schedule: ScheduleColumns, other: ScheduleColumns) -> int | N
 
 @dataclass(frozen=True)
 class Steps:
-    """All recorded steps of a run, in seconds.
-
-    Attributes
-    ----------
-    count : int
-    median, shortest, longest : float
-        The median of an even number of steps is the mean of the middle two.
-    between : float or None
-        Median seconds from the last action of a step to the first of the next one: the optimizer, data, reductions
-        that are not hidden, and whatever else runs there; None if the recording does not show it.
-    """
+    """All recorded steps of a run, in seconds."""
 
     count: int
+    # median, shortest, longest: seconds; the median of an even number of steps is the mean of the middle two
     median: float
     shortest: float
     longest: float
+    # median seconds from the last action of a step to the first of the next one: the optimizer, data, reductions that
+    # are not hidden, and whatever else runs there; None if the recording does not show it
     between: float | None
 
     __repr__ = short_repr
@@ -401,28 +387,17 @@ def _outside(measured: Timeline, run: Timeline | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Better:
-    """A schedule that would be faster at no larger activation peak and with no more weights, at the measured costs.
-
-    Attributes
-    ----------
-    schedule : str
-    stages_per_device : int
-    step, step_now : float
-        Seconds of this schedule and of the measured order, both simulated at the measured costs.
-    interval : (low, high) or None
-        The 90 % interval of a real step of this schedule, in seconds; None if the costs give no interval.
-    certain : bool
-        True if this schedule is faster at 90 %.
-    peak, peak_now : float
-        Largest activation peaks, in microbatches through one device share.
-    """
+    """A schedule that would be faster at no larger activation peak and with no more weights, at the measured costs."""
 
     schedule: str
     stages_per_device: int
+    # step, step_now: seconds of this schedule and of the measured order, both simulated at the measured costs
     step: float
     step_now: float
+    # the 90 % interval of a real step of this schedule, in seconds; None if the costs give no interval
     interval: tuple[float, float] | None
-    certain: bool
+    certain: bool  # True if this schedule is faster at 90 %
+    # peak, peak_now: largest activation peaks, in microbatches through one device share
     peak: float
     peak_now: float
 

@@ -27,34 +27,20 @@ MAX_ROWS = 12  # changes in the text without `verbose`, so that it fits one scre
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of checking one measure of one config against its baseline or limit.
-
-    Attributes
-    ----------
-    config, measure, unit : str
-    before : float or None
-        The baseline's value; None if it has none.
-    after : float or None
-        The value now; None if it is not known.
-    verdict : str
-        "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "not finite" (cannot be
-        compared), "improved" or "same".
-    limit : float or None
-        The largest value allowed, from the baseline with its tolerance or from a limit.
-    why : tuple of str
-        If the measure changed: the changes of the busy time and of the bubble ledger, largest first.
-    fit : str
-        "fits", "tight" or "over": the memory of the config's fullest device; "" if bytes or device are not known.
-    """
+    """Result of checking one measure of one config against its baseline or limit."""
 
     config: str
     measure: str
     unit: str
-    before: float | None
-    after: float | None
+    before: float | None  # the baseline's value; None if it has none
+    after: float | None  # the value now; None if it is not known
+    # "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "not finite" (cannot be
+    # compared), "improved" or "same"
     verdict: str
-    limit: float | None = None
+    limit: float | None = None  # the largest value allowed, from the baseline with its tolerance or from a limit
+    # if the measure changed: the changes of the busy time and of the bubble ledger, largest first
     why: tuple[str, ...] = ()
+    # "fits", "tight" or "over": the memory of the config's fullest device; "" if bytes or device are not known
     fit: str = ""
 
     __repr__ = short_repr
@@ -78,21 +64,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Amount by which measures may get worse: the larger of an absolute and a relative one.
+    """Amount by which measures may get worse: the larger of an absolute and a relative one."""
 
-    Attributes
-    ----------
-    absolute : mapping of measure -> float
-        In the unit of the measure; 0 for measures that it does not name.
-    relative : float
-        Fraction of the baseline's value.
-    force : bool
-        Allow amounts above 100 % of the baseline's values.
-    """
-
+    # by measure, in its unit; 0 for measures that it does not name
     absolute: Mapping[str, float] = field(default_factory=dict)
-    relative: float = 0.0
-    force: bool = False
+    relative: float = 0.0  # fraction of the baseline's value
+    force: bool = False  # allow amounts above 100 % of the baseline's values
 
     @classmethod
     def parse(cls, absolute: Mapping[str, Any] | None = None, relative: Any = 0.0, *, force: bool = False) -> Tolerance:

@@ -30,25 +30,15 @@ KNOWN = {  # placement -> families to name next to the optimum
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best schedule found, and a proven lower bound.
+    """The best schedule found, and a proven lower bound."""
 
-    Attributes
-    ----------
-    run : Timeline
-        The schedule found, simulated under the given costs; `run.schedule.to_csv(path)` writes it.
-    makespan, bound : float
-        Seconds of the schedule found, and a lower bound for all schedules of these actions within the limit.
-    proven : bool
-        True if the two are equal: the schedule is optimal.
-    exact : bool
-        True if all times are multiples of the solver's tick, so that nothing was rounded.
-    """
-
-    run: Timeline
+    run: Timeline  # the schedule found, simulated under the given costs; `run.schedule.to_csv(path)` writes it
+    # makespan, bound: seconds of the schedule found, and a lower bound for all schedules of these actions within the
+    # limit
     makespan: float
     bound: float
-    proven: bool
-    exact: bool
+    proven: bool  # True if the two are equal: the schedule is optimal
+    exact: bool  # True if all times are multiples of the solver's tick, so that nothing was rounded
 
     __repr__ = short_repr
 

@@ -18,26 +18,14 @@ from ppsim.search.partitions import with_stages_of_run
 
 @dataclass(frozen=True)
 class PackedSteps:
-    """Steps of one packing, one entry per drawn batch.
-
-    Attributes
-    ----------
-    packing : str
-    seconds : float64 (batches,)
-        Step time: that of the slowest data-parallel copy, which all others wait for.
-    microbatches : int64 (batches,)
-        Microbatches of each copy.
-    imbalance : float64 (batches,)
-        Work of the busiest copy over the mean of all copies, minus 1.
-    full : Timeline
-        The run with the most microbatches, each full: no step holds more.
-    """
+    """Steps of one packing, one entry per drawn batch."""
 
     packing: str
+    # float64 (batches,): step time: that of the slowest data-parallel copy, which all others wait for
     seconds: np.ndarray
-    microbatches: np.ndarray
-    imbalance: np.ndarray
-    full: Timeline
+    microbatches: np.ndarray  # int64 (batches,): microbatches of each copy
+    imbalance: np.ndarray  # float64 (batches,): work of the busiest copy over the mean of all copies, minus 1
+    full: Timeline  # the run with the most microbatches, each full: no step holds more
 
 
 @checked_call()

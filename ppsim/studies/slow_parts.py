@@ -22,24 +22,15 @@ MAX_ACTIONS_SHOWN = 10
 
 @dataclass(frozen=True)
 class Slow:
-    """A stage, microbatch, link, action or wait that takes longer than expected.
+    """A stage, microbatch, link, action or wait that takes longer than expected."""
 
-    Attributes
-    ----------
-    what : {"stage", "microbatch", "link", "action", "stall"}
-    where : str
-        Such as `7F` (stage and kind), `microbatch 3`, `0-1` (sender and receiver), `3F7`.
-    seconds, expected : float
-        Measured and expected seconds of one action or transfer, of all actions of a microbatch, or of a wait.
-    excess : float
-        Device-seconds of the whole step above the expected ones.
-    """
-
-    what: str
-    where: str
+    what: str  # "stage", "microbatch", "link", "action" or "stall"
+    where: str  # such as `7F` (stage and kind), `microbatch 3`, `0-1` (sender and receiver), `3F7`
+    # seconds, expected: measured and expected seconds of one action or transfer, of all actions of a microbatch, or of
+    # a wait
     seconds: float
     expected: float
-    excess: float
+    excess: float  # device-seconds of the whole step above the expected ones
 
     __repr__ = short_repr
 

@@ -59,27 +59,19 @@ ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one devic
 @checked_methods
 @dataclass(frozen=True)
 class Space:
-    """All points of a search.
+    """All points of a search."""
 
-    Attributes
-    ----------
-    config : Config
-        The config that every point shares; its values of free keys are placeholders.
-    gpus, batch : int
-        GPUs of the job, and sequences of one step over all copies; equal at every point.
-    values : mapping of dotted key to list
-        Values of each free key, without layout.data and schedule.microbatches, which follow from the other keys.
-    fixed : mapping of dotted key to int
-        The config's values of layout.data and schedule.microbatches, if it sets them; other values are skipped.
-    files : mapping of path to digest
-        The files that the config names; a digest is None if it is not known.
-    """
-
-    config: Config
+    config: Config  # the config that every point shares; its values of free keys are placeholders
+    # gpus, batch: GPUs of the job, and sequences of one step over all copies; equal at every point
     gpus: int
     batch: int
+    # by dotted key: values of each free key, without layout.data and schedule.microbatches, which follow from the other
+    # keys
     values: Mapping[str, list[Any]] = field(default_factory=dict)
+    # by dotted key: the config's values of layout.data and schedule.microbatches, if it sets them; other values are
+    # skipped
     fixed: Mapping[str, int] = field(default_factory=dict)
+    # digest by path of each file that the config names; None if it is not known
     files: Mapping[str, str | None] = field(default_factory=dict)
 
     def layouts(self) -> Iterator[Changes]:
@@ -220,18 +212,10 @@ class Space:
 
 
 class ListTraits(NamedTuple):
-    """What is known of a family's lists before they are made.
+    """Traits of a family's lists that are known before they are made."""
 
-    Attributes
-    ----------
-    keeps : bool
-        Every activation stays on devices from its F to its B.
-    drains : bool
-        One device holds each stage, and all actions are F and whole B.
-    """
-
-    keeps: bool
-    drains: bool
+    keeps: bool  # True if every activation stays on devices from its F to its B
+    drains: bool  # True if one device holds each stage, and all actions are F and whole B
 
 
 TRAITS = [ListTraits(*both) for both in itertools.product((True, False), repeat=2)]

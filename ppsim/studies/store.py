@@ -37,18 +37,11 @@ T = TypeVar("T")
 
 @dataclass
 class Basis:
-    """Inputs of a result besides its key.
+    """Inputs of a result besides its key."""
 
-    Attributes
-    ----------
-    files : mapping of path to digest
-        Every file that was read; None if its content cannot be identified.
-    failures : int
-        Number of times that this machine failed, such as a missing library.
-    """
-
+    # digest by path of every file that was read; None if its content cannot be identified
     files: dict[str, str | None] = field(default_factory=dict)
-    failures: int = 0
+    failures: int = 0  # number of times that this machine failed, such as a missing library
 
     def add_file(self, path: str | PathLike[str]) -> None:
         """Add a file that is about to be read."""

@@ -65,38 +65,23 @@ class TowerSearch:
 
     The backbone's step alone is a lower bound on the step of both: an encoder only adds work and waits. So if the
     fastest backbone of a size alone is slower than the last ranked point, its encoders are skipped.
-
-    Attributes
-    ----------
-    source : ConfigSource
-        The config of both towers; it may lack keys.
-    gpus : int
-        GPUs of both towers; 0 if the config gives their costs without a model.
-    values : mapping of dotted key to list
-        Values of the encoder's free keys.
-    free, only : as in `choose`
-        Free keys of the backbone.
-    any_schedule : bool
-        If the backbone beside a separate encoder, or one in phases, may have another schedule than `SCHEDULES_BESIDE`.
-    first_only : bool
-        If the framework runs no other placement than `first`.
-    fitting, too_large : list of Candidate
-    counts : as in `ppsim.studies.choose.Choice`
-    refusal : str
-        A rule that refused a point.
     """
 
-    source: ConfigSource
-    gpus: int
-    values: Mapping[str, list[Any]]
+    source: ConfigSource  # the config of both towers; it may lack keys
+    gpus: int  # GPUs of both towers; 0 if the config gives their costs without a model
+    values: Mapping[str, list[Any]]  # by dotted key: values of the encoder's free keys
+    # free, only: free keys of the backbone, as in `choose`
     free: Any
     only: Mapping[str, Iterable[Any]]
+    # True if the backbone beside a separate encoder, or one in phases, may have another schedule than
+    # `SCHEDULES_BESIDE`
     any_schedule: bool
-    first_only: bool
+    first_only: bool  # True if the framework runs no other placement than `first`
     fitting: list[Candidate] = field(default_factory=list)
     too_large: list[Candidate] = field(default_factory=list)
+    # as in `ppsim.studies.choose.Choice`
     counts: Counter[str] = field(default_factory=lambda: Counter(points=0, simulated=0, memory=0, step=0, refused=0))
-    refusal: str = "use more GPUs or more free keys"
+    refusal: str = "use more GPUs or more free keys"  # a rule that refused a point
 
     @classmethod
     def of(cls, source: ConfigSource, free: Keys, only: Keys, framework: str | None, research: bool) -> TowerSearch:

@@ -74,21 +74,15 @@ def changes(before: Timeline, after: Timeline) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Break-even point of two schedules.
+    """Break-even point of two schedules."""
 
-    Attributes
-    ----------
-    value : float or None
-        The smallest value of the cost at which the order changes; None if one schedule is never slower in the range.
-    faster_below, faster_above : str
-        The schedule that is faster (or equally fast) below the value and above it; equal if `value` is None.
-    low, high : float
-        The range that was searched.
-    """
-
+    # the smallest value of the cost at which the order changes; None if one schedule is never slower in the range
     value: float | None
+    # faster_below, faster_above: the schedule that is faster (or equally fast) below the value and above it; equal if
+    # `value` is None
     faster_below: str
     faster_above: str
+    # low, high: the range that was searched
     low: float
     high: float
 
