@@ -24,7 +24,7 @@ from ppsim.base.documents import (
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.host import note_calibration
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_methods, choice, fraction, number, positive, rule, share
+from ppsim.base.rules import checked_methods, choice, declared, described, fraction, number, positive, rule, share
 from ppsim.base.units import counted
 from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
 
@@ -134,38 +134,34 @@ class MeasuredRun:
         return self.weight >= DOES_NOT_FIT
 
 
+@described
 @checked_methods
 @dataclass(frozen=True)
 class Calibration:
-    """Constants of the cost laws as measured steps set them; the result of `ppsim.calibrate_steps`.
+    """Constants of the cost laws as measured steps set them; the result of `ppsim.calibrate_steps`."""
 
-    Attributes
-    ----------
-    factors : mapping of constant to float
-        Factor of each constant's value before the calibration; `CONSTANTS` describes them.
-    covariance : tuple of tuples of float
-        Covariance of the logarithms of these factors, in their order.
-    error : float
-        Standard deviation of log(measured / predicted) that no constant explains.
-    values : mapping of constant to (float, float)
-        Value before and after, on the cluster of the runs.
-    measured : tuple of MeasuredRun
-    ranges : mapping of size to (low, high)
-        Smallest and largest of each of `ppsim.costs.spread.DIMENSIONS` among the runs.
-    next_run : mapping of config key to value, or None
-        Changes of the first run's config that make the run which would tell most; None if there is none to try.
-    next_interval : (low, high) or None
-        The 90 % interval of that run's step in seconds.
-    """
-
-    factors: Mapping[str, float]
-    covariance: tuple[tuple[float, ...], ...]
-    error: float
-    values: Mapping[str, tuple[float, float]]
-    measured: tuple[MeasuredRun, ...]
-    ranges: Mapping[str, tuple[float, float]]
-    next_run: Mapping[str, Any] | None = None
-    next_interval: tuple[float, float] | None = None
+    factors: Mapping[str, float] = declared(
+        "factor of each constant's value before the calibration, by constant; `CONSTANTS` describes them"
+    )
+    covariance: tuple[tuple[float, ...], ...] = declared(
+        "covariance of the logarithms of these factors, in their order"
+    )
+    error: float = declared("standard deviation of log(measured / predicted) that no constant explains")
+    values: Mapping[str, tuple[float, float]] = declared(
+        "value before and after, by constant, on the cluster of the runs"
+    )
+    measured: tuple[MeasuredRun, ...] = declared("the runs, and what each says")
+    ranges: Mapping[str, tuple[float, float]] = declared(
+        "(smallest, largest) of each of `ppsim.costs.spread.DIMENSIONS` among the runs"
+    )
+    next_run: Mapping[str, Any] | None = declared(
+        "config keys to change in the first run's config for the run that would tell most; None if there is none to "
+        "try",
+        default=None,
+    )
+    next_interval: tuple[float, float] | None = declared(
+        "90 % interval (low, high) of that run's step in seconds", default=None
+    )
 
     __repr__ = short_repr
 

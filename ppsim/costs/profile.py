@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any
 
@@ -25,7 +25,7 @@ from ppsim.base.documents import (
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import Check, checked_methods, choice, number, rule, whole_number
+from ppsim.base.rules import Check, checked_methods, choice, declared, described, number, rule, whole_number
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
 from ppsim.costs.pairs import equal_for_all_pairs, values_by_node
 from ppsim.costs.spread import PRICED_BY_OTHERS, StepSpread
@@ -55,77 +55,66 @@ class LinkFit:
     __repr__ = short_repr
 
 
+@described
 @checked_methods
 @dataclass(frozen=True)
 class Profile:
-    """Costs of a model split into any number of stages, measured on one machine.
+    """Costs of a model split into any number of stages, measured on one machine."""
 
-    Attributes
-    ----------
-    devices : int
-        Pipeline devices of the runs. With another number, a schedule uses `latency` and `bandwidth` for all its links.
-    seconds : mapping kind -> list of float
-        Seconds of one microbatch through each of `len(list)` parts of the model, without `overhead`. A schedule with
-        other stages uses the parts that its stages cover.
-    stretch : mapping kind -> float
-        Factor of the seconds of each kind, 1 if missing: a step pays for slow actions, which medians do not show.
-    layers : list of int
-        Layers of each of those parts; empty: equal numbers.
-    stage_layers : tuple of int
-        Layers of each stage of the schedules to price; empty: the parts themselves if there are as many stages, else
-        equal stages. `cut` sets it; it is not in the file.
-    interval : mapping kind -> list of (low, high)
-        95 % confidence interval of each of those medians.
-    once : mapping kind -> (first, last)
-        Seconds within the first and the last part that finer stages do not divide: embedding, head and loss.
-    overhead : float
-        Seconds that every action costs in addition to its compute, whatever its size.
-    message_overhead : float
-        Seconds of the host for each SEND and RECV, as in `CostTable`.
-    latency : float
-    bandwidth : float
-        Seconds, and bytes per second, of a transfer (inf if only transfers of one size were measured).
-    links : mapping "sender-receiver" -> seconds
-        Seconds of one transfer between two devices, if measured.
-    link_fit : LinkFit or None
-        Intervals and residual of latency and bandwidth; None if nothing was transferred.
-    transfer_bytes : float
-        Bytes of one transfer in the runs.
-    jitter : float
-        Standard deviation of log(seconds / median) of compute actions, robust (1.4826 x median absolute deviation).
-        `ppsim.Jitter.measured(profile)` draws with it, and so does `jitter: {actions: measured}` in a config.
-    residual : float
-        Median relative error of the fitted runs' action times.
-    steps : StepSpread or None
-        Spread of measured steps around predicted ones; None in profiles that were written without it.
-    fitted : list of str
-        Schedules that were fitted, as `name p m`; `ppsim evaluate` calls all others held out.
-    source : str
-        Device name of the machine.
-    recorded : str
-        Date of the newest run.
-    """
-
-    devices: int
-    seconds: dict[str, list[float]]
-    layers: list[int] = field(default_factory=list)
-    stage_layers: tuple[int, ...] = ()
-    interval: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    once: dict[str, tuple[float, float]] = field(default_factory=dict)
-    overhead: float = 0.0
-    message_overhead: float = 0.0
-    stretch: dict[str, float] = field(default_factory=dict)
-    latency: float = 0.0
-    bandwidth: float = math.inf
-    links: dict[str, float] = field(default_factory=dict)
-    link_fit: LinkFit | None = None
-    transfer_bytes: float = 0.0
-    jitter: float = 0.0
-    residual: float = 0.0
-    steps: StepSpread | None = None
-    fitted: list[str] = field(default_factory=list)
-    source: str = "unknown device"
-    recorded: str = ""
+    devices: int = declared(
+        "pipeline devices of the runs. With another number, a schedule uses `latency` and `bandwidth` for all its "
+        "links."
+    )
+    seconds: dict[str, list[float]] = declared(
+        "by kind: seconds of one microbatch through each of `len(list)` parts of the model, without `overhead`. A "
+        "schedule with other stages uses the parts that its stages cover."
+    )
+    layers: list[int] = declared("layers of each of the parts in `seconds`; empty: equal numbers", factory=list)
+    stage_layers: tuple[int, ...] = declared(
+        "layers of each stage of the schedules to price; empty: the parts themselves if there are as many stages, "
+        "else equal stages. `cut` sets it; it is not in the file.",
+        default=(),
+    )
+    interval: dict[str, list[tuple[float, float]]] = declared(
+        "by kind: 95 % confidence interval (low, high) of each median in `seconds`", factory=dict
+    )
+    once: dict[str, tuple[float, float]] = declared(
+        "by kind: seconds within the (first, last) part that finer stages do not divide: embedding, head and loss",
+        factory=dict,
+    )
+    overhead: float = declared(
+        "seconds that every action costs in addition to its compute, whatever its size", default=0.0
+    )
+    message_overhead: float = declared("seconds of the host for each SEND and RECV, as in `CostTable`", default=0.0)
+    stretch: dict[str, float] = declared(
+        "by kind: factor of its seconds, 1 if missing: a step pays for slow actions, which medians do not show",
+        factory=dict,
+    )
+    latency: float = declared("seconds of a transfer", default=0.0)
+    bandwidth: float = declared(
+        "bytes per second of a transfer; inf if only transfers of one size were measured", default=math.inf
+    )
+    links: dict[str, float] = declared(
+        'seconds of one transfer between two devices by "sender-receiver", if measured', factory=dict
+    )
+    link_fit: LinkFit | None = declared(
+        "intervals and residual of latency and bandwidth; None if nothing was transferred", default=None
+    )
+    transfer_bytes: float = declared("bytes of one transfer in the runs", default=0.0)
+    jitter: float = declared(
+        "standard deviation of log(seconds / median) of compute actions, robust (1.4826 x median absolute deviation)."
+        " `ppsim.Jitter.measured(profile)` draws with it, and so does `jitter: {actions: measured}` in a config.",
+        default=0.0,
+    )
+    residual: float = declared("median relative error of the fitted runs' action times", default=0.0)
+    steps: StepSpread | None = declared(
+        "spread of measured steps around predicted ones; None in profiles that were written without it", default=None
+    )
+    fitted: list[str] = declared(
+        "schedules that were fitted, as `name p m`; `ppsim evaluate` calls all others held out", factory=list
+    )
+    source: str = declared("device name of the machine", default="unknown device")
+    recorded: str = declared("date of the newest run", default="")
 
     __repr__ = short_repr
 

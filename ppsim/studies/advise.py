@@ -16,7 +16,7 @@ from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
 from ppsim.base.progress import track
-from ppsim.base.rules import checked_call, checked_methods
+from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config
 from ppsim.costs.spread import Spread, order_error
@@ -43,30 +43,20 @@ ROW = (
 MAX_FITTING = 4  # changes that `what_fits` returns
 
 
+@described
 @checked_methods
 @dataclass(frozen=True)
 class AdviceList:
-    """Advice: every single change of a config, simulated; the result of `advise`.
+    """Advice: every single change of a config, simulated; the result of `advise`."""
 
-    Attributes
-    ----------
-    config : Config
-    run : Timeline
-        The config without changes.
-    fits : bool or None
-        True if the config itself fits; None if that is not known.
-    advice : list of Candidate
-        Changes of software before those of hardware, those that fit first, then the shortest step first.
-    refused : mapping of change in words to the rule that refuses it
-    headroom : float
-    """
-
-    config: Config
-    run: Timeline
-    fits: bool | None
-    advice: list[Candidate]
-    refused: Mapping[str, str]
-    headroom: float = HEADROOM
+    config: Config = declared("the config")
+    run: Timeline = declared("its simulation without changes")
+    fits: bool | None = declared("True if the config itself fits; None if that is not known")
+    advice: list[Candidate] = declared(
+        "changes of software before those of hardware, those that fit first, then the shortest step first"
+    )
+    refused: Mapping[str, str] = declared("by change in words: the rule that refuses it")
+    headroom: float = declared("fraction of each device's memory that must stay free", default=HEADROOM)
 
     __repr__ = short_repr
 

@@ -16,7 +16,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
 from ppsim.base.progress import Bar
-from ppsim.base.rules import argument, checked_call, whole_number
+from ppsim.base.rules import argument, checked_call, declared, described, whole_number
 from ppsim.base.tables import page_table
 from ppsim.base.units import counted, percent_text
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
@@ -37,61 +37,46 @@ if TYPE_CHECKING:
 TOP = 10  # points that are ranked
 
 
+@described
 @dataclass(frozen=True)
 class Chosen:
-    """The winner as a config, simulated.
+    """The winner as a config, simulated."""
 
-    Attributes
-    ----------
-    config : Config
-        The given config with the winner's keys.
-    run : Timeline
-    layout_string : str or None
-        The stages in Megatron-LM's notation; None if the config has no model.
-    """
-
-    config: Config
-    run: Timeline
-    layout_string: str | None
+    config: Config = declared("the given config with the winner's keys")
+    run: Timeline = declared("its simulation")
+    layout_string: str | None = declared("the stages in Megatron-LM's notation; None if the config has no model")
 
     __repr__ = short_repr
 
 
+@described
 @dataclass(frozen=True)
 class Choice:
-    """Ranked candidates and the Pareto front; the result of `choose`.
+    """Ranked candidates and the Pareto front; the result of `choose`."""
 
-    Attributes
-    ----------
-    ranked : list of Candidate
-        The ideas that fit with the shortest expected step, at most `top` of them, the winner first; empty if nothing
-        fits. The expected step is the simulated one and its `stragglers`. An idea is one set of parallel groups,
-        schedule and recompute level; its simplest variant within 1 % of its fastest is ranked, and the others that
-        close are its `alike`. Ideas that the model cannot tell apart share a `place`, simplest first.
-    counts : mapping
-        Number of all `points`, and its parts: `simulated`; excluded by `memory` (the lower bound on the peak is above
-        the limit) or by `step` (the lower bound on the step is too long to be ranked); `refused` by a rule of the
-        schedule or the layout.
-    space : Space
-    headroom : float
-    left_out : list of mapping
-        Layouts and points whose worker died each time, each with the cause as `refused`: they count as refused, or
-        their stages were not searched. Without them the answer is not certain.
-    smallest : Candidate or None
-        The simulated point that fits and needs the least memory; `front` searches for all such points.
-    nearest : Candidate or None
-        If nothing fits: the smallest peak found.
-    find_front : function
-        Returns `front`.
-    """
-
-    ranked: list[Candidate]
-    counts: Mapping[str, int]
-    space: Space
-    headroom: float
-    left_out: list[Changes] = field(default_factory=list)
-    smallest: Candidate | None = None
-    nearest: Candidate | None = None
+    ranked: list[Candidate] = declared(
+        "the ideas that fit with the shortest expected step, at most `top` of them, the winner first; empty if "
+        "nothing fits. The expected step is the simulated one and its `stragglers`. An idea is one set of parallel "
+        "groups, schedule and recompute level; its simplest variant within 1 % of its fastest is ranked, and the "
+        "others that close are its `alike`. Ideas that the model cannot tell apart share a `place`, simplest first."
+    )
+    counts: Mapping[str, int] = declared(
+        "number of all `points`, and its parts: `simulated`; excluded by `memory` (the lower bound on the peak is "
+        "above the limit) or by `step` (the lower bound on the step is too long to be ranked); `refused` by a rule of"
+        " the schedule or the layout"
+    )
+    space: Space = declared("all points of the search")
+    headroom: float = declared("fraction of each device's memory that must stay free")
+    left_out: list[Changes] = declared(
+        "layouts and points whose worker died each time, each with the cause as `refused`: they count as refused, or "
+        "their stages were not searched. Without them the answer is not certain.",
+        factory=list,
+    )
+    smallest: Candidate | None = declared(
+        "the simulated point that fits and needs the least memory; `front` searches for all such points", default=None
+    )
+    nearest: Candidate | None = declared("if nothing fits: the smallest peak found", default=None)
+    # returns `front`
     find_front: Callable[[], list[Candidate]] = field(default=list, repr=False, compare=False)
 
     __repr__ = short_repr

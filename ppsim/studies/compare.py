@@ -16,7 +16,7 @@ from ppsim.analysis.memory import HEADROOM, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_call
+from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.tables import latex_table, page_table
 from ppsim.base.units import value_text
 from ppsim.config import AnyConfig, Config, config_source
@@ -45,30 +45,24 @@ MAX_PANELS = 6  # of the chart of all schedules
 READY = "+ready"  # suffix of a schedule's name: dispatch "ready", its lists are priorities
 
 
+@described
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of runs, shortest step first; the result of `compare`.
+    """Comparison of runs, shortest step first; the result of `compare`."""
 
-    Attributes
-    ----------
-    timelines : list of Timeline
-        Shortest step first; of equal steps, the smaller activation peak first. Asynchronous schedules come last,
-        because they train on old weights and without a drain. A given list keeps its order.
-    refused : mapping of schedule name to str
-        The reason why a schedule cannot run at this size, or is left out.
-    current : Timeline, optional
-        The run that the others are compared with: the config's own schedule, or the first item of a list.
-    headroom : float
-        Fraction of each device's memory that must stay free for a run to fit.
-    named : bool
-        Whether the schedules were listed; if not, they are all that need no search.
-    """
-
-    timelines: list[Timeline]
-    refused: Mapping[str, str]
-    current: Timeline | None = None
-    headroom: float = HEADROOM
-    named: bool = True
+    timelines: list[Timeline] = declared(
+        "the runs, shortest step first; of equal steps, the smaller activation peak first. Asynchronous schedules "
+        "come last, because they train on old weights and without a drain. A given list keeps its order."
+    )
+    refused: Mapping[str, str] = declared("by schedule name: the reason why it cannot run at this size, or is left out")
+    current: Timeline | None = declared(
+        "the run that the others are compared with: the config's own schedule, or the first item of a list",
+        default=None,
+    )
+    headroom: float = declared(
+        "fraction of each device's memory that must stay free for a run to fit", default=HEADROOM
+    )
+    named: bool = declared("True if the schedules were listed; if not, they are all that need no search", default=True)
 
     __repr__ = short_repr
 

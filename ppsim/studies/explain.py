@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from ppsim.analysis.interval import step_interval, surely_faster
 from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_call
+from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.units import seconds_text
 from ppsim.costs import CostModel
 from ppsim.costs.derive import DerivedCosts
@@ -71,54 +71,41 @@ COMMUNICATION = {
 }
 
 
+@described
 @dataclass(frozen=True)
 class Explanation:
-    """Explanation of a measured step, in seconds; the result of `ppsim.explain`.
+    """Explanation of a measured step, in seconds; the result of `ppsim.explain`."""
 
-    Attributes
-    ----------
-    measured : Timeline
-    simulated : Timeline or None
-    difference : mapping cause -> float
-        Seconds by cause (`DIFFERENCE` defines each); they sum to measured minus simulated step. Empty without a
-        simulation.
-    replayed : float
-        Simulated step if every action and transfer takes its measured time and every start the usual overhead. Its
-        distance from the measured step shows how well a simulation of these times reproduces the step.
-    variants : mapping -> float
-        Step time of each hypothetical step (`VARIANTS` defines each).
-    slow : list of Slow
-        Largest excess first.
-    stalls : list of Slow
-        The longest waits of devices within the step, beyond those of a step with the usual seconds of all parts.
-    communication : mapping -> float
-        Device-seconds of transfers ("total"), and device-seconds in which a device waits for one ("exposed");
-        `COMMUNICATION` defines both.
-    better : Better or None
-        None if no schedule that the framework runs is faster within the same peak.
-    recognized : Recognized or None
-        The family whose order is the nearest to the measured one; None if none has the same actions per device.
-    steps : Steps or None
-        All recorded steps of the run; None for a timeline without its trace.
-    pipelines : list of Pipeline
-        The other recorded pipelines of the same job.
-    notes : list of str
-        Assumptions, and limits of the measurement.
-    """
-
-    measured: Timeline
-    simulated: Timeline | None
-    difference: dict[str, float]
-    replayed: float
-    variants: dict[str, float]
-    slow: list[Slow]
-    communication: dict[str, float]
-    better: Better | None
-    notes: list[str] = field(default_factory=list)
-    recognized: Recognized | None = None
-    steps: Steps | None = None
-    pipelines: list[Pipeline] = field(default_factory=list)
-    stalls: list[Slow] = field(default_factory=list)
+    measured: Timeline = declared("the measured step")
+    simulated: Timeline | None = declared("its simulation, if there is one")
+    difference: dict[str, float] = declared(
+        "seconds by cause (`DIFFERENCE` defines each); they sum to measured minus simulated step. Empty without a "
+        "simulation."
+    )
+    replayed: float = declared(
+        "simulated step if every action and transfer takes its measured time and every start the usual overhead. Its "
+        "distance from the measured step shows how well a simulation of these times reproduces the step."
+    )
+    variants: dict[str, float] = declared("seconds of each hypothetical step by name; `VARIANTS` defines each")
+    slow: list[Slow] = declared("stages, microbatches, links, actions and waits that are slow, largest excess first")
+    communication: dict[str, float] = declared(
+        'device-seconds of transfers ("total"), and device-seconds in which a device waits for one ("exposed"); '
+        "`COMMUNICATION` defines both"
+    )
+    better: Better | None = declared(
+        "a faster schedule; None if no schedule that the framework runs is faster within the same peak"
+    )
+    notes: list[str] = declared("assumptions, and limits of the measurement", factory=list)
+    recognized: Recognized | None = declared(
+        "the family whose order is the nearest to the measured one; None if none has the same actions per device",
+        default=None,
+    )
+    steps: Steps | None = declared("all recorded steps of the run; None for a timeline without its trace", default=None)
+    pipelines: list[Pipeline] = declared("the other recorded pipelines of the same job", factory=list)
+    stalls: list[Slow] = declared(
+        "the longest waits of devices within the step, beyond those of a step with the usual seconds of all parts",
+        factory=list,
+    )
 
     __repr__ = short_repr
 

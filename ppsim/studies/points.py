@@ -18,6 +18,7 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
 from ppsim.base.immutable import short_repr
 from ppsim.base.progress import track
+from ppsim.base.rules import declared, described
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
@@ -40,60 +41,43 @@ DIGITS = 5  # significant digits to which steps are compared: equal ones are at 
 POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
 
 
+@described
 @dataclass(frozen=True)
 class Candidate:
-    """Simulated or refused changes of a config: a point of a sweep, of `choose`, of `advise` or of `what_fits`.
+    """Simulated or refused changes of a config: a point of a sweep, of `choose`, of `advise` or of `what_fits`."""
 
-    Attributes
-    ----------
-    changes : mapping of dotted config key to value
-        None removes a key.
-    measures : mapping of measure to number, or None
-        Measures over all devices, by default those of docs/glossary.md except exposed_communication. None if the
-        candidate is refused.
-    refused : str or None
-        The rule that refuses it.
-    layout_string : str or None
-        The stages in Megatron-LM's notation; None if the config has no model.
-    stragglers : float
-        For `choose`: seconds that the step is expected to lose to stragglers, which its rank counts.
-    alike : int
-        For a ranked candidate: the number of other variants of its idea with an equal step (`SAME`).
-    place : str
-        For a ranked candidate: its place, such as `1`, or `1=` if the model cannot tell it from the first.
-    what : str
-        For `advise`: the changes in words.
-    before : mapping of measure to number, or None
-        For `advise`: the measures of the config without the changes.
-    fits : bool or None
-        For `advise`: True if the peak fits in the memory of the device; None if that is not known.
-    removes : str or None
-        For `advise`: the cause of idle time that shrinks most, in seconds averaged over devices.
-    run : Timeline or None
-        For `what_fits`: the simulated run.
-    spare : float or None
-        For `what_fits`: free bytes of the fullest device, without the headroom.
-    idea : str
-        For `advise`: what changes, such as the microbatch size; changes of one idea exclude each other.
-    kind : str
-        For `advise`: `schedules`, `layouts`, `options` or `hardware`.
-    """
-
-    changes: Mapping[str, Any]
-    measures: Mapping[str, Any] | None
-    refused: str | None = None
-    layout_string: str | None = None
-    stragglers: float = 0.0
-    alike: int = 0
-    place: str = ""
-    what: str = ""
-    before: Mapping[str, Any] | None = None
-    fits: bool | None = None
-    removes: str | None = None
-    run: Timeline | None = None
-    spare: float | None = None
-    idea: str = ""
-    kind: str = ""
+    changes: Mapping[str, Any] = declared("new value by dotted config key; None removes a key")
+    measures: Mapping[str, Any] | None = declared(
+        "measures over all devices by name, by default those of docs/glossary.md except exposed_communication. None "
+        "if the candidate is refused."
+    )
+    refused: str | None = declared("the rule that refuses it", default=None)
+    layout_string: str | None = declared("stages in Megatron-LM's notation; None without a model", default=None)
+    stragglers: float = declared(
+        "for `choose`: seconds that the step is expected to lose to stragglers, which its rank counts", default=0.0
+    )
+    alike: int = declared(
+        "for a ranked candidate: the number of other variants of its idea with an equal step (`SAME`)", default=0
+    )
+    place: str = declared(
+        "for a ranked candidate: its place, such as `1`, or `1=` if the model cannot tell it from the first", default=""
+    )
+    what: str = declared("for `advise`: the changes in words", default="")
+    before: Mapping[str, Any] | None = declared(
+        "for `advise`: the measures of the config without the changes, by name", default=None
+    )
+    fits: bool | None = declared(
+        "for `advise`: True if the peak fits in the memory of the device; None if that is not known", default=None
+    )
+    removes: str | None = declared(
+        "for `advise`: the cause of idle time that shrinks most, in seconds averaged over devices", default=None
+    )
+    run: Timeline | None = declared("for `what_fits`: the simulated run", default=None)
+    spare: float | None = declared("for `what_fits`: free bytes of the fullest device less headroom", default=None)
+    idea: str = declared(
+        "for `advise`: what changes, such as the microbatch size; changes of one idea exclude each other", default=""
+    )
+    kind: str = declared("for `advise`: `schedules`, `layouts`, `options` or `hardware`", default="")
 
     __repr__ = short_repr
 

@@ -17,7 +17,7 @@ from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_call, checked_methods, is_number
+from ppsim.base.rules import checked_call, checked_methods, declared, described, is_number
 from ppsim.base.tables import WIDTH, aligned, latex_table, layout_lines, page_table, paragraph
 from ppsim.base.units import EXAMPLES, and_more, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source
@@ -37,21 +37,14 @@ MAX_LAYOUTS = 6  # layout strings in the printed summary
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
 
+@described
 @checked_methods
 @dataclass(frozen=True)
 class Sweep:
-    """Table of all combinations; the result of `sweep`.
+    """Table of all combinations; the result of `sweep`."""
 
-    Attributes
-    ----------
-    keys : list of str
-        The dotted keys that were varied.
-    points : list of Candidate
-        One per combination; the values of the last key change fastest.
-    """
-
-    keys: list[str]
-    points: list[Candidate]
+    keys: list[str] = declared("the dotted keys that were varied")
+    points: list[Candidate] = declared("one per combination; the values of the last key change fastest")
 
     __repr__ = short_repr
 
