@@ -1,52 +1,68 @@
-"""Draws the plots of docs/accuracy.md as SVG: predicted against measured by class, and how reliable intervals are."""
+"""Draws the plots of docs/accuracy.md as SVG: predicted / measured by class, and how reliable intervals are."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from ppsim.plots.figures import PAGE, Chart, font_points, plain_axes, rendered, settings
 from ppsim.plots.many_runs import COLOURS
 from ppsim.plots.palette import LIGHT
 
-COLUMNS, SIZE = 4, 7.0  # panels side by side; points of texts
+SIZE = 7.0  # points of texts
+TICKS = (0.5, 0.67, 0.8, 1, 1.25, 1.5, 2)  # of predicted / measured
+ENDS = 0.96 * TICKS[0], TICKS[-1] / 0.96  # of the axis; dots beyond are counted in words
 IN_VIEW, OUT_OF_VIEW = COLOURS[LIGHT.name][1], COLOURS[LIGHT.name][5]
+MEDIAN: Any = {"marker": "|", "color": LIGHT.text, "linewidths": 1.6, "zorder": 4}
+COVER = {"facecolor": LIGHT.paper, "edgecolor": "none", "pad": 1, "alpha": 0.85}
 Point = tuple[float, float]
 
 
 def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:
-    """Return a panel per class of (measured, predicted) seconds on logarithmic axes; True is out of view."""
-    every = [value for kinds in classes.values() for points in kinds.values() for point in points for value in point]
-    low, high = 10.0 ** math.floor(math.log10(min(every))), 10.0 ** math.ceil(math.log10(max(every)))
-    rows = math.ceil(len(classes) / COLUMNS)
+    """Return a row of dots per class at predicted / measured, of (measured, predicted) seconds; True is out of view."""
+    rows = len(classes)
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(PAGE, 1.75 * rows + 0.4), facecolor=LIGHT.paper)
-        panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False).ravel()
-        for axes, (name, kinds) in zip(panels, classes.items(), strict=False):
-            for factor in (1 / 1.25, 1.0, 1.25):
-                style: Any = {"color": LIGHT.edge, "linewidth": 0.6, "linestyle": "-" if factor == 1 else (0, (3, 2))}
-                axes.plot([low, high], [factor * low, factor * high], **style)
-            for is_out, colour in ((False, IN_VIEW), (True, OUT_OF_VIEW)):
-                points = kinds.get(is_out, ())
-                label = f"{'set aside, priced once' if is_out else 'in view'}"
-                axes.scatter(*zip(*points, strict=True) if points else ((), ()), s=4, color=colour, linewidths=0,
-                             alpha=0.6, label=label)  # fmt: skip
-            axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-            plain_axes(axes, LIGHT, SIZE)
-            axes.minorticks_off()
-            axes.set_title(name, loc="left", fontsize=font_points(SIZE), parse_math=False)
-        for axes in panels[len(classes) :]:
-            axes.set_visible(False)
-        small: Any = {"fontsize": font_points(SIZE)}
-        figure.supxlabel("measured step (s)", **small)
-        figure.supylabel("predicted step (s); dashes: 25 % off", **small)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, markerscale=2, **small)
+        figure = Chart(figsize=(PAGE, 0.31 * rows + 0.75), facecolor=LIGHT.paper)
+        axes = figure.add_subplot()
+        plain_axes(axes, LIGHT, SIZE)
+        axes.set(xscale="log", xlim=ENDS, ylim=(rows - 0.5, -0.5))
+        axes.set_xlabel("predicted step / measured step", fontsize=font_points(SIZE))
+        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        axes.minorticks_off()
+        axes.set_yticks(range(rows), classes)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        for place in range(1, rows):
+            axes.axhline(place - 0.5, color=LIGHT.grid, linewidth=0.6)
+        axes.axvline(1.0, color=LIGHT.edge, linewidth=0.9, zorder=1.5)
+        for is_out, colour, label in ((False, IN_VIEW, "in view"), (True, OUT_OF_VIEW, "set aside, priced once")):
+            axes.scatter((), (), s=12, color=colour, linewidths=0, label=label)
+            for place, kinds in enumerate(classes.values()):
+                ratios = sorted(predicted / measured for measured, predicted in kinds.get(is_out, ()))
+                _add_dots(axes, ratios, place + (0.2 if is_out else -0.2), colour)
+        axes.scatter((), (), s=55, label="median", **MEDIAN)
+        axes.axvspan(1 / 1.25, 1.25, color=LIGHT.grid, alpha=0.45, linewidth=0, zorder=0.5, label="within 25 %")
+        figure.legend(loc="outside upper right", ncols=4, frameon=False, fontsize=font_points(SIZE))
     return rendered(figure, "svg").decode()
+
+
+def _add_dots(axes: Axes, ratios: Sequence[float], y: float, colour: str) -> None:
+    """Draw the dots of a class around a height, and their median; words count those beyond the axis."""
+    shown = [(ratio, y + 0.26 * ((0.618 * number) % 1 - 0.5)) for number, ratio in enumerate(ratios)]
+    shown = [dot for dot in shown if ENDS[0] <= dot[0] <= ENDS[1]]
+    axes.scatter([x for x, _ in shown], [height for _, height in shown], s=5, color=colour, linewidths=0, alpha=0.5)
+    if len(ratios) > 2:
+        axes.scatter(float(np.median(ratios)), y, s=55, **MEDIAN)
+    style: Any = {"color": colour, "va": "center", "fontsize": font_points(SIZE - 1), "bbox": COVER}
+    if beyond := [ratio for ratio in ratios if ratio < ENDS[0]]:
+        axes.text(1.01 * ENDS[0], y, f"← {len(beyond)} more, to {beyond[0]:.2g}", ha="left", **style)
+    if beyond := [ratio for ratio in ratios if ratio > ENDS[1]]:
+        axes.text(ENDS[1] / 1.01, y, f"{len(beyond)} more, to {beyond[-1]:.2g} →", ha="right", **style)
 
 
 def reliability(lines: Mapping[str, Sequence[Point]]) -> str:

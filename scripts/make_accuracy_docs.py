@@ -696,7 +696,7 @@ number of runs.
 
 {both}
 
-![Predicted against measured seconds of a step by class](images/accuracy-classes.svg)
+![Predicted against measured steps by class, as their ratio](images/accuracy-classes.svg)
 
 {out_of_view}
 
