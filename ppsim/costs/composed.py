@@ -79,27 +79,24 @@ _TRAINING = (
 )  # fmt: skip
 
 
+@described
 @dataclass(frozen=True)
 class TowerCosts:
     """Costs of an encoder and a backbone, for schedules of `ppsim.with_encoder`. The backbone may have one before it.
 
-    Parameters
-    ----------
-    encoder : EncoderTower
-    of_encoder, of_backbone : CostModel
-        Costs of each tower's stages, priced as schedules of their own; those of the encoder are of one pass, which
-        serves `encoder.batch` microbatches.
-    border_bytes : float, optional
-        Bytes of the features of one microbatch, and of their gradient. Default: the encoder's transfer, by microbatch.
-    border : (latency, seconds per byte), optional
-        Link between the towers. Default: the slowest link of either.
+    The costs of each tower's stages are priced as schedules of their own.
     """
 
-    encoder: EncoderTower
-    of_encoder: CostModel
-    of_backbone: CostModel
-    border_bytes: float | None = None
-    border: tuple[float, float] | None = None
+    encoder: EncoderTower = declared("the tower of leading stages")
+    of_encoder: CostModel = declared("costs of its stages for one pass, which serves `encoder.batch` microbatches")
+    of_backbone: CostModel = declared("costs of the other stages")
+    border_bytes: float | None = declared(
+        "bytes of the features of a microbatch, and of their gradient. Default: the encoder's transfer, by microbatch.",
+        default=None,
+    )
+    border: tuple[float, float] | None = declared(
+        "(latency, seconds per byte) of the link between the towers. Default: the slowest link of either.", default=None
+    )
 
     __repr__ = short_repr
 

@@ -28,35 +28,21 @@ SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 class Boxes(Spans):
     """The boxes of a chart, one per action. An OVERLAP_F_B slot is one box if it is fused, else two.
 
-    Attributes
-    ----------
-    device, stage, start, length
-        As in Spans; a fused slot has the stage of its first part.
-    timeline : TimelineColumns
-    row : int64
-        Row of the box in the schedule; the first of the two rows of a fused slot.
-    slot : bool
-        True for a fused OVERLAP_F_B slot.
-    microbatch, kind : int32, int8
-        A fused slot has the microbatch of its first part.
-    local, reverse : int32, bool
-        Number of the stage among the device's stages of one direction, 0 for the first; whether the microbatch enters
-        at the other end of the pipeline. The marks of a box show both.
-    plain : bool
-        True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours.
-    apart : float
-        Part of a row's height that lies between its boxes and those of the next row.
+    A fused slot has the stage, microbatch and kind of its first part.
     """
 
     timeline: TimelineColumns
-    row: np.ndarray
-    slot: np.ndarray
-    microbatch: np.ndarray
-    kind: np.ndarray
+    row: np.ndarray  # int64: row of the box in the schedule; the first of the two rows of a fused slot
+    slot: np.ndarray  # bool: True for a fused OVERLAP_F_B slot
+    microbatch: np.ndarray  # int32
+    kind: np.ndarray  # int8
+    # local, reverse: int32, bool: number of the stage among the device's stages of one direction, 0 for the first;
+    # True if the microbatch enters at the other end of the pipeline. The marks of a box show both.
     local: np.ndarray
     reverse: np.ndarray
+    # True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours
     plain: bool = False
-    apart: float = APART
+    apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
 
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them."""

@@ -39,17 +39,11 @@ _LANE, _GAP = 0.18, 0.02  # fractions of a device's row
 
 @dataclass(frozen=True)
 class Spans(SizedColumns):
-    """Spans of time as columns, device by device in time order.
+    """Spans of time as columns, device by device in time order."""
 
-    Attributes
-    ----------
-    device, stage : int32
-    start, length : float64, seconds
-        `start` counts from the first start of the timeline.
-    """
-
-    device: np.ndarray
-    stage: np.ndarray
+    device: np.ndarray  # int32
+    stage: np.ndarray  # int32
+    # start, length: float64, seconds: `start` counts from the first start of the timeline
     start: np.ndarray
     length: np.ndarray
 

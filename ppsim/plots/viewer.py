@@ -28,20 +28,12 @@ _SCRIPTS = (
 
 
 class Iterations(NamedTuple):
-    """The measured steps of a run, for a page whose first two timelines are one of them and its simulation.
+    """The measured steps of a run, for a page whose first two timelines are one of them and its simulation."""
 
-    Attributes
-    ----------
-    numbers, seconds : one entry per step
-    shown : int
-        The index of the step that is the page's first timeline.
-    timelines : mapping of an index to the timeline of the step and its marks
-        The steps that the page can show; it lists the others.
-    """
-
-    numbers: Sequence[int]
-    seconds: Sequence[float]
-    shown: int
+    numbers: Sequence[int]  # one entry per step
+    seconds: Sequence[float]  # one entry per step
+    shown: int  # the index of the step that is the page's first timeline
+    # timeline and marks of each step that the page can show, by index; it lists the others
     timelines: Mapping[int, tuple[TimelineColumns, Marks]]
 
 
