@@ -20,6 +20,7 @@ import ppsim
 from ppsim.actions import Kind
 from ppsim.plots.figures import MAX_SVG, rendered
 from ppsim.plots.marks import DASHES
+from ppsim.plots.page_data import Marks
 
 
 def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
@@ -57,6 +58,24 @@ def test_one_timeline_has_its_step_its_distance_to_the_bound_and_its_idle_part()
     words = words_of(run("zb-v", costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)).plot())
     assert {"step", "vs bound", "idle", "26.8 s", "+1.5 %", "10.4 %"} <= set(words)
     assert "at bound" in words_of(run().plot())
+
+
+def test_the_title_is_followed_by_the_costs_and_grey_mixtures_by_the_parts_of_the_kinds():
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
+    assert "F I W 1 s · transfer 0.1 s" in words_of(run("zb-h1", costs=costs).plot())
+    assert "F 1 s · B 2 s" in words_of(compared([run(), run("gpipe")]))
+    assert "busy: F 33 %, I 33 %, W 33 %" in words_of(run("zb-h1", 64, 256, costs).plot(theme="grey"))
+    assert not [words for words in words_of(run("zb-h1", 64, 256, costs).plot()) if words.startswith("busy")]
+
+
+def test_what_is_slow_in_a_measured_step_is_framed_bracketed_and_in_the_legend():
+    measured, usual = run(costs=ppsim.Costs(forward=[1, 3, 1, 1])), run()
+    slow = Marks(actions={"1F2": "a straggler"}, stalls={"0B0": "a stall"})
+    figure = draw_comparison([measured, usual], slow=slow, note="1F2 takes 3 s")
+    assert {"straggler", "stall", "longer than simulated", "1F2 takes 3 s"} <= set(words_of(figure))
+    assert {part.get_bbox().width for part in figure.axes[0].patches} == {3.0}
+    (longer,) = (part for part in figure.axes[0].collections if to_hex(part.get_color()[0]) == LIGHT.longer)
+    assert len(longer.get_segments()) == 8
 
 
 def test_a_fused_slot_shows_both_parts_with_their_numbers():

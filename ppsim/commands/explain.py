@@ -139,18 +139,20 @@ def _draw(
     word = "simulated" if run else "simulated, usual times"
     timelines = [measured, run or simulate(measured.schedule, measured.costs)]
     titles = ["measured", word]
+    chosen = MeasuredStep(measured, explanation.slow, explanation.stalls)
     if is_page(path):
         others = recorded.others[:MAX_DRAWN]
         timelines += [Timeline.of(one.timeline()) for one in others]
         titles += [f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others]
-        chosen = MeasuredStep(measured, explanation.slow, explanation.stalls)
         iterations = _iterations(recorded, recorded.median_step if step is None else step, chosen, readings)
         save_html(
             timelines, path, titles, shown=("differences", "ledger"), marks=[_marks(chosen)], iterations=iterations,
             text=explanation_text(explanation),
         )  # fmt: skip
     else:
-        save_comparison(timelines, path, titles=titles)
+        found = [f"{one.where} takes {_with_usual(one)}" for one in chosen.slow if one.what == "action"][:1]
+        found += [f"{one.where} waits {_with_usual(one)}" for one in chosen.stalls[:1]]
+        save_comparison(timelines, path, titles=titles, slow=_marks(chosen), note="; ".join(found))
 
 
 def _iterations(

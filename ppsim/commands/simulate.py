@@ -109,7 +109,8 @@ def simulate(
     if csv and (lost := outside_lists(lists)):
         say(f"{csv} holds lists of actions only, and not that {lists.name} has {' and '.join(lost)}")
     columns = None if width is None else int(width)
-    chart = "\n" + timeline.to_text(color=takes_colours(), width=columns) if text else ""
+    drawn = timeline.to_text(color=takes_colours(), width=columns) if text else ""
+    chart = drawn and f"\n{drawn.partition(chr(10))[2]}"  # the summary above has what its heading says
     own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
     below = "\n" + timeline.ledger().table() if ledger else ""
     answer(timeline.to_dict() | own if json else {}, json, lambda: timeline.summary(verbose, costs) + below)

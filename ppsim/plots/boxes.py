@@ -13,7 +13,7 @@ from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, st
 from ppsim.analysis.interval import short_interval
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
-from ppsim.base.units import counted, percent_text, seconds_text
+from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
@@ -308,6 +308,31 @@ def common_title(timelines: Sequence[TimelineColumns]) -> str:
     text = f"{counted(devices, 'device')}, {counted(microbatches, 'microbatch')}"
     parts = [*(names if len(names) == 1 else ()), text if len(sizes) == 1 else counted(len(timelines), "timeline")]
     return ": ".join(parts)
+
+
+def busy_text(boxes: Boxes) -> str:
+    """Return the part of each kind in the busy time of all devices."""
+    busy = {kind.name: float(boxes.length[boxes.kind == kind].sum()) for kind in boxes.kinds}
+    whole = sum(busy.values()) or 1.0
+    return f"busy: {', '.join(f'{name} {percent_text(part / whole, 0)}' for name, part in busy.items())}"
+
+
+def costs_text(every: Sequence[Boxes]) -> str:
+    """Return the seconds of each kind of action and of transfers, equal ones together: `F I W 1 s · transfer 0.1 s`."""
+    ends: dict[str, list[float]] = {}
+    for boxes in every:
+        timeline = boxes.timeline
+        lengths = {kind.name: boxes.length[boxes.kind == kind] for kind in boxes.kinds}
+        lengths["transfer"] = (timeline.transfer_end - timeline.transfer_start)[timeline.plan.remote]
+        for name, times in ((name, times) for name, times in lengths.items() if np.any(times)):
+            ends.setdefault(name, []).extend((float(times.min()), float(times.max())))
+    names: dict[str, list[str]] = {}
+    for name, times in ends.items():
+        own, longest = max(times), max(map(max, ends.values()))
+        unit, digits = time_unit(own if own < longest / 100 else longest), 2 if name == "transfer" else 3
+        texts = [f"{float(f'{time * unit.factor:.{digits}g}'):g}" for time in (min(times), own)]
+        names.setdefault(f"{'–'.join(dict.fromkeys(texts))} {unit.symbol}", []).append(name)
+    return " · ".join(f"{' '.join(of)} {text}" for text, of in names.items()).replace("OVERLAP_F_B", "F+B")
 
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:

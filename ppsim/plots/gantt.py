@@ -22,12 +22,22 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.units import counted, percent_text, time_unit
 from ppsim.plots import marks, scale
-from ppsim.plots.boxes import Boxes, block_names, common_title, device_labels, make_boxes, title_text
+from ppsim.plots.boxes import (
+    Boxes,
+    block_names,
+    busy_text,
+    common_title,
+    costs_text,
+    device_labels,
+    make_boxes,
+    title_text,
+)
 from ppsim.plots.chart_rows import POINTS, ChartRows
 from ppsim.plots.figures import PIXELS, Chart, bare_axes, checked_width, figure_of, font_points, settings, time_axis
-from ppsim.plots.legend import Legend, text_width
+from ppsim.plots.legend import Legend, Writer, text_width
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
-from ppsim.plots.palette import Theme, theme_of
+from ppsim.plots.page_data import UNMARKED, Marks
+from ppsim.plots.palette import GREY, Theme, theme_of
 from ppsim.timeline import TimelineColumns
 
 _MARGIN, _TITLE, _SUBTITLE = 14, 14, 11  # pixels of the rules, as all sizes below
@@ -126,7 +136,7 @@ def draw(
             heading = title_text(timeline) if title is None else title
             rows = _compose(
                 _blocks([boxes], None, None), heading, width, longest, colours, memory=memory, labels=bool(labels),
-                lines=shown_lines, note=_single_note(timeline),
+                lines=shown_lines, notes=_single_note(boxes),
             )[0]  # fmt: skip
         boxes = boxes.in_rows(_row_height(rows, boxes))
         if transfers:
@@ -147,13 +157,15 @@ def draw_comparison(
     base: int = 0,
     theme: str = "light",
     note: str = "",
+    slow: Marks = UNMARKED,
 ) -> Figure:
     """Draw several Gantt charts on one time axis, one block per timeline, in the order given.
 
     Each block shows its step time relative to the timeline with number `base` in its group.
 
     `width`, `titles`, `labels`, `memory` and `theme` are options of `Comparison.plot`; `group` is the number of
-    timelines in a group, such as 2 for pairs (default: all); `note` follows the title.
+    timelines in a group, such as 2 for pairs (default: all); `note` follows the title. `slow` marks parts of the first
+    timeline, which is measured, against the second.
 
     Raises
     ------
@@ -172,8 +184,10 @@ def draw_comparison(
         blocks = _blocks(every, titles, group, base)
         rows = _compose(
             blocks, common_title(timelines), width, _shown_seconds(every), colours, memory=memory, labels=bool(labels),
-            note=note,
+            notes=[note or costs_text(every)], lines={"slow": slow},
         )  # fmt: skip
+        if slow is not UNMARKED:
+            marks.add_slow(rows[0], every[0].in_rows(_row_height(rows[0], every[0])), every[1], slow, colours)
     return figure_of(rows[0])
 
 
@@ -231,13 +245,14 @@ def _filled_seconds(run: TimelineColumns) -> float:
     return 0.0 if run.fills is None else float((run.fills.end - run.fills.start).sum())
 
 
-def _single_note(run: TimelineColumns) -> str:
-    """Return the 90 % interval of a step, and how many pieces of work fill how much of the idle time."""
+def _single_note(boxes: Boxes) -> list[str]:
+    """Return the 90 % interval of a step, how many pieces of work fill how much of the idle time, and the costs."""
+    run = boxes.timeline
     parts, filled = [short_interval(run).strip(" ()")], _filled_seconds(run)
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")
-    return "; ".join(filter(None, parts))
+    return [*filter(None, parts), costs_text([boxes])]
 
 
 def _difference(run: TimelineColumns, base: TimelineColumns) -> str:
@@ -297,24 +312,6 @@ def _prepare(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: f
         side.set_visible(False)
 
 
-class _Writer:
-    """Text of a figure, placed in pixels from its left and upper edge."""
-
-    def __init__(self, figure: Figure, theme: Theme):
-        self.figure, self.theme = figure, theme
-
-    def write(self, x: float, y: float, text: str, size: float = _SUBTITLE, **style: Any) -> Any:
-        """Write a text whose base line is at y."""
-        wide, high = self.figure.get_size_inches() * PIXELS
-        style = {"color": self.theme.text, "va": "baseline", "fontsize": font_points(size * POINTS), **style}
-        return self.figure.text(x / wide, 1 - y / high, text, parse_math=False, **style)
-
-    def axes(self, left: float, top: float, width: float, height: float, **style: Any) -> Axes:
-        """Add axes."""
-        wide, high = self.figure.get_size_inches() * PIXELS
-        return self.figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high), **style)
-
-
 def _lay_out(blocks: Sequence[_Block], width: float, memory: bool) -> _FigureLayout:
     """Return the layout of a figure of a width in pixels."""
     every = [block.boxes for block in blocks]
@@ -361,7 +358,7 @@ def _against(blocks: Sequence[_Block]) -> str:
 
 def _compose(
     blocks: Sequence[_Block], title: str, width: float | None, longest: float, theme: Theme, *,
-    memory: bool | str, labels: bool, lines: dict[str, Any] | None = None, note: str = "",
+    memory: bool | str, labels: bool, lines: dict[str, Any], notes: list[str],
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
@@ -371,7 +368,7 @@ def _compose(
     blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
     every = [block.boxes for block in blocks]
     mixed = any(marks.is_mixed(boxes, (layout.right - layout.left) / longest) for boxes in every)
-    legend = Legend(every, theme, memory=strip, mixed=mixed, **(lines or {}))
+    legend = Legend(every, theme, memory=strip, mixed=mixed, **lines)
     is_narrow = pixels < _BESIDE
     head = (24 if title else 4) + (18 if layout.beside else 0)
     above, between = 0 if layout.beside else 22, 14
@@ -379,13 +376,15 @@ def _compose(
     axis, lined = 34 if layout.beside else 46, legend.height(pixels - 2 * (0 if is_narrow else _MARGIN))
     height = head + tall + axis + lined + 6
     figure = Chart(solved=False, figsize=(pixels / PIXELS, height / PIXELS), facecolor=theme.paper)
-    writer = _Writer(figure, theme)
+    writer = Writer(figure, theme)
     if title:
-        _write_title(writer, title, pixels, note)
+        _write_title(writer, title, pixels, notes)
     _write_headings(writer, layout, head)
     found, y = [], float(head)
     for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
+        if mixed and theme is GREY and layout.beside:  # a mixture of greys may look like one of its kinds
+            writer.write(layout.places[-1], y + 32, busy_text(block.boxes), color=theme.quiet, ha="right")
         y += above
         ax = writer.axes(layout.left, y, layout.right - layout.left, rows)
         _prepare(ax, block.boxes, block.labels, theme, heights[number])
@@ -409,19 +408,20 @@ def _compose(
     return found
 
 
-def _write_title(writer: _Writer, title: str, width: float, note: str) -> None:
-    """Write the title, smaller if it is too wide, and after it a note if it fits."""
+def _write_title(writer: Writer, title: str, width: float, notes: list[str]) -> None:
+    """Write the title, smaller if it is too wide, and after it as many notes as fit."""
     size = _TITLE if width >= _BESIDE else 12
     room = width - 2 * _MARGIN
     size = max(min(size, size * room / max(text_width(title, size) * 1.08, 1)), 6)
     left = _MARGIN if width >= _BESIDE else 0
     writer.write(left, 18, title, size, fontweight="bold")
     wide = text_width(title, size) * 1.12
-    if note and left + wide + text_width(note, _SUBTITLE) + 24 < width:
-        writer.write(left + wide + 12, 18, note, color=writer.theme.quiet)
+    while notes and left + wide + text_width(" · ".join(notes), _SUBTITLE) + 24 > width:
+        notes = notes[:-1]
+    writer.write(left + wide + 12, 18, " · ".join(notes), color=writer.theme.quiet)
 
 
-def _write_headings(writer: _Writer, layout: _FigureLayout, y: float) -> None:
+def _write_headings(writer: Writer, layout: _FigureLayout, y: float) -> None:
     """Write the headings of the columns of numbers, which name the base."""
     if not layout.beside:
         return
@@ -429,7 +429,7 @@ def _write_headings(writer: _Writer, layout: _FigureLayout, y: float) -> None:
         writer.write(x, y - 6, text, color=writer.theme.quiet, ha="right")
 
 
-def _write_numbers(writer: _Writer, layout: _FigureLayout, block: _Block, y: float, named: bool) -> None:
+def _write_numbers(writer: Writer, layout: _FigureLayout, block: _Block, y: float, named: bool) -> None:
     """Write a block's name, and its step, difference, idle time and peak; narrow figures have them above the rows."""
     theme, size = writer.theme, 13 if layout.beside else 12
     base = y + 15
@@ -467,7 +467,7 @@ def _mark_end(ax: Axes, block: _Block, longest: float, theme: Theme, layout: _Fi
 
 
 def _add_axis(
-    writer: _Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float, every: Sequence[Boxes],
+    writer: Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float, every: Sequence[Boxes],
     theme: Theme,
 ) -> None:  # fmt: skip
     """Add the axis of time below all rows, which begin and end at `rows`, with a triangle at the end of each step."""

@@ -17,8 +17,9 @@ from matplotlib.textpath import TextPath
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, font_points
-from ppsim.plots.marks import DASHES
+from ppsim.plots.marks import DASHES, longer_boxes
 from ppsim.plots.memory_strip import MemoryStrip
+from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
 
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11  # pixels
@@ -34,6 +35,24 @@ def text_width(text: str, size: float) -> float:
     return float(path.get_extents().x1) * 1.02
 
 
+class Writer:
+    """Text of a figure, placed in pixels from its left and upper edge."""
+
+    def __init__(self, figure: Figure, theme: Theme):
+        self.figure, self.theme = figure, theme
+
+    def write(self, x: float, y: float, text: str, size: float = _SIZE, **style: Any) -> Any:
+        """Write a text whose base line is at y."""
+        wide, high = self.figure.get_size_inches() * PIXELS
+        style = {"color": self.theme.text, "va": "baseline", "fontsize": font_points(size * POINTS), **style}
+        return self.figure.text(x / wide, 1 - y / high, text, parse_math=False, **style)
+
+    def axes(self, left: float, top: float, width: float, height: float, **style: Any) -> Axes:
+        """Add axes."""
+        wide, high = self.figure.get_size_inches() * PIXELS
+        return self.figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high), **style)
+
+
 @dataclass(frozen=True)
 class _Line:
     """An entry for a line: its words and its style."""
@@ -47,7 +66,7 @@ class Legend:
 
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, *, memory: MemoryStrip | None = None, transfers: bool = False,
-        critical: bool = False, mixed: bool = False,
+        critical: bool = False, mixed: bool = False, slow: Marks = UNMARKED,
     ):  # fmt: skip
         self.theme, style = theme, dict[str, Any]()
         hidden = ("stage", "reverse") if mixed else ()
@@ -66,6 +85,13 @@ class Legend:
             self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if critical:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
+        if slow.actions:
+            frame = {"marker": "s", "markersize": 4.5, "markerfacecolor": "none", "markevery": [1], "linestyle": "none"}
+            self._add("straggler", color=theme.limit, **frame)
+        if slow.stalls:
+            self._add("stall", color=theme.limit, linewidth=2 * POINTS)
+        if slow is not UNMARKED and not low and not mixed and len(longer_boxes(*every[:2])[0]):
+            self._add("longer than simulated", color=theme.longer, linewidth=2 * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
             if any(not boxes.plain and boxes.timeline.schedule.devices > 1 for boxes in every):
@@ -102,15 +128,13 @@ class Legend:
 
     def draw(self, figure: Figure, left: float, top: float, width: float) -> None:
         """Draw the legend into a figure, from a place in pixels from its left and upper edge."""
-        wide, high = figure.get_size_inches() * PIXELS
+        writer, high = Writer(figure, self.theme), float(figure.get_figheight()) * PIXELS
         for entry, (x, line, words) in zip(self.entries, self._places(width - 2 * left), strict=True):
             y = top + line * _LINE
-            for part in self._swatch(entry, left + x, y, float(high)):
+            for part in self._swatch(entry, left + x, y, high):
                 part.set_transform(figure.dpi_scale_trans)
                 figure.add_artist(part)
-            style: Any = {"fontsize": font_points(_SIZE * POINTS), "color": self.theme.text, "va": "baseline"}
-            place = (left + x + _indent(entry)) / wide, 1 - (y + 10) / high
-            figure.text(*place, words, parse_math=False, gid="legend", **style)
+            writer.write(left + x + _indent(entry), y + 10, words, gid="legend")
 
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""

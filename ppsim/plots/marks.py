@@ -1,4 +1,4 @@
-"""Lines upon the rows of a matplotlib chart: transfers, evictions and the critical path."""
+"""Lines upon the rows of a matplotlib chart: transfers, evictions, the critical path, and what is slow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.patches import Rectangle
 
 from ppsim.actions import Kind
 from ppsim.analysis.critical_path import critical_nodes
@@ -17,11 +18,13 @@ from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
+from ppsim.plots.page_data import Marks
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import median_box
 from ppsim.plots.scale import path_widths
 
 _MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
+_LEAST = 0.05  # of the median action: what takes less longer has no bar
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -140,6 +143,38 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
         add_lines(ax, np.stack([points[:-1], points[1:]], axis=1), zorder=6, **style)
+
+
+def longer_boxes(boxes: Boxes, other: Boxes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the boxes that take longer than in another chart, and until when they would run with its times."""
+    found = {other.name(box): other.length[box] for box in range(len(other.row))}
+    usual = np.array([found.get(boxes.name(box), np.inf) for box in range(len(boxes.row))])
+    mine = np.flatnonzero(boxes.length - usual > _LEAST * median_box(boxes))
+    return mine, boxes.start[mine] + usual[mine]
+
+
+def add_slow(ax: Axes, boxes: Boxes, simulated: Boxes, slow: Marks, theme: Theme) -> None:
+    """Frame the stragglers of a measured step, bracket its stalls, and draw bars above what takes longer."""
+    top, bottom = row_edges(boxes)
+    before = np.append(0.0, boxes.end[:-1])
+    before[boxes.offsets[:-1][np.diff(boxes.offsets) > 0]] = 0.0
+    own = {boxes.name(box): box for box in range(len(boxes.row))}
+    style: Any = {"clip_on": False, "zorder": 6.5}
+    for box in [own[name] for name in slow.actions if name in own]:
+        place = (boxes.start[box], boxes.device[box] + top)
+        for wide, colour in ((5, theme.halo), (2, theme.limit)):
+            frame: Any = {"linewidth": wide * POINTS, "edgecolor": colour, "facecolor": "none", **style}
+            ax.add_patch(Rectangle(place, boxes.length[box], bottom - top, **frame))
+    for box in [own[name] for name in slow.stalls if name in own]:
+        low = boxes.device[box] + bottom - 0.03
+        ends = np.repeat([before[box], boxes.start[box]], 2)
+        ax.plot(ends, [low - 0.2, low, low, low - 0.2], color=theme.limit, linewidth=2 * POINTS, **style)
+    if not boxes.plain and not is_mixed(boxes, second_of(ax)):
+        mine, usual = longer_boxes(boxes, simulated)
+        height = np.repeat(boxes.device[mine] + top - 0.5 * boxes.apart, 2).reshape(-1, 2)
+        times = np.stack([usual, boxes.end[mine]], axis=1)
+        lines: Any = {"colors": theme.longer, "linewidths": 2 * POINTS, "zorder": 6, "clip_on": False}
+        add_lines(ax, np.stack([times, height], axis=2), **lines)
 
 
 def _boxes_of_path(boxes: Boxes) -> np.ndarray:

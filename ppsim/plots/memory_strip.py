@@ -16,6 +16,7 @@ from ppsim.base.units import ScaledUnit, axis_unit
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import bare_axes, font_points
 from ppsim.plots.palette import Theme
+from ppsim.plots.scale import round_ticks
 from ppsim.timeline import TimelineColumns
 
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
@@ -92,10 +93,11 @@ def draw_memory(
 
 
 def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
-    """Give the strip ticks at 0 and the limit, and at half of it if the strip is high."""
-    most = strip.limit or strip.top
+    """Give the strip round ticks below the limit, which words name, or else ticks at 0, the top and half of it."""
     tall = ax.get_window_extent().height / ax.figure.dpi * 72 / POINTS
-    levels = [0.0, most / 2, most] if tall > 60 else [0.0, most]
+    levels = [0.0, strip.top / 2, strip.top] if tall > 60 else [0.0, strip.top]
+    if strip.limit is not None:
+        levels = round_ticks(0.9 * strip.limit, len(levels)).tolist()
     ax.set_yticks(levels, [strip.amount(level).removesuffix(strip.symbol).strip() for level in levels])
     bare_axes(ax, theme, 10 * POINTS)
     for name, side in ax.spines.items():

@@ -16,7 +16,7 @@ from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import LIGHT, TITLES, channels, label_colour
 from ppsim.plots.pixels import shares
-from ppsim.plots.scale import round_ticks
+from ppsim.plots.scale import number_text, round_ticks
 from ppsim.timeline import TimelineColumns
 
 MIN_WIDTH = 40
@@ -205,7 +205,7 @@ def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list
         if numbers and column <= len(numbers):
             continue
         rule[column] = style.tick
-        numbers = numbers.ljust(column) + f"{tick:.10g}"
+        numbers = numbers.ljust(column) + number_text(tick)
     rule[0] = style.corner
     return ["".join(rule), f"{numbers}  time ({unit.symbol})"]
 
