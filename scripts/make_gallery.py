@@ -55,13 +55,15 @@ CHARTS = (
     Chart(
         "comparison",
         "Comparison with memory",
-        "Boxes have their microbatch where the number fits; in grey, their kind too. Narrow actions mix their colours.",
+        "Boxes have their microbatch where the number fits; in grey, their kind too. Narrow actions mix their colours; "
+        "in grey, words have the part of each kind.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
         "these costs do not have; its font is Liberation Sans, the chart's is matplotlib's own, so that pictures are "
-        "equal on all machines, or that of `rcParams`; it has a line of costs below its title, and an axis up to 35 s, "
-        "where the chart ends with the longest step; the chart's legend also names the lines of memory; letters of "
+        "equal on all machines, or that of `rcParams`; its costs are below its title, where the chart has "
+        "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
+        "the chart's legend also names the lines of memory; letters of "
         "grey boxes are smaller than in the mock-up, where they touch; rows of less than 12 pixels have memory of the "
         "fullest device alone",
     ),

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 import ppsim as library
 from ppsim import compare
 from ppsim.analysis import shown_in
+from ppsim.plots.palette import DARK
 
 SIZED = {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}
 SIZES = ("--devices", 4, "--microbatches", 8)
@@ -193,6 +194,16 @@ def test_the_chart_is_written(tmp_path):
     text = (tmp_path / "both.svg").read_text()
     assert "4 devices, 8 microbatches" in text
     assert {">1f1b<", ">zb-h1<", ">vs 1f1b<", ">base<"} <= set(re.findall(">[^<]+<", text))
+
+
+def test_the_chart_takes_the_options_of_drawing_and_without_a_chart_they_are_refused(tmp_path):
+    drawing = ["--memory", "--critical-path", "--theme", "dark"]
+    outcome = ppsim("compare", UNIT_COSTS, "--schedules", "1f1b,zb-h1", "--gantt", tmp_path / "x.svg", *drawing)
+    assert outcome.status == 0
+    text = (tmp_path / "x.svg").read_text()
+    assert {">activations<", ">critical path<"} <= set(re.findall(">[^<]+<", text))
+    assert DARK.paper in text
+    assert "needs --gantt" in ppsim("compare", UNIT_COSTS, "--theme", "dark").err
 
 
 def test_the_chart_of_all_schedules_has_the_base_and_the_fastest_and_says_how_many_are_left_out(tmp_path):

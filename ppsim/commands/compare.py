@@ -56,10 +56,14 @@ def compare(
     headroom: options.Headroom = None,
     json: options.JsonTarget = None,
     gantt: Annotated[Path | None, OutputOption("Draw these or the fastest: FILE.png, .svg, .pdf or .html.")] = None,
+    memory: options.Memory = False,
+    critical_path: options.CriticalPath = False,
+    theme: options.Theme = None,
     verbose: options.Verbose = False,
 ) -> None:
     """Compare schedules at equal work."""
     check_endings(("--gantt", gantt, SUFFIXES))
+    options.check_drawing(gantt, {"--memory": memory, "--critical-path": critical_path, "--theme": theme})
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
@@ -68,7 +72,7 @@ def compare(
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     if gantt and comparison.timelines:
-        comparison.save(gantt)
+        comparison.save(gantt, memory=memory, critical_path=critical_path, theme=theme)
         more = len(comparison.timelines) - len(comparison.drawn)
         say(f"wrote {gantt}{f' ({more} more: name them with --schedules)' * bool(more)}")
     document = {**comparison.to_dict(), "name": case.name}

@@ -31,8 +31,8 @@ GROUPS = {
         "--tolerance-rel", "--strict",
     ),
     "draw": (
-        "--gantt", "--memory", "--critical-path", "--transfers", "--width", "--title", "--text", "--ledger-chart",
-        "--chart", "--front", "--measure",
+        "--gantt", "--memory", "--critical-path", "--transfers", "--theme", "--width", "--title", "--text",
+        "--ledger-chart", "--chart", "--front", "--measure",
     ),
     "write": ("--json", "--output", "--trace", "--csv", "--program", "--sharded", "--table", "--bubbles", "--junit"),
     "run": ("--engine", "--store", "--workers", "--dask", "--slurm", "--host", "--port", "--no-browser"),

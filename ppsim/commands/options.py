@@ -55,6 +55,11 @@ Headroom = Annotated[
 JsonTarget = Annotated[
     str | None, OutputOption("Write one JSON document; `-` prints it instead of the text.", "--json")
 ]
+Memory = Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart; .html always does.")]
+CriticalPath = Annotated[
+    bool, typer.Option("--critical-path", help="Show the chain that sets the makespan in --gantt.")
+]
+Theme = Annotated[str | None, typer.Option(metavar="NAME", help="Colours of --gantt: light, dark or grey.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all measures and rows.")]
 StoreFile = Annotated[
     Path | None,
@@ -273,6 +278,12 @@ def _require_flags(changes: dict[str, Any]) -> None:
             f"nothing to simulate without {', '.join(missing)}: give a config file, or flags such as "
             "--schedule 1f1b --devices 4 --microbatches 8"
         )
+
+
+def check_drawing(gantt: Path | None, given: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an option that says how to draw is given without a file to draw."""
+    if not gantt and (first := next((option for option, value in given.items() if value not in (None, False)), None)):
+        raise ConfigError(f"{first} says how to draw; it needs --gantt FILE")
 
 
 def read_headroom(text: str | None) -> float:

@@ -10,6 +10,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
+from ppsim.commands import options
 from ppsim.commands.options import JsonTarget, Verbose, takes_case
 from ppsim.commands.reporting import (
     OutputOption,
@@ -36,12 +37,9 @@ def simulate(
     read: Callable[[], Config],
     json: JsonTarget = None,
     gantt: Annotated[Path | None, OutputOption("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")] = None,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Draw memory over time under the chart; .html always does.")
-    ] = False,
-    critical_path: Annotated[
-        bool, typer.Option("--critical-path", help="Show the chain that sets the makespan in --gantt.")
-    ] = False,
+    memory: options.Memory = False,
+    critical_path: options.CriticalPath = False,
+    theme: options.Theme = None,
     transfers: Annotated[bool, typer.Option("--transfers", help="Draw each transfer in --gantt.")] = False,
     width: Annotated[
         float | None,
@@ -82,9 +80,8 @@ def simulate(
     """Simulate a schedule; print its step time, memory and idle time."""
     check_endings(("--gantt", gantt, SUFFIXES), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, PICTURES))
     check_endings(("--table", table, (".csv",)))
-    asked = {"--critical-path": critical_path, "--transfers": transfers, "--title": title is not None}
-    if not gantt and (first := next((option for option, is_given in asked.items() if is_given), None)):
-        raise ConfigError(f"{first} says how to draw; it needs --gantt FILE")
+    asked = {"--critical-path": critical_path, "--transfers": transfers, "--title": title, "--theme": theme}
+    options.check_drawing(gantt, asked)
     static = bool(gantt and gantt.suffix.lower() in PICTURES)
     _check_width(width, static, text)
     if sharded and not program:
@@ -96,7 +93,7 @@ def simulate(
     timeline = case.simulate(built)
     lists = timeline.schedule if case.dispatch == "ready" else Schedule.of(built.unlowered)
     drawing = {"memory": memory, "critical_path": critical_path, "transfers": transfers, "title": title}
-    drawing |= {"width": width if static else None}
+    drawing |= {"width": width if static else None, "theme": theme}
     write_files(
         (gantt, lambda path: timeline.save(path, **drawing)),
         (ledger_chart, lambda path: save_figure(timeline.plot_ledger, path)),

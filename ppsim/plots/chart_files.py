@@ -34,10 +34,8 @@ def save_gantt(
     """
     if is_page(path):
         _refuse(path, options | {"dpi": dpi}, ("width", "labels", "until", "dpi"))
-        on = [name for name in ("transfers", "critical_path") if options.get(name) not in (None, False)]
-        names = [*(name.removesuffix("_path") for name in on), *SHOWN]
         title = options.get("title")
-        save_html(timeline, path, None if title is None else [title], shown=names, theme=theme)
+        save_html(timeline, path, None if title is None else [title], shown=_parts(options), theme=theme)
         return
     from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
 
@@ -51,7 +49,8 @@ def save_comparison(
     """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison`; write the file, as `save_gantt`."""
     if is_page(path):
         _refuse(path, options | {"dpi": dpi}, ("width", "labels", "group", "dpi"))
-        save_html(timelines, path, options.get("titles"), base=options.get("base", 0), theme=theme)
+        base, shown_parts = options.get("base", 0), _parts(options)
+        save_html(timelines, path, options.get("titles"), base=base, shown=shown_parts, theme=theme)
         return
     from ppsim.plots.gantt import draw_comparison
 
@@ -66,6 +65,12 @@ def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: f
     from ppsim.plots.figures import rendered
 
     write_atomically(path, rendered(make(), suffix[1:], dpi))
+
+
+def _parts(options: Mapping[str, Any]) -> list[str]:
+    """Return what a page shows in addition to the actions."""
+    on = [name for name in ("transfers", "critical_path") if options.get(name) not in (None, False)]
+    return [*(name.removesuffix("_path") for name in on), *SHOWN]
 
 
 def is_page(path: str | PathLike[str]) -> bool:

@@ -153,6 +153,7 @@ def draw_comparison(
     titles: Sequence[str] | None = None,
     labels: bool | str = "auto",
     memory: bool | str = False,
+    critical_path: bool = False,
     group: int | None = None,
     base: int = 0,
     theme: str = "light",
@@ -163,9 +164,8 @@ def draw_comparison(
 
     Each block shows its step time relative to the timeline with number `base` in its group.
 
-    `width`, `titles`, `labels`, `memory` and `theme` are options of `Comparison.plot`; `group` is the number of
-    timelines in a group, such as 2 for pairs (default: all); `note` follows the title. `slow` marks parts of the first
-    timeline, which is measured, against the second.
+    `group` is the number of timelines in a group, such as 2 for pairs (default: all); `note` follows the title;
+    `slow` marks parts of the first timeline, which is measured, against the second. `Comparison.plot` has the others.
 
     Raises
     ------
@@ -184,10 +184,13 @@ def draw_comparison(
         blocks = _blocks(every, titles, group, base)
         rows = _compose(
             blocks, common_title(timelines), width, _shown_seconds(every), colours, memory=memory, labels=bool(labels),
-            notes=[note or costs_text(every)], lines={"slow": slow},
+            notes=[note or costs_text(every)], lines={"slow": slow, "critical": critical_path},
         )  # fmt: skip
+        drawn = [boxes.in_rows(_row_height(axes, boxes)) for axes, boxes in zip(rows, every, strict=True)]
         if slow is not UNMARKED:
-            marks.add_slow(rows[0], every[0].in_rows(_row_height(rows[0], every[0])), every[1], slow, colours)
+            marks.add_slow(rows[0], drawn[0], drawn[1], slow, colours)
+        for axes, boxes in zip(rows, drawn, strict=True) if critical_path else ():
+            marks.add_critical_path(axes, boxes, True, colours)
     return figure_of(rows[0])
 
 
@@ -379,7 +382,8 @@ def _compose(
     writer = Writer(figure, theme)
     if title:
         _write_title(writer, title, pixels, notes)
-    _write_headings(writer, layout, head)
+    for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
+        writer.write(place, head - 6, text, color=theme.quiet, ha="right")
     found, y = [], float(head)
     for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
@@ -419,14 +423,6 @@ def _write_title(writer: Writer, title: str, width: float, notes: list[str]) -> 
     while notes and left + wide + text_width(" · ".join(notes), _SUBTITLE) + 24 > width:
         notes = notes[:-1]
     writer.write(left + wide + 12, 18, " · ".join(notes), color=writer.theme.quiet)
-
-
-def _write_headings(writer: Writer, layout: _FigureLayout, y: float) -> None:
-    """Write the headings of the columns of numbers, which name the base."""
-    if not layout.beside:
-        return
-    for x, text in zip(layout.places, layout.heads, strict=True):
-        writer.write(x, y - 6, text, color=writer.theme.quiet, ha="right")
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: _Block, y: float, named: bool) -> None:

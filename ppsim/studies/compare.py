@@ -151,6 +151,7 @@ class Comparison:
         titles: Sequence[str] | None = None,
         labels: bool | str = "auto",
         memory: bool | str = False,
+        critical_path: bool = False,
         theme: str = "light",
     ) -> Figure:
         """Return the timelines of `drawn` on one time axis as a matplotlib figure, one below the other.
@@ -160,7 +161,8 @@ class Comparison:
         """
         from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
 
-        return draw_comparison(**self._chart(titles), width=width, labels=labels, memory=memory, theme=theme)
+        options: dict[str, Any] = {"width": width, "labels": labels, "memory": memory, "critical_path": critical_path}
+        return draw_comparison(**self._chart(titles), **options, theme=theme)
 
     @checked_call()
     def save(
@@ -171,18 +173,19 @@ class Comparison:
         titles: Sequence[str] | None = None,
         labels: bool | str = "auto",
         memory: bool | str = False,
+        critical_path: bool = False,
         theme: str | None = None,
         dpi: float = 150,
     ) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
-        `dpi` is the pixels per inch of a PNG; an HTML page takes `titles` and `theme` only. Raises ConfigError for
-        another suffix, a file that cannot be written, or a wrong option.
+        `dpi` is the pixels per inch of a PNG; an HTML page takes `titles`, `critical_path` and `theme`. Raises
+        ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
         from ppsim.plots.chart_files import save_comparison
 
-        options: dict[str, Any] = {"width": width, "labels": labels, "memory": memory, "theme": theme, "dpi": dpi}
-        save_comparison(path=path, **self._chart(titles), **options)
+        options: dict[str, Any] = {"width": width, "labels": labels, "memory": memory, "critical_path": critical_path}
+        save_comparison(path=path, **self._chart(titles), **options, theme=theme, dpi=dpi)
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.
