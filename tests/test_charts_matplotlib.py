@@ -655,6 +655,12 @@ def test_a_front_of_one_point_is_no_line_and_crowded_axes_are_logarithmic():
     assert axes.get_xlabel() == "memory (B), logarithmic"
 
 
+@pytest.mark.parametrize(("limit", "drawn"), [(9e9, True), (20e9, False), (float("inf"), False), (None, False)])
+def test_a_front_has_the_limit_of_memory_if_a_point_comes_near_it(limit, drawn):
+    (axes,) = draw_front([(8e9, 2.0), (10e9, 1.0)], ["a", "b"], "peak memory", "bytes", limit=limit).axes
+    assert ("usable 9 GB" in [text.get_text() for text in axes.get_legend().get_texts()]) == drawn
+
+
 def test_bars_are_sorted_and_have_their_values_with_a_true_minus():
     (axes,) = draw_bars(["a", "b", "c"], [-0.1, -0.5, 0.0], ["DP 1 -> 2", "", ""], "change").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a", "c"]

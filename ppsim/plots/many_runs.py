@@ -28,6 +28,7 @@ COLOURS = {  # of lines, by theme: none is a kind's
 }
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 6, 5  # bars of a chart; lines named at their ends; named points of a front
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
+_NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _RATIO = 4.0  # of the ends of a logarithmic axis, at least
 _LINE, _SMALL = 9, 6.0  # points: height of a name, and its size
 _MARKERS = "osD^vP*X"
@@ -126,12 +127,13 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
 def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
     width: float | None = None, theme: str = "light", *, step: str = "step time", groups: Sequence[Any] = (),
+    limit: float | None = None,
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
     `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour if a few schedules
-    have several points each. `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises
-    ConfigError for others.
+    have several points each; `limit` is the usable memory, drawn if a point comes near it. `width` is that of the
+    figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
@@ -147,6 +149,9 @@ def draw_front(
         for kind, ink, marker in zip(kinds, inks, _MARKERS, strict=False):
             mine = [point for point, group in zip(points, groups, strict=True) if group == kind]
             axes.scatter(*zip(*mine, strict=True), s=14, color=ink, marker=marker, linewidths=0, zorder=5, label=kind)
+        if limit is not None and limit < _NEAR * max(pair[0] for pair in pairs):
+            dashes: Any = {"color": colours.limit, "linewidth": 0.8, "linestyle": (0, (5, 2.5)), "zorder": 1}
+            axes.axvline(limit * byte, **dashes, label=f"usable {limit * byte:.3g} {symbol}")
         axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
         corners = [points[index] for index in front]
         style: Any = {"color": COLOURS[theme][1], "marker": "o", "markersize": 4, "linewidth": 1.1, "zorder": 4}
@@ -157,7 +162,7 @@ def draw_front(
             label += ", logarithmic" * _spread(axes, axis, [point[number] for point in points])
             axes.set(**{f"{axis}label": wrapped(label, figure.get_figwidth() * (1.0 if number == 0 else 0.6))})
         place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
-        place["ncols"] = 1 + len(kinds)
+        place["ncols"] = 2 + len(kinds)
         axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text, **place)
         _name_points(axes, points, names, front, colours)
     return figure

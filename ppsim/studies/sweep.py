@@ -107,12 +107,13 @@ class Sweep:
         return draw_lines(lines, over, kind.title, kind.unit, width, theme)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
-    def plot_front(self, *, width: float | None = None, theme: str = "light") -> Figure:
+    def plot_front(self, *, width: float | None = None, theme: str = "light", limit: float | None = None) -> Figure:
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
         A point is on the Pareto front if no other point is as good in both and better in one. Points with different
-        numbers of microbatches are compared by the step time per microbatch. `width` and `theme` are those of
-        `Timeline.plot`. Raises ConfigError if all points are refused.
+        numbers of microbatches are compared by the step time per microbatch. `limit` is the usable bytes of a device,
+        a line if a peak comes near it; `width` and `theme` are those of `Timeline.plot`. Raises ConfigError if all
+        points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -125,11 +126,10 @@ class Sweep:
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
         pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]
-        names, groups = (
-            [self._name(point) for point, _ in runs],
-            [point.changes.get("schedule.name") for point, _ in runs],
-        )
-        words = {"step": "step time per microbatch" if work is counts else "step time", "groups": groups}
+        names = [self._name(point) for point, _ in runs]
+        groups = [point.changes.get("schedule.name") for point, _ in runs]
+        step = "step time per microbatch" if work is counts else "step time"
+        words: Any = {"step": step, "groups": groups, "limit": limit}
         return draw_front(pairs, names, memory.title, memory.unit, width, theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:
