@@ -18,8 +18,6 @@ from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.figures import MAX_SVG, rendered
-from ppsim.plots.marks import DASHES
 from ppsim.plots.page_data import Marks
 
 
@@ -190,20 +188,22 @@ def test_names_of_a_front_do_not_meet_and_both_ends_have_theirs():
 
 def test_actions_of_zero_length_are_ticks():
     figures = [run(costs=ppsim.Costs(forward=f, backward=1)).plot(labels=False) for f in (0, 1e-9)]
-    pixels = [rendered(figure, "png") for figure in figures]
-    assert len(set(pixels)) == 2
+    files = [io.BytesIO() for _ in figures]
+    for figure, file in zip(figures, files, strict=True):
+        figure.savefig(file, format="png")
+    assert files[0].getvalue() != files[1].getvalue()
 
 
 def test_transfers_run_from_sender_to_receiver():
     figure = run(devices=2, microbatches=1, costs=ppsim.Costs(latency=0.5)).plot(transfers=True)
-    lines = [part.get_segments() for part in figure.axes[0].collections if isinstance(part, LineCollection)]
-    forward, backward = lines
+    parts = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
+    forward, backward = (part.get_segments() for part in parts)
     assert forward[0][:, 0].tolist() == [1.0, 1.5]
     assert forward[0][0, 1] < forward[0][1, 1]
     assert backward[0][:, 0].tolist() == [4.5, 5.0]
     assert backward[0][0, 1] > backward[0][1, 1]
     _, high = figure.axes[0].get_window_extent().size / figure.dpi * 72
-    dash, space = (size * 0.5 for size in DASHES["backward"][1])
+    dash, space = parts[1].get_linestyle()[0][1]  # points
     assert abs(forward[0][1, 1] - forward[0][0, 1]) * high / 2 >= 2 * dash + space  # two dashes between the rows
 
 
@@ -421,7 +421,7 @@ def test_a_notebook_shows_small_charts_as_svg_and_large_ones_with_two_pixels_per
     large, details = run(devices=16, microbatches=64).plot(width=3.5, transfers=True)._repr_mimebundle_()
     assert details == {"image/png": {"width": 448}}
     assert imread(io.BytesIO(large["image/png"])).shape[1] == 2 * 448
-    assert len(small["image/svg+xml"]) < MAX_SVG
+    assert len(small["image/svg+xml"]) < 100_000
 
 
 def test_drawing_leaves_pyplot_and_its_settings_alone():

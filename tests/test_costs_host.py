@@ -7,7 +7,6 @@ import pytest
 
 from ppsim.config import make_config
 from ppsim.costs import find_device
-from ppsim.costs.collectives import regather_seconds
 from ppsim.costs.host_time import FP8_EXPERT_START, drift_seconds, expert_starts, host_seconds, stall_seconds
 
 SMALL = {"num_layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 8192, "sequence": 1024}
@@ -165,8 +164,6 @@ def test_a_named_version_of_nanotron_does_not_poll_its_messages():
 def test_no_forward_of_nanotron_hides_the_gather_of_new_weights():
     each = [costs(framework=name, data=8, distributed_optimizer=True) for name in ("nanotron", "nanotron 0.4")]
     hidden = replace(each[0], layout=replace(each[0].layout, overlap_data=False))
-    gathers = [regather_seconds(one, one.gpu_parameters(one.model.layers), 6 * 6) for one in each]
-    assert gathers[0] > 0
     steps = [one.for_stages(1).optimizer_step[0] for one in (each[0], hidden)]
     assert steps[0] >= steps[1]  # in as many messages, in the place of one
 

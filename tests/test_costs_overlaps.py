@@ -6,8 +6,9 @@ import pytest
 
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.costs import DeviceSheet, LinkSheet, OperatorLaw
-from ppsim.costs.networks import ALL_TO_ALL_BANDWIDTH, EXCHANGE_BANDWIDTHS
 
+ALL_TO_ALL_BANDWIDTH = 0.886  # of an all-gather's (SimuMax, b200_bf16_ceperm)
+EXCHANGE_BANDWIDTHS = 0.75, 0.91  # inside a node and on the network (HybridEP and DeepEP, their pages)
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
 FAST, SLOW = LinkSheet("fast", 100.0, 0.0), LinkSheet("slow", 10.0, 0.0)
 CLUSTER = Cluster(DEVICE, FAST, SLOW, gpus_per_node=4, contention=0.25)

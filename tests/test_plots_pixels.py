@@ -28,7 +28,6 @@ from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.figures import rendered
 
 COSTS = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)
 
@@ -66,7 +65,8 @@ def test_a_large_chart_is_the_mean_of_one_drawn_ten_times_as_large(name, height)
 def test_a_figures_rows_are_the_picture():
     boxes = boxes_of("zb-h1", 64, 256)
     figure = boxes.timeline.plot(labels=False)
-    pixels = np.rint(imread(io.BytesIO(rendered(figure, "png")))[..., :3] * 255).astype(int)
+    figure.savefig(file := io.BytesIO(), format="png", dpi=150)
+    pixels = np.rint(imread(io.BytesIO(file.getvalue()))[..., :3] * 255).astype(int)
     figure.set_dpi(150)
     area = figure.axes[0].get_window_extent()
     left, right, top = round(area.x0), round(area.x1), len(pixels) - round(area.y1)
