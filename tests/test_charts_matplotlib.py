@@ -4,6 +4,8 @@ import io
 import sys
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,6 @@ from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.page_data import Marks
 
 
 def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
@@ -68,7 +69,7 @@ def test_the_title_is_followed_by_the_costs_and_grey_mixtures_by_the_parts_of_th
 
 def test_what_is_slow_in_a_measured_step_is_framed_bracketed_and_in_the_legend():
     measured, usual = run(costs=ppsim.Costs(forward=[1, 3, 1, 1])), run()
-    slow = Marks(actions={"1F2": "a straggler"}, stalls={"0B0": "a stall"})
+    slow: Any = SimpleNamespace(devices={}, actions={"1F2": "a straggler"}, stalls={"0B0": "a stall"})
     figure = draw_comparison([measured, usual], slow=slow, note="1F2 takes 3 s")
     assert {"straggler", "stall", "longer than simulated", "1F2 takes 3 s"} <= set(words_of(figure))
     assert {part.get_bbox().width for part in figure.axes[0].patches} == {3.0}
