@@ -33,9 +33,8 @@ def save_gantt(
     the format does not have.
     """
     if is_page(path):
-        _refuse(path, options | {"dpi": dpi}, ("width", "labels", "until", "dpi"))
         title = options.get("title")
-        save_html(timeline, path, None if title is None else [title], shown=_parts(options), theme=theme)
+        _save_page(timeline, path, None if title is None else [title], theme, options | {"dpi": dpi})
         return
     from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
 
@@ -48,9 +47,7 @@ def save_comparison(
 ) -> None:  # fmt: skip
     """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison`; write the file, as `save_gantt`."""
     if is_page(path):
-        _refuse(path, options | {"dpi": dpi}, ("width", "labels", "group", "dpi"))
-        base, shown_parts = options.get("base", 0), _parts(options)
-        save_html(timelines, path, options.get("titles"), base=base, shown=shown_parts, theme=theme)
+        _save_page(timelines, path, options.get("titles"), theme, options | {"dpi": dpi})
         return
     from ppsim.plots.gantt import draw_comparison
 
@@ -67,12 +64,6 @@ def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: f
     write_atomically(path, rendered(make(), suffix[1:], dpi))
 
 
-def _parts(options: Mapping[str, Any]) -> list[str]:
-    """Return what a page shows in addition to the actions."""
-    on = [name for name in ("transfers", "critical_path") if options.get(name) not in (None, False)]
-    return [*(name.removesuffix("_path") for name in on), *SHOWN]
-
-
 def is_page(path: str | PathLike[str]) -> bool:
     """Return true if `path` names an HTML page, false for a picture; raise ConfigError otherwise."""
     return _checked_suffix(path, SUFFIXES) == ".html"
@@ -87,9 +78,12 @@ def _checked_suffix(path: str | PathLike[str], legal: Sequence[str]) -> str:
     return suffix
 
 
-def _refuse(path: str | PathLike[str], given: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise ConfigError if an option is given that a page does not have."""
-    for name in names:
-        if given.get(name, _USUAL.get(name)) != _USUAL.get(name):
+def _save_page(timelines: Any, path: str | PathLike[str], titles: Any, theme: Any, options: Mapping[str, Any]) -> None:
+    """Write a page, with what `options` adds to it; raise ConfigError for an option that a page does not have."""
+    for name in ("width", "labels", "until", "group", "dpi"):
+        if options.get(name, _USUAL.get(name)) != _USUAL.get(name):
             pictures = ", ".join(PICTURES)
             raise ConfigError(f"{name}=... is for {pictures}; {shown(str(path))} is a page: leave {name} out")
+    on = [name for name in ("transfers", "critical_path") if options.get(name) not in (None, False)]
+    parts = [*(name.removesuffix("_path") for name in on), *SHOWN]
+    save_html(timelines, path, titles, shown=parts, base=options.get("base", 0), theme=theme)
