@@ -688,9 +688,9 @@ in different ways, so steps are compared in seconds or in tokens per second.
 Nothing was changed after that. The steps **in view** were seen while effects were chosen. They are {count} of
 [published_runs.yaml](data/published_runs.yaml), and {count_further} of {sources_before} sources that were set aside
 before ([out_of_view.yaml](data/out_of_view.yaml), and the other ones of set_aside.yaml). When they were priced once,
-their mean errors were 18.7 % on 2026-11-23, 17.2 % on 2026-11-26, and 18.4 and 13.8 % earlier on 2026-11-28. They are in
-view since then; here today's laws price them. nanotron's 1B is in view, too. All classes weigh the same, whatever their
-number of runs.
+their mean errors were 18.7 % on 2026-11-23, 17.2 % on 2026-11-26, and 18.4 and 13.8 % earlier on 2026-11-28. They
+are in view since then; here today's laws price them. nanotron's 1B is in view, too. All classes weigh the same,
+whatever their number of runs.
 
 {goals}
 

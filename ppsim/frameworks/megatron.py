@@ -15,7 +15,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {  # --data-parallel-sharding-strategy -
     "optim_grads": {"distributed_optimizer": True, "sharded_gradients": True},
     "optim_grads_params": {"sharded": True, "sharded_by": "block"},
 }
-RECOMPUTE = ("none", "norms", "norms+activations", "norms+activations+latent", "selective", "full")
+RECOMPUTE = ("none", "norms", "latent", "norms+activations", "norms+activations+latent", "selective", "full")
 FP8_RECIPES = {"tensor": "tensorwise", "delayed": "delayed", "block": "blockwise"}  # our recipe -> its --fp8-recipe
 
 # Entries of the vocabularies of --tokenizer-type, before padding: GPT-2's, Llama 2's; Llama 3's for any other.
