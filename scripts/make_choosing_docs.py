@@ -117,6 +117,14 @@ SAID = {  # what an expert would say about a line
     "that they are unequal, and memory is nearly full. The advice is a flag that later versions set by default.",
     "gpt-1t-3072xa100": "Plausible: half the published pipeline with four stages per device, and selective recompute, "
     "which came after the paper. `zb-v` came later too.",
+    "deepseek-v3-2048xh800": "Doubtful: the report has no tensor parallelism, as links of H800 are slow. Here it makes "
+    "room for microbatches of 2, and memory is nearly full. By our model the config as it is lies over the usable "
+    "memory.",
+    "nemotron-h-56b-256xh100": "Plausible: less tensor parallelism and a pipeline in its place. Memory is nearly full. "
+    "MFU counts work in fp8 by the peak of bf16.",
+    "qwen3-235b-256xgb200": "Plausible in its groups: experts over one NVLink domain. Memory is full, so that a user "
+    "should try microbatches of 1 first.",
+    "qwen3-next-80b-128xh100": "Plausible: no tensor parallelism, a short pipeline, and experts over two nodes.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
     "kimi-k2-256xh100": "Plausible: experts, sharded weights, recomputation and pipeline as published; the config as "
     "it is lies over the usable memory by our model.",
