@@ -6,13 +6,13 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+from charts import DARK
 from command_line import LLAMA, UNIT_COSTS, ppsim
 from matplotlib.text import Text
 
 import ppsim as library
 from ppsim import compare
 from ppsim.analysis import shown_in
-from ppsim.plots.palette import DARK
 
 SIZED = {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}
 SIZES = ("--devices", 4, "--microbatches", 8)

@@ -85,7 +85,7 @@ def test_a_slider_moves_the_step_and_the_address_holds_it(page, live):
     )
     page.until("return location.hash.includes('F=2')")
     label = page.run("return document.querySelector('canvas').getAttribute('aria-label')")
-    assert label.startswith("1f1b, 4 devices, 8 microbatches: 44 s, bubble 27.3 %")
+    assert label.startswith("1f1b, 4 devices, 8 microbatches: 44.0 s, idle 27.3 %")
     assert "so the sliders do not move it" in page.text("#rail")
 
 

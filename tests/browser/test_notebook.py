@@ -19,7 +19,7 @@ def test_a_notebook_shows_the_viewer_in_a_frame_without_a_heading(page, tmp_path
     heading, label = page.text("h1"), page.find(CANVAS).get_attribute("aria-label")
     page.browser.switch_to.default_content()
     assert heading == ""
-    assert label.startswith("1f1b, 8 devices, 512 microbatches: 1,557 s")
+    assert label.startswith("1f1b, 8 devices, 512 microbatches: 1,557.0 s, idle 1.3 %")
 
 
 @pytest.mark.parametrize("light", ["true", "false"])
