@@ -111,7 +111,11 @@ def serving(*configs):
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as server:
         assert server.stderr is not None
-        yield re.findall(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
+        try:
+            yield re.findall(r"http://127\.0\.0\.1:\d+/", server.stderr.readline())[0]
+        except BaseException:
+            server.kill()  # else a test that fails waits for ever for a server that nobody has ended
+            raise
         server.send_signal(signal.SIGINT)
         _, said = server.communicate(timeout=60)
     assert "Traceback" not in said
