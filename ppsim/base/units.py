@@ -116,6 +116,11 @@ def axis_unit(largest: float, unit: str) -> ScaledUnit:
     return ScaledUnit(1.0, unit)
 
 
+def three_digits(number: float) -> str:
+    """Return a number with three significant digits, zeros too, such as 59.0; one of a thousand and more is whole."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:#.3g}".rstrip(".")
+
+
 def seconds_text(seconds: float, digits: int = 4) -> str:
     """Return a time with its unit and `digits` significant digits, such as 12.5 ms; the largest unit is s.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ppsim.analysis.memory import HEADROOM, fit_in_words, usable_bytes
 from ppsim.base.tables import WIDTH, aligned
-from ppsim.base.units import percent_text, time_unit
+from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
@@ -44,7 +44,7 @@ def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = N
 def gigabytes(size: float) -> str:
     """Return bytes with three digits, such as 61.7 GB or 59.0 GB."""
     number, unit = (size / 1e9, "GB") if abs(size) < 0.9995e12 else (size / 1e12, "TB")
-    return f"{_digits(number)} {unit}"
+    return f"{three_digits(number)} {unit}"
 
 
 def capacity_of(config: Config) -> float | None:
@@ -90,11 +90,7 @@ def _peak_in_usable(peak: float, capacity: float, headroom: float) -> str:
 def step_text(seconds: float) -> str:
     """Return a predicted step with three digits, such as 3.70 s."""
     unit = time_unit(seconds)
-    return f"{_digits(seconds * unit.factor)} {unit.symbol}"
-
-
-def _digits(number: float) -> str:
-    return f"{number:,.0f}" if abs(number) >= 10**DIGITS else f"{number:#.{DIGITS}g}".rstrip(".")
+    return f"{three_digits(seconds * unit.factor)} {unit.symbol}"
 
 
 def versus(step: float, first: float) -> str:

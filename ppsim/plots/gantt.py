@@ -20,7 +20,7 @@ from ppsim.analysis.interval import short_interval
 from ppsim.analysis.memory import peak_activations, peak_memory, usable_limit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
-from ppsim.base.units import counted, percent_text, time_unit
+from ppsim.base.units import counted, percent_text, three_digits, time_unit
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import (
     Boxes,
@@ -35,7 +35,7 @@ from ppsim.plots.boxes import (
 from ppsim.plots.chart_rows import POINTS, ChartRows
 from ppsim.plots.figures import PIXELS, Chart, bare_axes, checked_width, figure_of, font_points, settings, time_axis
 from ppsim.plots.legend import Legend, Writer, text_width
-from ppsim.plots.memory_strip import MemoryStrip, draw_memory
+from ppsim.plots.memory_strip import MemoryStrip, draw_memory, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import GREY, Theme, theme_of
 from ppsim.timeline import TimelineColumns
@@ -238,8 +238,9 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
         if unit.symbol == "act." or held is None:
             found.append((f"{float(peak_activations(run).max()):.4g}", False))
             continue
-        words = [f"{size * unit.factor:#.3g}".rstrip(".") for size in (float(held.max()), limit) if size is not None]
-        found.append((" of ".join(words), limit is not None and float(held.max()) > limit * (1 + 1e-9)))
+        peak = float(held.max())
+        words = [three_digits(size * unit.factor) for size in (peak, limit) if size is not None]
+        found.append((" of ".join(words), is_over(peak, limit)))
     return found
 
 

@@ -21,7 +21,7 @@ from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import Marks
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import median_box
-from ppsim.plots.scale import path_widths
+from ppsim.plots.scale import box_fade, path_widths
 
 _MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST = 0.05  # of the median action: what takes less longer has no bar
@@ -48,9 +48,7 @@ def is_mixed(boxes: Boxes, second: float) -> bool:
 def _strength(ax: Axes, boxes: Boxes) -> float:
     """Return the strength (0..1) of lines between rows, which fade as the gaps do; 0 in low rows and if boxes mix."""
     second = second_of(ax)
-    if boxes.plain or is_mixed(boxes, second):
-        return 0.0
-    return min(max((median_box(boxes) * second - 1.0) / 5.0, 0.0), 1.0)
+    return 0.0 if boxes.plain or is_mixed(boxes, second) else box_fade(median_box(boxes) * second)
 
 
 def _behind(boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:

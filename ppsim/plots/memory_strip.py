@@ -92,6 +92,11 @@ def draw_memory(
     _write(ax, strip, peaks[fullest], fullest, theme, beside, is_first)
 
 
+def is_over(peak: float, limit: float | None) -> bool:
+    """Return whether a peak is over the usable memory, beyond rounding."""
+    return limit is not None and peak > limit * (1 + 1e-9)
+
+
 def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
     """Give the strip round ticks below the limit, which words name, or else ticks at 0, the top and half of it."""
     tall = ax.get_window_extent().height / ax.figure.dpi * 72 / POINTS
@@ -107,10 +112,10 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
 
 def _write(ax: Axes, strip: MemoryStrip, peak: float, fullest: int, theme: Theme, beside: bool, is_first: bool) -> None:
     """Write the limit once, and the peak with its device; a peak over the limit is bold in its colour."""
-    is_over = strip.limit is not None and peak > strip.limit * (1 + 1e-9)
+    over = is_over(peak, strip.limit)
     peak_text = f"peak {strip.amount(peak)} on device {fullest}"
     style: Any = {"fontsize": font_points(11 * POINTS), "annotation_clip": False, "textcoords": "offset points"}
-    strong: Any = {"fontweight": "bold", "color": theme.limit} if is_over else {"color": theme.quiet}
+    strong: Any = {"fontweight": "bold", "color": theme.limit} if over else {"color": theme.quiet}
     right, side = ((1, 7), "left") if beside else ((1, 0), "right")
     if strip.limit is not None and is_first:
         words = f"usable {strip.amount(strip.limit)}"
@@ -118,7 +123,7 @@ def _write(ax: Axes, strip: MemoryStrip, peak: float, fullest: int, theme: Theme
         up: Any = {"va": "center"} if beside else {"va": "bottom"}
         place = (right[1], 0 if beside else 1)
         ax.annotate(words, (1, level), place, "axes fraction", color=theme.limit, ha=side, **up, **style)
-    if beside or is_over:
+    if beside or over:
         ax.annotate(peak_text, (1, 0), (right[1], 1), "axes fraction", ha=side, va="bottom", **strong, **style)
 
 

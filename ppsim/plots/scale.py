@@ -41,10 +41,15 @@ def gap_strength(width: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, 0.1 * width) * fade(width)
 
 
+def box_fade(box: float) -> float:
+    """Return the strength (0..1) of what lies between rows, by the width of the usual box."""
+    return min(max((box - 1.0) / 5.0, 0.0), 1.0)
+
+
 def row_gap(row: float, box: float, apart: float = APART) -> float:
     """Return the pixels between rows of height `row` with boxes of the usual width `box`; rows under 6 px touch."""
     gap = min(max(round(apart * row), 1), round(40 * apart))
-    return 0.0 if row < LOWEST_MARK else gap * min(max((box - 1) / 5, 0.0), 1.0)
+    return 0.0 if row < LOWEST_MARK else gap * box_fade(box)
 
 
 def mark_bar(height: Any) -> tuple[Any, Any]:

@@ -4,23 +4,19 @@ function unitFor(seconds) {
   return units.find(([factor]) => seconds * factor >= 0.9995) || (seconds > 0 ? units[3] : units[0]);
 }
 
-function onAxis(value, places = 1) {   // a time in the unit of the axis
-  const [factor, symbol] = unitFor(view.t1 - view.t0);
-  return `${(value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${symbol}`;
-}
+const inUnit = (value, [factor, symbol], places) => `${(value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${symbol}`;
+const onAxis = (value, places = 1) => inUnit(value, unitFor(view.t1 - view.t0), places);   // a time in the unit of the axis
+const decimals = (number) => (number > 0 ? Math.max(2 - Math.floor(Math.log10(number)), 1) : 1);   // of three digits, one at least
 
 function placesOf(length) {   // one decimal of the axis' unit, and more only where a length has fewer than three digits
   const [factor] = unitFor(view.t1 - view.t0);
-  const places = length > 0 ? Math.min(Math.max(2 - Math.floor(Math.log10(length * factor)), 1), 6) : 1;
+  const places = Math.min(decimals(length * factor), 6);
   return Math.max((length * factor).toFixed(places).replace(/0+$/, "").split(".")[1].length, 1);
 }
 
 const percent = (part) => `${(100 * part).toFixed(1)} %`;
 const signed = (part) => (Math.abs(part) < 5e-4 ? "±0.0 %" : `${part < 0 ? "−" : "+"}${percent(Math.abs(part))}`);
-const seconds1 = (value) => {
-  const [factor, symbol] = unitFor(until), places = until > 0 ? Math.max(2 - Math.floor(Math.log10(until * factor)), 1) : 1;
-  return `${(value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${symbol}`;
-};
+const seconds1 = (value) => inUnit(value, unitFor(until), decimals(until * unitFor(until)[0]));
 const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
 const CAUSES = ["fill", "drain", "dependency", "recompute", "imbalance", "transfer", "queue", "sharding", "reload", "optimizer", "jitter", "overhead"];
 
