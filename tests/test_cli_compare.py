@@ -255,12 +255,23 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
 def test_a_notebook_shows_the_columns_in_which_something_is_known():
     page = compare(SIZED, ["1f1b", "zb-h1"])._repr_html_()
     assert "<td style='text-align:left;white-space:nowrap'>1f1b</td>" in page
-    assert "<th>step (s)</th><th>vs 1f1b (%)</th><th>idle (%)</th><th>peak activations</th>" in page
+    heads = re.findall("<th[^>]*>([^<]*)</th>", page)
+    assert heads[:5] == ["schedule", "step (s)", "vs 1f1b (%)", "idle (%)", "peak activations"]
+    assert ">base</td>" in page
+    assert ">−18.2</td>" in page
     assert "<td style='text-align:right;white-space:nowrap'>27</td>" in page
     assert not any(name in page for name in ("asynchronous", "peak memory", "mfu"))
     apart = compare(SIZED, ["1f1b", "pipedream-2bw"])._repr_html_()
-    assert "<th>asynchronous</th>" in apart
+    assert ">asynchronous</th>" in apart
     assert ">yes</td>" in apart
+
+
+def test_a_notebook_marks_a_run_over_the_memory_of_its_devices():
+    page = compare(LLAMA, ["1f1b", "gpipe", "zb-v"])._repr_html_()
+    rows = dict(re.findall("<tr><td[^>]*>([^<]*)</td>(.*?)</tr>", page))
+    assert {name: re.findall(">(over|tight)<", row) for name, row in rows.items()} == {
+        "1f1b": [], "gpipe": ["over"], "zb-v": ["tight"],
+    }  # fmt: skip
 
 
 def test_comparisons_of_the_same_schedules_are_equal():

@@ -1,6 +1,7 @@
 """The bubble ledger: a partition of the idle time, and textbook schedules read the way the textbooks do."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -182,8 +183,12 @@ def test_a_table_has_one_unit_and_a_notebook_shows_it_as_columns():
     cells = [number for line in lines[:-1] for number in line.split()[2:]]
     assert {len(number.partition(".")[2]) for number in cells} == {2}
     page = found._repr_html_()
-    assert "idle time (s)</th><th>fill</th>" in page
-    assert "another device computes what the next action needs" in page
+    assert page.startswith("<style>")
+    assert ">idle time (s)</th>" in page
+    assert page.index("</i> fill</th>") < page.index("</i> dependency</th>")
+    widths = [float(width) for width in re.findall("display:block;width:([^p]*)px", page)]
+    assert widths == pytest.approx((200 * found.total / found.total.max()).tolist(), abs=0.2)
+    assert "another device computes what the next action needs" in page.partition("<details>")[2]
 
 
 def test_many_devices_are_summed_in_groups():
@@ -194,7 +199,9 @@ def test_many_devices_are_summed_in_groups():
 
 
 def test_nothing_idle_is_said_so():
-    assert ledger("1f1b", devices=1, microbatches=3).table() == "no device is ever idle\n"
+    found = ledger("1f1b", devices=1, microbatches=3)
+    assert found.table() == "no device is ever idle\n"
+    assert found._repr_html_() == "no device is ever idle"
 
 
 def test_the_document_is_json_with_definitions_and_sums():

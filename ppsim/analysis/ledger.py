@@ -16,7 +16,7 @@ from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns, short_repr, unwritable
 from ppsim.base.rules import checked_methods, declared, described
-from ppsim.base.tables import aligned, even_scale, html_table
+from ppsim.base.tables import aligned, even_scale
 from ppsim.engines.running import run_for_timeline
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
@@ -43,7 +43,7 @@ CAUSES = {
 @checked_methods
 @described
 @dataclass(frozen=True, eq=False)
-class Ledger(EqualColumns, Mapping[str, np.ndarray]):
+class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
     """Idle seconds by cause: `ledger["fill"]` has one entry per device; the causes sum to `run.device_idle`.
 
     `fill` and `drain` lie before a device's first and after its last action. The time between two actions is traced
@@ -97,8 +97,8 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
 
     def table(self) -> str:
         """Return idle time by device and cause as text, in one unit, and the longest waits of each device."""
-        rows, notes = _parts(self)
-        return "\n".join([*aligned(rows, left=1), *notes]) + "\n"
+        rows, notes = ledger_parts(self)
+        return "\n".join([*aligned(rows, left=1), "", *notes] if notes else rows[0]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
         """Return seconds by cause, in total and per device, with definitions, and the blame, as plain Python values.
@@ -122,13 +122,9 @@ class Ledger(EqualColumns, Mapping[str, np.ndarray]):
         pandas = need("pandas", "a table of a ledger")
         return pandas.DataFrame(self.seconds, index=pandas.RangeIndex(self.run.schedule.devices, name="device"))
 
-    def _repr_html_(self) -> str:
-        (heads, *rows), notes = _parts(self)
-        return "\n".join([html_table(heads, rows), "<pre style='font:85% monospace'>", *notes, "</pre>"])
 
-
-def ledger(run: TimelineColumns) -> Ledger:
-    """Partition the idle time of a run by cause; see `Ledger`.
+def ledger(run: TimelineColumns) -> LedgerColumns:
+    """Partition the idle time of a run by cause; see `LedgerColumns`.
 
     Jitter and imbalance compare with other runs of the same plan. Jitter is the decrease of a device's dependency,
     transfer and queue if every action and transfer has the length of the costs (in a measured run: the mean of its kind
@@ -200,7 +196,7 @@ def _differ(one: Plan, other: Plan) -> bool:
     )
 
 
-def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> Ledger:
+def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> LedgerColumns:
     """Return the ledger scaled to sum to the idle time.
 
     The gaps differ from the idle time by rounding, or if measured actions overlap.
@@ -208,7 +204,7 @@ def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> Ledger:
     idle, total = device_idle(gaps.run), np.sum(list(seconds.values()), axis=0)
     seconds["overhead"] = np.where(total > 0, seconds["overhead"], idle)
     factor = np.divide(idle, total, out=np.ones_like(total), where=total > 0)
-    return Ledger(
+    return LedgerColumns(
         {cause: unwritable(column * factor) for cause, column in seconds.items()},
         {phase: unwritable(waited * factor) for phase, waited in zip(PHASES, gaps.waited, strict=True)},
         gaps.run,
@@ -315,7 +311,7 @@ MAX_BLAMED = 3  # waits that the table names for each device
 _SHOWN = 1e-9  # fraction of all idle time; less is rounding
 
 
-def _parts(found: Ledger) -> tuple[list[list[str]], list[str]]:
+def ledger_parts(found: LedgerColumns) -> tuple[list[list[str]], list[str]]:
     """Return a table of idle time by device and cause, with totals and shares; and notes: definitions and blame."""
     total = float(found.total.sum())
     if total <= 0:
@@ -335,7 +331,7 @@ def _parts(found: Ledger) -> tuple[list[list[str]], list[str]]:
     rows += [[_name(devices), *map(text, row)] for devices, row in zip(groups, cells, strict=True)]
     rows.append(["all devices", *map(text, columns.sum(axis=1))])
     rows.append(["share (%)", *(f"{100 * seconds / total:.1f}" for seconds in columns.sum(axis=1))])
-    notes = ["", *aligned([(cause, CAUSES[cause]) for cause in causes])]
+    notes = aligned([(cause, CAUSES[cause]) for cause in causes])
     waits = blame(found.run, found.factor, np.repeat(np.arange(len(groups)), [len(devices) for devices in groups]))
     least = max(_SHOWN * total, 0.5 * 10**-places / scale.factor)  # less is shown as 0
     phases = [(f"  {name}", f"{text(waited.sum())} {scale.symbol}", PHASES[name])

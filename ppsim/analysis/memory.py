@@ -318,10 +318,10 @@ def fit_in_words(peak: float, capacity: float, headroom: float = HEADROOM) -> st
     return "tight" if peak <= capacity else "over"
 
 
-def fit_of(timeline: TimelineColumns) -> str:
+def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
     """Return `fit_in_words` of the fullest device; "" if bytes or device are not known."""
     peak, capacity = peak_memory(timeline), device_memory(timeline)
-    return "" if peak is None or capacity is None else fit_in_words(float(peak.max()), capacity)
+    return "" if peak is None or capacity is None else fit_in_words(float(peak.max()), capacity, headroom)
 
 
 def check_headroom(headroom: Any) -> None:

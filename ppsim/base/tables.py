@@ -16,6 +16,7 @@ from ppsim.base.units import ScaledUnit, axis_unit, value_text
 WIDTH = 100  # characters of a line of running text
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
+_IS_NUMBER = re.compile(r"[+-]?\d|base$|$").match  # in a column of numbers; "base" is what others are compared with
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
 
 
@@ -56,15 +57,16 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table that scrolls if it is wider than the page; numbers are flush right."""
+    """Return an HTML table that scrolls if it is wider than the page; columns of numbers are flush right."""
+    sides = ["right" if all(map(_IS_NUMBER, column)) else "left" for column in zip(*rows, strict=True)]
 
-    def cell(column: int, text: str) -> str:
-        side = "right" if column and text.lstrip("+-")[:1].isdigit() else "left"
-        return f"<td style='text-align:{side};white-space:nowrap'>{escape(text)}</td>"
+    def line(tag: str, cells: Sequence[str]) -> str:
+        texts = [escape(cell.replace("-", "\N{MINUS SIGN}", 1) if cell[:1] == "-" else cell) for cell in cells]
+        styles = (f"<{tag} style='text-align:{side};white-space:nowrap'>" for side in ("left", *sides[1:]))
+        return f"<tr>{''.join(f'{style}{text}</{tag}>' for style, text in zip(styles, texts, strict=True))}</tr>"
 
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads).replace("<th>", "<th style='text-align:left'>", 1)
-    body = "".join(f"<tr>{''.join(cell(column, text) for column, text in enumerate(row))}</tr>" for row in rows)
-    return f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>"
+    lines = [line("th", heads), *(line("td", row) for row in rows)]
+    return f"<div style='overflow-x:auto'><table>{''.join(lines)}</table></div>"
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
@@ -80,7 +82,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> Ite
     """Yield the head and the cells of each column that has a value, and whether they are numbers of one unit."""
     for name in dict.fromkeys(chain(*rows)):
         values, head = [row.get(name) for row in rows], name.replace("_", " ")
-        if name in units and any(value is not None for value in values):
+        if name in units and not all(isinstance(value, str | None) for value in values):
             symbol, cells = even_column(values, units[name])
             yield [f"{head} ({symbol})" if symbol != units[name] else head, *cells], True  # heads name all other units
         elif any(value is not None for value in values):
@@ -120,7 +122,9 @@ def latex_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> 
     """
     columns, sides = [], ""
     for (head, *cells), even in _columns(rows, units):
-        shown = (cell and f"${cell}$".replace(",", "{,}") if even else _latex_text(cell) for cell in cells)
+        shown = (
+            f"${cell}$".replace(",", "{,}") if even and cell[-1:].isdigit() else _latex_text(cell) for cell in cells
+        )
         columns.append([_latex_text(head), *shown])
         sides += "r" if even or not any(map(str.isalpha, "".join(cells))) else "l"
     head, *body = [" & ".join(cells) + r" \\" for cells in zip(*columns, strict=True)]
@@ -142,10 +146,12 @@ def even_scale(values: Collection[float], unit: str, usual: float | None = None)
     return scale, next(enough, most)
 
 
-def even_column(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
-    """Return the unit of a column of numbers, and its cells with one number of decimals, "" for None."""
-    (factor, symbol), places = even_scale([value for value in values if value is not None], unit)
-    return symbol, ["" if value is None else f"{value * factor + 0.0:,.{places}f}" for value in values]
+def even_column(values: Sequence[float | str | None], unit: str) -> tuple[str, list[str]]:
+    """Return the unit of a column of numbers, and its cells with one number of decimals, words as they are."""
+    (factor, symbol), places = even_scale([value for value in values if not isinstance(value, str | None)], unit)
+    return symbol, [
+        value or "" if isinstance(value, str | None) else f"{value * factor + 0.0:,.{places}f}" for value in values
+    ]
 
 
 def _latex_text(text: str) -> str:

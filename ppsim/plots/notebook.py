@@ -1,16 +1,19 @@
-"""HTML that a notebook shows for a timeline: the viewer where scripts run, a still picture in SVG elsewhere."""
+"""HTML for notebooks: a timeline as the viewer, or as a picture where no scripts run; its ledger as a table."""
 
 from __future__ import annotations
 
 import hashlib
 import html
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.ledger import CAUSES, LedgerColumns, ledger_parts
+from ppsim.base.tables import html_table
 from ppsim.base.units import time_unit
 from ppsim.plots import scale
 from ppsim.plots.boxes import (
@@ -34,6 +37,7 @@ _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
 _ROWS, _MAX_ROW, _MAX_DIVIDED_ROW = 480, 24, 32  # pixels: all rows; maximum of a row, and of one with lanes or halves
 _MAX_BOXES, _NARROWEST = 2_000, 3.0  # more boxes, or narrower ones (pixels), are an image
 _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: a row, limit of all rows, the rest
+_BAR = 200  # pixels of the longest bar of a ledger
 _SCRIPT = (
     '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
@@ -64,6 +68,29 @@ def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
         f'{html.escape(measures_line(timeline))}<div id="{name}">{still}</div>'
         f"{_SCRIPT.format(name=name, height=height, page=page, follow=follow)}</div>"
     )
+
+
+def ledger_html(found: LedgerColumns) -> Html:
+    """Return a ledger as a table with a bar of causes per device; what the causes mean is folded."""
+    (heads, *rows), notes = ledger_parts(found)
+    if not notes:
+        return Html(heads[0])
+    causes, colours = heads[1:-1], notebook_theme(None).causes
+    ends = np.cumsum([[float(cell.replace(",", "")) for cell in row[1:-1]] for row in rows[:-2]], axis=1)  # no sums
+    ends = np.pad(np.round(ends * _BAR / ends.max(), 1), ((0, 0), (1, 0)))
+    table = html_table([heads[0], "", *heads[1:]], [[row[0], "bar" * (row in rows[:-2]), *row[1:]] for row in rows])
+    for cause in causes:
+        swatch = f'<i style="display:inline-block;width:10px;height:10px;background:{colours[cause]}"></i>'
+        table = table.replace(f">{cause}<", f' title="{CAUSES[cause]}">{swatch} {cause}<')
+    for places in ends.tolist():
+        parts = [
+            f"{colours[cause]} {x}px {y}px" for cause, (x, y) in zip(causes, pairwise(places), strict=True) if x < y
+        ]
+        bar = f"width:{places[-1]}px;height:12px;background:linear-gradient(90deg,{','.join(parts)})"
+        table = table.replace(">bar<", f'><i style="display:block;{bar}"></i><', 1)
+    words = html.escape("\n".join(notes))
+    fold = f"<details><summary>what the causes mean, and who waits for whom</summary><pre>{words}</pre></details>"
+    return Html(reader_style(table) + table + fold)
 
 
 class _Still:

@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import Bubbles, bubble_list
 from ppsim.analysis.critical_path import Sensitivities, critical_path, sensitivities, slack
 from ppsim.analysis.filling import AnyItems, Filling, fill
 from ppsim.analysis.interval import step_interval
-from ppsim.analysis.ledger import Ledger, ledger
+from ppsim.analysis.ledger import LedgerColumns, ledger
 from ppsim.analysis.measures import MEASURES
 from ppsim.analysis.memory import (
     HEADROOM,
@@ -40,6 +40,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+class Ledger(LedgerColumns):
+    """Idle seconds by cause, which a notebook shows as a table with bars; see `ppsim.analysis.ledger.LedgerColumns`."""
+
+    def _repr_html_(self) -> str:
+        from ppsim.plots.notebook import ledger_html
+
+        return ledger_html(self)
 
 
 @checked_methods
@@ -163,7 +172,7 @@ class Timeline(TimelineColumns):
 
     def ledger(self) -> Ledger:
         """Return idle seconds by cause: a mapping cause -> array, one entry per device; they sum to `device_idle`."""
-        return ledger(self)
+        return Ledger(**vars(ledger(self)))
 
     def bubbles(self) -> Bubbles:
         """Return every idle time between compute actions: device, start, seconds, live activations, and free memory."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
 from ppsim.analysis.measures import MEASURES, shown_in
-from ppsim.analysis.memory import HEADROOM, peak_activations
+from ppsim.analysis.memory import HEADROOM, fit_of, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
@@ -24,6 +24,7 @@ from ppsim.costs import CostModel
 from ppsim.families.registry import RegisteredFamily
 from ppsim.frameworks import frameworks_running
 from ppsim.plots.boxes import block_names
+from ppsim.plots.palette import notebook_theme, reader_style
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -200,13 +201,15 @@ class Comparison:
         if not self.timelines:
             return "no schedule ran"
         rows, units = self._chart_numbers()
-        more = [
-            MEASURES[name] for name in ("stages_per_device", "tokens_per_second", "mfu", "transfers", "weight_copies")
-        ]
+        names = ("stages_per_device", "tokens_per_second", "mfu", "transfers", "weight_copies")
+        more = {MEASURES[name].title: MEASURES[name] for name in names}
         rows = [
-            row | {one.title: one.number(run) for one in more} for row, run in zip(rows, self.timelines, strict=True)
+            row | {title: one.number(run) for title, one in more.items()}
+            for row, run in zip(rows, self.timelines, strict=True)
         ]
-        return page_table(rows, units | {one.title: one.unit for one in more})
+        table = page_table(rows, units | {title: one.unit for title, one in more.items()})
+        table = table.replace(">over<", f"><b style='color:{notebook_theme(None).limit}'>over</b><")
+        return reader_style(table) + table
 
     def _chart_numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return a row per schedule with the numbers that a chart gives it, and their units."""
@@ -217,15 +220,17 @@ class Comparison:
                 "schedule": run.schedule.name,
                 "asynchronous": asynchronous(run) or None,
                 "step": run.iteration_time,
-                versus: run.iteration_time / base.iteration_time - 1.0 if base.iteration_time else None,
+                versus: "base"
+                if run is base or not base.iteration_time
+                else run.iteration_time / base.iteration_time - 1.0,
                 "idle": run.steady_bubble_fraction,
                 "peak memory": None if run.peak_memory is None else float(run.peak_memory.max()),
-                "peak activations": float(run.peak_activations.max()),
+                "": fit_of(run, self.headroom).replace("fits", "") or None,
+                "peak activations": round(float(run.peak_activations.max()), 2),
             }
             for run in self.timelines
         ]
-        units = {"step": "seconds", versus: "fraction", "idle": "fraction", "peak memory": "bytes"}
-        return rows, {**units, "peak activations": "activations"}
+        return rows, {"step": "seconds", versus: "fraction", "idle": "fraction", "peak memory": "bytes"}
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""
