@@ -4,11 +4,13 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import UNIT_COSTS
 from command_line import ppsim as command
+from matplotlib.text import Text
 from primus_dumps import recorded, write_dump
 from synthetic_traces import read_document, trace_document
 
@@ -19,6 +21,7 @@ from ppsim.interop.kineto import read_any_trace
 from ppsim.plan import make_plan
 from ppsim.studies import calibrate
 
+SLOW_STEP = Path(__file__).resolve().parents[1] / "validation" / "data" / "cpu" / "slow-step"
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
 
 
@@ -313,3 +316,18 @@ def test_how_far_an_order_is_from_its_family_is_the_fewest_actions_to_move():
 def test_an_order_of_other_actions_than_any_family_has_is_recognized_as_none():
     run = ppsim.simulate(ppsim.Schedule.from_orders([["0F0", "1F0", "2F0", "2B0", "1I0", "0B0", "1W0"]]), COSTS)
     assert ppsim.explain(run).recognized is None
+
+
+def test_a_picture_marks_the_straggler_and_a_notebook_shows_what_the_step_would_be():
+    recording = read_any_trace(SLOW_STEP)
+    found = ppsim.explain(ppsim.Timeline.of(recording.timeline(3)))
+    texts = [text.get_text() for text in found.plot().findobj(Text)]
+    assert any(text.startswith("1B4 takes 141 ms, usually 20.6 ms; ") for text in texts)
+    assert {"measured", "simulated, usual times", "straggler", "stall"} <= {*texts}
+    page = found._repr_html_()
+    assert [name for name in found.variants if f">{name}</td>" not in page] == []
+    assert ">base</td>" in page
+    assert "cause of the difference" not in page
+    costs = ppsim.Costs(forward=0.01, backward=0.02)
+    simulated = ppsim.explain(found.measured, ppsim.simulate(found.measured.schedule, costs))
+    assert "cause of the difference" in simulated._repr_html_()

@@ -15,6 +15,7 @@ from ppsim.base.units import ScaledUnit, axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+_LONG = 50  # characters: longer cells of an HTML table may be several lines
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
 _IS_NUMBER = re.compile(r"[+-]?\d|base$|$").match  # in a column of numbers; "base" is what others are compared with
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
@@ -60,13 +61,13 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an HTML table that scrolls if it is wider than the page; columns of numbers are flush right."""
     sides = ["right" if all(map(_IS_NUMBER, column)) else "left" for column in zip(*rows, strict=True)]
 
-    def line(tag: str, cells: Sequence[str]) -> str:
-        texts = [escape(cell.replace("-", "\N{MINUS SIGN}", 1) if cell[:1] == "-" else cell) for cell in cells]
-        styles = (f"<{tag} style='text-align:{side};white-space:nowrap'>" for side in ("left", *sides[1:]))
-        return f"<tr>{''.join(f'{style}{text}</{tag}>' for style, text in zip(styles, texts, strict=True))}</tr>"
+    def cell(tag: str, side: str, text: str) -> str:
+        text = escape(text.replace("-", "\N{MINUS SIGN}", 1) if text[:1] == "-" else text)
+        return f"<{tag} style='text-align:{side}{';white-space:nowrap' * (len(text) < _LONG)}'>{text}</{tag}>"
 
-    lines = [line("th", heads), *(line("td", row) for row in rows)]
-    return f"<div style='overflow-x:auto'><table>{''.join(lines)}</table></div>"
+    lines = [("th", heads), *(("td", row) for row in rows)]
+    body = "".join(f"<tr>{''.join(map(cell, [tag] * len(row), ['left', *sides[1:]], row))}</tr>" for tag, row in lines)
+    return f"<div style='overflow-x:auto'><table>{body}</table></div>"
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
@@ -150,7 +151,8 @@ def even_column(values: Sequence[float | str | None], unit: str) -> tuple[str, l
     """Return the unit of a column of numbers, and its cells with one number of decimals, words as they are."""
     (factor, symbol), places = even_scale([value for value in values if not isinstance(value, str | None)], unit)
     return symbol, [
-        value or "" if isinstance(value, str | None) else f"{value * factor + 0.0:,.{places}f}" for value in values
+        value or "" if isinstance(value, str | None) else f"{round(value * factor, places) + 0.0:,.{places}f}"
+        for value in values
     ]
 
 

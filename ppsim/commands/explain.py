@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -24,29 +24,19 @@ from ppsim.frameworks import SCHEDULES
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
 from ppsim.plots.boxes import sizes_text
-from ppsim.plots.chart_files import SUFFIXES, is_page, save_comparison
-from ppsim.plots.page_data import Marks
+from ppsim.plots.chart_files import SUFFIXES, is_page, save_figure
 from ppsim.plots.viewer import Iterations, save_html
-from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation, Steps
-from ppsim.studies.slow_parts import Slow, replayed_plan, slow_parts, stalls
+from ppsim.studies.slow_parts import MeasuredStep, Slow, replayed_plan, slow_parts, stalls
 
 MAX_SLOW, MAX_RANKS = 12, 8
 MAX_DRAWN = 4  # other pipelines on a page
 MAX_ROWS = 65_536  # actions of all steps that a page can show
 MAX_SUSPECTS = 2
 SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"), "free links": ("link",)}
-
-
-class MeasuredStep(NamedTuple):
-    """A measured step, its slow parts and its stalls."""
-
-    timeline: Timeline
-    slow: list[Slow]
-    stalls: list[Slow]
 
 
 @command
@@ -116,7 +106,7 @@ def _steps(recorded: Trace, step: int | None, readings: Callable[[int], Measured
     if shown == longest:
         return [f"{note}; it is the longest"]
     slow = readings(longest).slow
-    straggler = [f", {one.where} takes {_with_usual(one)}" for one in slow if one.what == "action"][:1]
+    straggler = [f", {one.where} takes {one.with_usual}" for one in slow if one.what == "action"][:1]
     return ["".join([f"{note}; step {longest} is the longest: {seconds_text(seconds.max(), DIGITS)}", *straggler])]
 
 
@@ -135,24 +125,16 @@ def _draw(
 
     A page can show the other steps too, marks what is slow, and has the other pipelines of the job.
     """
-    measured, run = explanation.measured, explanation.simulated
-    word = "simulated" if run else "simulated, usual times"
-    timelines = [measured, run or simulate(measured.schedule, measured.costs)]
-    titles = ["measured", word]
-    chosen = MeasuredStep(measured, explanation.slow, explanation.stalls)
-    if is_page(path):
-        others = recorded.others[:MAX_DRAWN]
-        timelines += [Timeline.of(one.timeline()) for one in others]
-        titles += [f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others]
-        iterations = _iterations(recorded, recorded.median_step if step is None else step, chosen, readings)
-        save_html(
-            timelines, path, titles, shown=("differences", "ledger"), marks=[_marks(chosen)], iterations=iterations,
-            text=explanation_text(explanation),
-        )  # fmt: skip
-    else:
-        found = [f"{one.where} takes {_with_usual(one)}" for one in chosen.slow if one.what == "action"][:1]
-        found += [f"{one.where} waits {_with_usual(one)}" for one in chosen.stalls[:1]]
-        save_comparison(timelines, path, titles=titles, slow=_marks(chosen), note="; ".join(found))
+    if not is_page(path):
+        save_figure(explanation.plot, path)
+        return
+    others = recorded.others[:MAX_DRAWN]
+    titles = [*explanation.drawn, *(f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others)]
+    save_html(
+        [*explanation.drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles,
+        shown=("differences", "ledger"), marks=[explanation.step.marks], text=explanation_text(explanation),
+        iterations=_iterations(recorded, recorded.median_step if step is None else step, explanation.step, readings),
+    )  # fmt: skip
 
 
 def _iterations(
@@ -161,35 +143,14 @@ def _iterations(
     """Return the recorded steps for a page: the chosen one, the shortest, the longest, and the first others."""
     numbers, seconds = recorded.usable_steps.tolist(), recorded.step_seconds
     if (step := step % len(recorded.end)) not in numbers:  # some of its actions are missing
-        return Iterations([step], [chosen.timeline.makespan], 0, {0: (chosen.timeline, _marks(chosen))})
+        return Iterations([step], [chosen.timeline.makespan], 0, {0: (chosen.timeline, chosen.marks)})
     shown = numbers.index(step)
     wanted = [*dict.fromkeys([shown, int(seconds.argmin()), int(seconds.argmax()), *range(len(numbers))])]
     found = {
         index: readings(numbers[index]) for index in wanted[1 : max(MAX_ROWS // len(chosen.timeline.row_start), 3)]
     }
-    timelines = {index: (one.timeline, _marks(one)) for index, one in {shown: chosen, **found}.items()}
+    timelines = {index: (one.timeline, one.marks) for index, one in {shown: chosen, **found}.items()}
     return Iterations(numbers, seconds.tolist(), shown, timelines)
-
-
-def _marks(reading: MeasuredStep) -> Marks:
-    """Return the marks of a measured step: devices with slow stages, slow actions, and long waits."""
-    actions = {one.where: f"{_with_usual(one)}: a straggler" for one in reading.slow if one.what == "action"}
-    waits = {one.where: f"waits {_with_usual(one)}: a stall" for one in reading.stalls}
-    return Marks(_slow_devices(reading.timeline, reading.slow), actions, waits)
-
-
-def _with_usual(slow: Slow) -> str:
-    return f"{seconds_text(slow.seconds, DIGITS)}, usually {seconds_text(slow.expected, DIGITS)}"
-
-
-def _slow_devices(measured: Timeline, parts: Sequence[Slow]) -> dict[int, str]:
-    """Return the devices with a stage that takes longer than expected, and by how much."""
-    schedule, found = measured.schedule, {}
-    for slow in (one for one in parts if one.what == "stage"):
-        stage = int(slow.where.rstrip("FBIWRST"))
-        for device in sorted(set(schedule.device[schedule.stage == stage].tolist())):
-            found.setdefault(device, f"{slow.where} takes {slow.ratio:.2f} x the expected time")
-    return found
 
 
 def _answer(explanation: Explanation, steps: list[str]) -> str:
@@ -236,7 +197,7 @@ def _shares(run: Timeline) -> str:
 def _suspects(explanation: Explanation, variant: str) -> str:
     """Return what a hypothetical step lacks; the costliest slow parts of this kind if there are some."""
     found = [one for one in explanation.slow if one.what in SUSPECTS.get(variant, ())]
-    names = [f"{one.where} takes {_with_usual(one)}" for one in found[:MAX_SUSPECTS]]
+    names = [f"{one.where} takes {one.with_usual}" for one in found[:MAX_SUSPECTS]]
     return "; ".join(names) or VARIANTS[variant]
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, declared, described
+from ppsim.base.tables import page_table
 from ppsim.base.units import seconds_text
 from ppsim.costs import CostModel
 from ppsim.costs.derive import DerivedCosts
@@ -32,6 +33,7 @@ from ppsim.search import families
 from ppsim.studies.calibration import whole_parts
 from ppsim.studies.free_keys import schedules_run_by
 from ppsim.studies.slow_parts import (
+    MeasuredStep,
     Slow,
     in_measured_order,
     replayed_plan,
@@ -41,6 +43,9 @@ from ppsim.studies.slow_parts import (
     step_of,
     usual_seconds,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEMA = "ppsim.explain/1"
 
@@ -108,6 +113,47 @@ class Explanation:
     )
 
     __repr__ = short_repr
+
+    @property
+    def drawn(self) -> dict[str, Timeline]:
+        """The measured step and its simulation by title; without one, the step at the medians of its own times."""
+        usual = "simulated" if self.simulated else "simulated, usual times"
+        other = self.simulated or simulate(self.measured.schedule, self.measured.costs)
+        return {"measured": self.measured, usual: other}
+
+    @property
+    def step(self) -> MeasuredStep:
+        """The measured step with what is marked in it."""
+        return MeasuredStep(self.measured, self.slow, self.stalls)
+
+    @checked_call(hint="plot().savefig(path) writes a file")
+    def plot(self, *, width: float | None = None, theme: str = "light") -> Figure:
+        """Draw the measured step above its simulation as a matplotlib figure, with stragglers and stalls marked.
+
+        `width` and `theme` are those of `Timeline.plot`.
+        """
+        from ppsim.plots.gantt import draw_comparison
+
+        worst = sorted(self.slow, key=lambda one: one.what != "action")[:1]
+        found = [f"{one.what} {one.where} takes {one.with_usual}".removeprefix("action ") for one in worst]
+        found += [f"{one.where} waits {one.with_usual}" for one in self.stalls[:1]]
+        titles, timelines = zip(*self.drawn.items(), strict=True)
+        words: Any = {"note": "; ".join(found), "slow": self.step.marks}
+        return draw_comparison(timelines, titles=titles, width=width, theme=theme, **words)
+
+    def _repr_html_(self) -> str:
+        whole = self.measured.makespan
+        causes = [
+            {"cause of the difference": cause, "step": seconds, "": DIFFERENCE[cause]}
+            for cause, seconds in self.difference.items()
+            if abs(seconds) > 1e-3 * whole
+        ]
+        cases = [{"case": "measured", "step": whole, "vs measured": "base"}] + [
+            {"case": name, "step": seconds, "vs measured": seconds / whole - 1, "": VARIANTS[name]}
+            for name, seconds in self.variants.items()
+        ]
+        units = {"step": "seconds", "vs measured": "fraction"}
+        return "".join(page_table(rows, units) for rows in (causes, cases) if rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain Python values (schema ppsim.explain/1)."""

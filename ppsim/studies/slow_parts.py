@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ppsim.actions import KIND_NAMES
 from ppsim.base.immutable import short_repr
+from ppsim.base.units import seconds_text
 from ppsim.engines.running import run_plan
 from ppsim.plan.resolve import Plan
+from ppsim.plots.page_data import Marks
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 
@@ -38,6 +41,30 @@ class Slow:
     def ratio(self) -> float:
         """Measured over expected."""
         return self.seconds / self.expected if self.expected > 0 else float("inf")
+
+    @property
+    def with_usual(self) -> str:
+        """Measured and expected seconds, as text."""
+        return f"{seconds_text(self.seconds, 3)}, usually {seconds_text(self.expected, 3)}"
+
+
+class MeasuredStep(NamedTuple):
+    """A measured step, its slow parts and its stalls."""
+
+    timeline: Timeline
+    slow: list[Slow]
+    stalls: list[Slow]
+
+    @property
+    def marks(self) -> Marks:
+        """Reasons for the marks of a chart: devices with slow stages, slow actions, and long waits."""
+        schedule, devices = self.timeline.schedule, {}
+        for slow in (one for one in self.slow if one.what == "stage"):
+            stage = int(slow.where.rstrip("FBIWRST"))
+            for device in sorted(set(schedule.device[schedule.stage == stage].tolist())):
+                devices.setdefault(device, f"{slow.where} takes {slow.ratio:.2f} x the expected time")
+        actions = {one.where: f"{one.with_usual}: a straggler" for one in self.slow if one.what == "action"}
+        return Marks(devices, actions, {one.where: f"waits {one.with_usual}: a stall" for one in self.stalls})
 
 
 def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow]:
