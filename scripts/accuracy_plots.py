@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from accuracy_runs import Priced, by, quantiles
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
@@ -21,6 +22,26 @@ IN_VIEW, OUT_OF_VIEW = COLOURS[LIGHT.name][1], COLOURS[LIGHT.name][5]
 MEDIAN: Any = {"marker": "|", "color": LIGHT.text, "linewidths": 1.6, "zorder": 4}
 COVER = {"facecolor": LIGHT.paper, "edgecolor": "none", "pad": 1, "alpha": 0.85}
 Point = tuple[float, float]
+CLAIMS = [number / 20 for number in range(1, 20)]  # parts that intervals of the reliability plot claim to hold
+
+
+def plots(runs: Sequence[Priced], others: Sequence[Priced]) -> dict[str, str]:
+    """The pictures of the page by the name of their file."""
+    classes = {
+        group: {kind: [(run.measured, run.predicted) for run in listed if run.group == group]
+                for kind, listed in ((False, runs), (True, others))}
+        for group in sorted({run.group for run in [*runs, *others]})
+    }  # fmt: skip
+    of_view = {group: by([run for run in runs if run.group == group], "source") for group in classes}
+    kept = {group: [run for own in sources.values() for run in own] for group, sources in of_view.items()}
+    known = [run for run in others if kept.get(run.group)]
+
+    def inside(members: Mapping[str, Sequence[Priced]], part: float) -> float:
+        ends = {group: quantiles(own, ((1 - part) / 2, (1 + part) / 2)) for group, own in members.items() if own}
+        return float(np.mean([ends[run.group][0] <= run.ratio <= ends[run.group][1] for run in known]))
+
+    lines = {"spread of the runs in view": [(part, inside(kept, part)) for part in CLAIMS]} if known else {}
+    return {"accuracy-classes.svg": scatter(classes), "accuracy-intervals.svg": reliability(lines)}
 
 
 def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 
+import accuracy_runs
 import make_accuracy_docs
 import pytest
 from command_line import LLAMA, ppsim
@@ -86,7 +87,7 @@ def test_the_factor_of_an_order_is_of_pairs_of_schedules_within_a_sweep():
         replace(priced(ratio, "one"), sweep=sweep, schedule=name)
         for ratio, sweep, name in ((1.0, "a", "x"), (1.1, "a", "y"), (1.0, "b", "x"), (3.0, "b", "x"), (9.0, "c", "y"))
     ]
-    assert make_accuracy_docs.order_of_schedules(runs) == {"middle": 1.1, "apart": 1.1, "pairs": 1}
+    assert accuracy_runs.order_of_schedules(runs) == {"middle": 1.1, "apart": 1.1, "pairs": 1}
 
 
 def test_the_command_prints_the_interval():
@@ -129,32 +130,33 @@ def test_a_run_is_compared_by_its_work_on_one_gpu(llama):
 
 
 def priced(ratio, source, group="a"):
-    return make_accuracy_docs.Priced("", source, ratio, 1.0, group, dict.fromkeys(make_accuracy_docs.DIMENSIONS, 1.0))
+    return accuracy_runs.Priced("", source, ratio, 1.0, group, dict.fromkeys(accuracy_runs.DIMENSIONS, 1.0))
 
 
 def test_each_source_weighs_the_same():
     runs = [priced(1.0, "many") for _ in range(97)] + [priced(2.0, "few") for _ in range(3)]
-    assert make_accuracy_docs.quantiles(runs) == pytest.approx((1.0, 2.0))
+    assert accuracy_runs.quantiles(runs) == pytest.approx((1.0, 2.0))
 
 
 def test_an_interval_is_wider_the_fewer_sources_it_has():
     one, two = [priced(1.0, "one")], [priced(1.0, "one"), priced(1.0, "two")]
-    assert make_accuracy_docs.interval_of(one, 1.21) == pytest.approx((1 / 1.21, 1.21))
-    assert make_accuracy_docs.interval_of(two, 1.21) == pytest.approx((1 / 1.1, 1.1))
+    assert accuracy_runs.interval_of(one, 1.21) == pytest.approx((1 / 1.21, 1.21))
+    assert accuracy_runs.interval_of(two, 1.21) == pytest.approx((1 / 1.1, 1.1))
 
 
 def test_sources_lie_as_far_apart_as_their_medians():
     apart = [priced(1.0, "one"), priced(2.0, "two"), priced(0.5, "one", "b")]
-    factor = make_accuracy_docs.unseen_source(apart)
-    assert factor == pytest.approx(2 ** (make_accuracy_docs.NORMAL_90 / 2**0.5))
-    assert make_accuracy_docs.spread_table(apart)["b"]["low"] == pytest.approx(0.5 / factor, abs=1e-3)
-    assert make_accuracy_docs.left_out_inside(apart) == {"a": [True, True]}
+    factor = accuracy_runs.unseen_source(apart)
+    assert factor == pytest.approx(2 ** (accuracy_runs.NORMAL_90 / 2**0.5))
+    assert accuracy_runs.spread_table(apart)["b"]["low"] == pytest.approx(0.5 / factor, abs=1e-3)
+    assert accuracy_runs.left_out_inside(apart) == {"a": [True, True]}
 
 
 def test_the_page_has_every_tenth_run_as_it_is_priced():
-    left_out, page = make_accuracy_docs.left_out_constants(), make_accuracy_docs.PAGE.read_text(encoding="utf-8")
+    left_out = accuracy_runs.left_out_constants()
+    page = [*make_accuracy_docs.PAGES][-1].read_text(encoding="utf-8")
     for run in published_runs()[::10]:
-        made = make_accuracy_docs.priced(run, left_out)
+        made = accuracy_runs.priced(run, left_out)
         assert (
             f"| {run.name} | {made.group} | {seconds_text(made.measured, 3)} | {seconds_text(made.predicted, 3)} | "
             in page
@@ -162,11 +164,11 @@ def test_the_page_has_every_tenth_run_as_it_is_priced():
 
 
 @pytest.mark.slow
-def test_page_and_table_are_what_the_script_writes():
-    runs, refused = make_accuracy_docs.priced_runs(), refused_runs()
-    others = [*make_accuracy_docs.further_runs(), *make_accuracy_docs.out_of_view_runs()]
-    table = make_accuracy_docs.spread_table([*runs, *others])
-    order = make_accuracy_docs.orders(runs)
-    assert TABLE.read_text(encoding="utf-8") == make_accuracy_docs.table_text(table, order)
-    page = make_accuracy_docs.page(runs, refused, table, published_peaks())
-    assert make_accuracy_docs.PAGE.read_text(encoding="utf-8") == page
+def test_pages_and_table_are_what_the_script_writes():
+    runs, refused = accuracy_runs.priced_runs(), refused_runs()
+    others = [*accuracy_runs.further_runs(), *accuracy_runs.out_of_view_runs()]
+    table = accuracy_runs.spread_table([*runs, *others])
+    order = accuracy_runs.orders(runs)
+    assert TABLE.read_text(encoding="utf-8") == accuracy_runs.table_text(table, order)
+    for path, page in make_accuracy_docs.pages(runs, refused, table, published_peaks()).items():
+        assert path.read_text(encoding="utf-8") == page
