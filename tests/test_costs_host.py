@@ -63,6 +63,27 @@ def test_compilers_and_cuda_graphs_need_no_host(spared):
     assert setup.for_stages(4, devices=1).forward[1] == pytest.approx(setup.work(setup.model.layers[1]).forward)
 
 
+def test_a_host_whose_launches_block_adds_its_time_to_that_of_the_gpu():
+    blocking, free = (
+        costs(framework="eager", microbatch_size=256, launch_blocking=way).for_stages(4) for way in (True, False)
+    )
+    assert blocking.forward[1] - free.forward[1] == pytest.approx(100 * START)
+    assert blocking.input_grad[1] - free.input_grad[1] == pytest.approx(150 * START)
+
+
+def test_deepspeed_adds_gradients_in_kernels_of_its_own_to_fp32_three_times_as_many_bytes_as_to_16_bits():
+    for way, moved in ((False, 12), (True, 4)):
+        deepspeed, megatron = (
+            costs(framework=name, bf16_gradients=way, scatter_transfers=True)
+            for name in ("megatron-deepspeed", "megatron-lm")
+        )
+        block = deepspeed.model.layers[1]
+        parameters = sum(deepspeed.layout.gpu_parameters(block))
+        assert deepspeed.work(block).weight_grad - megatron.work(block).weight_grad == pytest.approx(
+            find_device("H100 SXM").rates.streaming(moved * parameters)
+        )
+
+
 def test_a_recomputed_block_is_started_twice():
     stage = costs(framework="eager", recompute="full").for_stages(4, devices=4)
     assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(250 * START, rel=0.01)

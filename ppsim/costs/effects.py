@@ -188,15 +188,17 @@ EFFECTS = (
         "ppsim/frameworks, a file for each", assumed.framework_version,
     ),
     Effect(
-        "layout.framework, layout.cuda_graphs", "seconds",
-        "each pass of a layer lasts as long as its GPU or its host, whichever takes longer; the host takes `start` "
-        "per kernel, whose number the framework gives, none under CUDA graphs or a compiler that fuses kernels; and 34 "
-        "µs per product and kernel of a cast of one expert in fp8. Without a pipeline the host runs ahead of the "
-        "GPU. nanotron's benchmark polls both headers of each message between stages every 0.1 s, from 64 nodes on and "
-        "with a tensor-parallel group over 4 nodes: it is 0.2 to 0.25 s late; not with a version, which is a release",
+        "layout.framework, layout.cuda_graphs, layout.launch_blocking", "seconds",
+        "each pass of a layer lasts as long as its GPU or its host, whichever takes longer, with `launch_blocking` as "
+        "long as both; the host takes `start` per kernel, whose number the framework gives, none under CUDA graphs or "
+        "a compiler that fuses kernels; and 34 µs per product and kernel of a cast of one expert in fp8. Without a "
+        "pipeline the host runs ahead of the GPU. nanotron's benchmark polls both headers of each message between "
+        "stages every 0.1 s, from 64 nodes on and with a tensor-parallel group over 4 nodes: it is 0.2 to 0.25 s "
+        "late; not with a version, which is a release",
         "PyTorch, CUDA semantics: asynchronous execution; the numbers of starts: ppsim/frameworks; huggingface/"
         "nanotron, branch nouamane/bench2, parallel/pipeline_parallel/p2p.py; fp8: "
-        "NVIDIA/TransformerEngine, pull request 3134", assumed.host,
+        "NVIDIA/TransformerEngine, pull request 3134; BLOOM: bigscience, train/tr11-176B-ml, chronicles-prequel.md",
+        assumed.host,
     ),
     Effect(
         "layout.grouped_experts", "seconds",

@@ -91,7 +91,9 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
     return each * min(devices - 1, 2) * late * bool(start_seconds(setup))
 
 
-def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:
+def waiting(
+    forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool, blocking: bool = False
+) -> tuple[float, float]:
     """Return the seconds that the GPU waits for its host in F and in B of one stage.
 
     Parameters
@@ -100,7 +102,11 @@ def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_
         The stage's layers, in the order in which each pass runs them.
     runs_ahead : bool
         If the host starts an action while the GPU still runs the one before it.
+    blocking : bool
+        If the host starts no kernel while the GPU runs another, so that the GPU waits for all of its time.
     """
+    if blocking:
+        return sum(layer.host for layer in forward), sum(layer.host for layer in backward)
     if not runs_ahead:
         return _waiting(forward, 0.0)[0], _waiting(backward, 0.0)[0]
     ahead, waits = 0.0, [0.0, 0.0]

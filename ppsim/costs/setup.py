@@ -110,7 +110,8 @@ class Setup:
     def _with_moves(self, layer: Layer, priced: Computation) -> Computation:
         """Return the seconds with what the framework's separate kernels move for losses and gradients."""
         moves, streaming = self.layout.run_by.facts.moves, self.cluster.device.rates.streaming
-        gradients = streaming(moves.gradient * sum(self.layout.gpu_parameters(layer)))
+        of_gradient = moves.gradient / (1 if self.layout.gradient_bytes > VALUE_BYTES else 3)
+        gradients = streaming(of_gradient * sum(self.layout.gpu_parameters(layer)))
         if layer.losses and moves.loss_forward:
             logits, before = self.share(layer.logits), priced.activations
             back = streaming(moves.loss_backward * logits) - BACKWARD_PASSES * before

@@ -15,6 +15,7 @@ from ppsim.frameworks import (
     eager,
     megatron,
     megatron_bridge,
+    megatron_deepspeed,
     mosaicml,
     nanotron,
     primus,
@@ -44,7 +45,7 @@ FACTS: Mapping[str, Facts] = {
     facts.name.lower(): facts
     for facts in (
         megatron.FACTS, megatron.CORE_FACTS, megatron_bridge.FACTS, primus.FACTS, torchtitan.FACTS, pytorch.FACTS,
-        deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, scaling.FACTS, eager.FACTS,
+        deepspeed.FACTS, megatron_deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, scaling.FACTS, eager.FACTS,
     )
 }  # fmt: skip
 DEFAULT, EXAMPLE = "megatron-lm 2.6", "torchtitan"  # of a layout that names none: that of the papers

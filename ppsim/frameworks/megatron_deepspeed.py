@@ -1,0 +1,17 @@
+"""Facts about Megatron-DeepSpeed, which runs Megatron-LM's layers in DeepSpeed's pipelines; BLOOM used it.
+
+Source: bigscience-workshop/Megatron-DeepSpeed; DeepSpeed, deepspeed/runtime: pipe/engine.py, bf16_optimizer.py.
+"""
+
+from ppsim.frameworks import megatron
+from ppsim.frameworks.facts import Facts, Moves
+
+# Each backward sets bf16 gradients to 0 (2 bytes), adds to them (6) and adds them to fp32 ones (10), where a product
+# that adds to fp32 ones itself moves 8; it writes 2. Transfers are split over tensor-parallel GPUs.
+FACTS = Facts(
+    "Megatron-DeepSpeed",
+    {"scatter_transfers": True},
+    megatron.HOST,
+    megatron.HOST_SOURCE,
+    moves=Moves(gradient=12),
+)
