@@ -326,10 +326,10 @@ def costs_text(every: Sequence[Boxes]) -> str:
         lengths["transfer"] = (timeline.transfer_end - timeline.transfer_start)[timeline.plan.remote]
         for name, times in ((name, times) for name, times in lengths.items() if np.any(times)):
             ends.setdefault(name, []).extend((float(times.min()), float(times.max())))
-    names: dict[str, list[str]] = {}
+    names, axis = dict[str, list[str]](), time_unit(max(makespan(boxes.timeline) for boxes in every))
     for name, times in ends.items():
-        own, longest = max(times), max(map(max, ends.values()))
-        unit, digits = time_unit(own if own < longest / 100 else longest), 2 if name == "transfer" else 3
+        own, digits = max(times), 2 if name == "transfer" else 3
+        unit = axis if own * axis.factor >= 0.1 else time_unit(own)
         texts = [f"{float(f'{time * unit.factor:.{digits}g}'):g}" for time in (min(times), own)]
         names.setdefault(f"{'–'.join(dict.fromkeys(texts))} {unit.symbol}", []).append(name)
     return " · ".join(f"{' '.join(of)} {text}" for text, of in names.items()).replace("OVERLAP_F_B", "F+B")

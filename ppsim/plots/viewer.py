@@ -95,14 +95,19 @@ def viewer_html(
         _read("viewer.html"),
         {
             "TITLE": html.escape(title),
-            "TEXT": text
-            and f'<details class="devices"><summary>In words</summary><pre>{html.escape(text)}</pre></details>',
+            "TEXT": text and f'<details class="devices"><summary>In words</summary>{_words(text)}</details>',
             "OPTIONS": json.dumps(options),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
             "STYLE": style(),
             "SCRIPT": base64.b64encode(zlib.compress(script().encode(), 9)).decode(),
         },
     )
+
+
+def _words(text: str) -> str:
+    """Return the blocks of a text as HTML: columns as they are, and sentences as a paragraph."""
+    blocks = html.escape(re.sub(r"(?<![\w.)])-(?=\d)", "\u2212", text)).split("\n\n")
+    return "".join(f"<pre>{block}</pre>" if "  " in block else f"<p>{block}</p>" for block in blocks)
 
 
 def style() -> str:
@@ -123,7 +128,7 @@ def _themes() -> str:
 @cache
 def script() -> str:
     """Return the script that defines `startViewer`, for all pages that contain a viewer."""
-    parts = "".join(_read(name) for name in _SCRIPTS)
+    parts = re.sub(r"(?m)(^| {3})// .*$", "", "".join(map(_read, _SCRIPTS)))  # pages have no comments
     themes = f"const THEMES = {_themes()};\n"
     ending = "return Object.assign(startViewer, { make, signed, unitFor });\n})();\n"
     return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}{ending}'

@@ -134,6 +134,8 @@ def test_a_range_has_its_numbers_and_is_part_of_the_address(page, explorer):
     start(page, explorer, {**UNIT, "latency": 0.1}, FOUR)
     settled(page)
     canvas = page.find(CANVAS)
+    rows = "return viewerPlaces.map((one) => one.row)"
+    before = page.run(rows)
     axis = page.run("return viewerPlaces.at(-1).bottom") + 10 - canvas.size["height"] / 2
     ActionChains(page.browser).move_to_element_with_offset(canvas, 0, int(axis)).click_and_hold().move_by_offset(
         150, 0
@@ -141,6 +143,7 @@ def test_a_range_has_its_numbers_and_is_part_of_the_address(page, explorer):
     text = page.until("const panel = document.querySelector('.range'); return !panel.hidden && panel.innerText")
     assert all(one["schedule"] in text for one in FOUR)
     page.until("return state.view.includes('range=')")
+    assert page.run(rows) == pytest.approx(before)
     page.run("[...document.querySelectorAll('.range button')].find((one) => one.textContent === 'Zoom to it').click()")
     page.until("return state.view.includes('t=')")
 

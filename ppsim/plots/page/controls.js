@@ -1,8 +1,11 @@
 // The elements around the canvas: switches, search, legend, a text on the chosen action, keys, and a table of devices.
 const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], ["critical", "Critical path", "c"], ["transfers", "Transfers", "t"]];
-const KEYS = [["drag the axis, or Shift and drag", "select a range; Escape lets go"], ["wheel, + −, pinch", "zoom in time"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "show all"],
-  ["click, Enter", "choose an action: what it waited for"], ["arrows", "move between actions; along the critical path after c"], ["Backspace", "follow what it waited for"],
-  ["c", "critical path"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["b", "next base"], ["g", "grey, as print without colour; colours again"], ["1 to 4", "go to a schedule"], ["Space", "play the step in 10 s"], [", .", "to the begin or end before and after"], ["/", "find an action, such as 3F17"], ["?", "these keys"]];
+const KEYS = {
+  "See more or less": [["wheel, + −, pinch", "zoom in time"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
+  "One action": [["click, Enter", "choose it: what it waited for"], ["arrows", "the next one"], ["Backspace", "what it waited for"], ["/", "find it, such as 3F17"]],
+  "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"]],
+  "Schedules and time": [["1 to 4", "go to a schedule"], ["b", "next base"], ["Space", "play the step in 10 s"], [", .", "the begin or end before, after"]],
+};
 let parts = {};   // elements by name
 
 function make(tag, properties = {}, ...children) {
@@ -24,22 +27,22 @@ function build(root) {
     selection: make("p", { className: "selection", role: "status" }),
     range: make("section", { className: "range", label: "Selected range", hidden: true }),
     table: make("details", { className: "devices" }, make("summary", { textContent: "Devices" })),
-    keys: make("dialog", { label: "Keys" }),
+    keys: make("dialog", { className: "keys", label: "Keys" }),
   };
   parts.tip.setAttribute("aria-hidden", "true");
   parts.canvas.setAttribute("aria-roledescription", "Gantt chart");
-  parts.keys.append(make("table", {}, ...KEYS.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text })))),
-    button("Close", "", () => parts.keys.close()));
   const zoom = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoomTime(1 / 0.6, middle())),
     button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoomTime(0.6, middle())));
   parts.steps = make("div", { className: "steps", role: "group", label: "Iterations", hidden: !options.steps });
   parts.stepWords = make("span", {});
   if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...buildSteps()), parts.stepWords);
+  parts.keys.append(make("header", {}, make("b", { textContent: "Keys and mouse" }), button("Close", "", () => parts.keys.close())),
+    ...Object.entries(KEYS).map(([title, lines]) => make("table", {}, make("caption", { textContent: title }), ...lines.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text }))))));
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zoom, button("?", "Keys", () => parts.keys.showModal()));
   parts.causes = make("div", { className: "causes" });
-  parts.status = make("div", { className: "status" }, parts.legend, make("div", { className: "line" }, parts.causes, parts.selection));
+  parts.status = make("div", { className: "status" }, parts.legend, parts.selection);
   root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
@@ -64,12 +67,13 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isLow(chart), showsOthers(chart)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), showsOthers(chart), differences(chart).map(({ what }) => what)]), places().some(endsInSight), !!chosen, phone(), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
 const isMixed = (chart) => boxWidth(chart) < 2;
+const isMarked = (chart) => boxWidth(chart) > 4 && rowHeight(chart) >= 7;   // marks of stages and directions can be seen
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 
@@ -87,25 +91,23 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
     entries.push(hider(kind.title, swatch(fillOf(kind))));
   add(true, "idle", theme.idle);
   add(mixed, "narrow actions mix their colours");
-  add(!mixed && locals > 1, locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
-  add(!mixed && charts.some((chart) => chart.column.reverse), "other direction", theme.kinds[first], "over");
+  add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
+  add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");
   parts.legend.style.setProperty("--mark", theme.on[first]);
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.edge, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
   for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort], part.banded ? "lane" : "")));
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])];
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
-  const switched = [];   // beside the causes, so that no switch wraps the legend and moves the rows
-  if (on.has("transfers") && low.length < charts.length) switched.push(entry("transfer; of a backward: dashed", theme.edge, "line hair"));
-  if (on.has("critical") || chosen) switched.push(entry(on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line"));
-  const strips = places().filter((place) => place.memory), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
+  add(on.has("transfers") && low.length < charts.length, "transfer; of a backward: dashed", theme.edge, "line hair");
+  add(on.has("critical") || chosen, on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
+  const strips = phone() ? places().filter((place) => place.memory) : [], levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;   // elsewhere they are named beside
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
   add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.memory, "line thin");
-  add(phone(), "▼ end of step");
+  add(places().some(endsInSight), "▼ end of step");
   const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
   parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));
-  if (!phone()) parts.causes.append(...switched);
-  parts.legend.replaceChildren(...entries, ...(phone() ? switched : []), ...measuredLegend());
+  parts.legend.replaceChildren(...entries, ...measuredLegend(), ...(causes.length ? [parts.causes] : []));
 }
 
 function hider(text, swatch) {
@@ -123,7 +125,7 @@ function find(step) {
   else tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`);
 }
 
-function tell(text) { parts.selection.textContent = parts.selection.title = text; parts.causes.hidden = !!text; }   // a line for both
+function tell(text) { parts.selection.textContent = parts.selection.title = text; }
 
 function choose(chart, item, before = "") {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
@@ -156,9 +158,10 @@ function fillTable() {
 }
 
 function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by cause, peak, end of the last action
-  const causes = CAUSES.filter((cause) => chart.ledger[cause]), fills = chart.lanes.filter(({ sort }) => sort === "fills"), cell = (text) => make("td", { textContent: text });
+  const [factor, symbol] = unitFor(chart.makespan / 10), most = Math.max(...[...Array(chart.devices).keys()].map((device) => chart.idleShare(device))) * chart.makespan * factor, places = most < 1 ? 2 : 1;
+  const causes = CAUSES.filter((cause) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places), fills = chart.lanes.filter(({ sort }) => sort === "fills"), cell = (text) => make("td", { textContent: text });
   const head = (text, scope, title = "") => make("th", { textContent: text, scope, title });
-  const [factor, symbol] = unitFor(chart.makespan / 10), time = (value) => (value * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+  const time = (value) => (value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
   const coloured = (text, colour, title) => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
   const rows = [...Array(chart.devices).keys()].map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);

@@ -57,7 +57,14 @@ function drawChart(place) {
   if (place.title > height || place.bottom < 0) return;
   const { chart } = place;
   drawNumbers(place);
-  within(0, place.title + HEAD - 6, width, CAPS + pane(), () => { if (chart.dimmed) context.globalAlpha = chart.dimmed; drawParts(place); });
+  within(0, place.title + HEAD - 6, width, CAPS + pane(), () => { drawParts(place); if (chart.dimmed) veil(1 - chart.dimmed, 0, place.title + HEAD - 3, width, place.bottom - place.title - HEAD); });
+}
+
+function veil(alpha, x, y, wide, tall) {   // paper over a part of the picture
+  if (wide <= 0) return;
+  context.globalAlpha = alpha; context.fillStyle = theme.paper;
+  context.fillRect(x, y, wide, tall);
+  context.globalAlpha = 1;
 }
 
 function drawParts(place) {   // rows, names, idle time by cause and memory, below the numbers
@@ -67,11 +74,8 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
     within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, left() + innerWidth() + 1, place.end, drawGrid);
-    for (let device = first; device < last; device++) {
-      if (on.has("differences")) drawDifferences(chart, place, device);
-      drawRow(chart, place, device);
-      drawSlow(chart, place, device);
-    }
+    for (let device = first; device < last; device++) drawRow(chart, place, device);
+    drawMarked(chart, place);
     drawTransfers(chart, place, moves);
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
     if (chosen?.chart === chart) drawFollowed(chart, place);
@@ -100,19 +104,16 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
       context.drawImage(drawn.sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
     }
     if (!gap) continue;
-    const alpha = context.globalAlpha;
-    context.globalAlpha = gapFade(chart); context.fillStyle = theme.paper;
-    context.fillRect(left(), end - gap, innerWidth(), gap);
-    context.globalAlpha = alpha;
+    veil(gapFade(chart), left(), end - gap, innerWidth(), gap);
   }
 }
 
 function drawRow(chart, place, device) {
-  const band = bandOf(chart, place, device), alpha = context.globalAlpha;
+  const band = bandOf(chart, place, device);
   if (!isLow(chart)) for (const part of chart.lanes) if (part.banded) drawLane(chart, place, device, part);
   for (const part of chart.lanes) if (part.sort === "fills" && !hidden.has(part.title)) {
     const [from, to] = chart.spansOf(part, device);
-    for (let item = from; item < to; item++) drawGap(band, toX(chart.start(item)), pixels(chart.end(item) - chart.start(item)), alpha);
+    for (let item = from; item < to; item++) drawGap(band, toX(chart.start(item)), pixels(chart.end(item) - chart.start(item)));
   }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
   if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
@@ -121,17 +122,12 @@ function drawRow(chart, place, device) {
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
     if (chart.begins.has(box)) for (const [half, colour] of [[2.25, theme.paper], [0.75, theme.edge]]) { context.fillStyle = colour; context.fillRect(x - half, band.begin, 2 * half, band.whole); }
     if (wide <= 3 || hidden.has(chart.kindOf(box).title)) continue;
-    drawGap(band, x, wide, alpha);
+    drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart, place));
   }
 }
 
-function drawGap(band, x, wide, alpha) {   // a line of paper at the begin of a box
-  context.globalAlpha = alpha * Math.min(1, 0.1 * wide) * fade(wide);
-  context.fillStyle = theme.paper;
-  context.fillRect(x - 0.5, band.top, 1, band.tall);
-  context.globalAlpha = alpha;
-}
+const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * fade(wide), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function markBar(tall) {   // thickness of a mark, and its distance to the edge
   const thick = Math.min(Math.max(Math.round(0.14 * tall), 2), 4);
@@ -139,54 +135,56 @@ function markBar(tall) {   // thickness of a mark, and its distance to the edge
 }
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
-  const parts = chart.parts(box), each = tall / parts.length, alpha = context.globalAlpha;
+  const parts = chart.parts(box), each = tall / parts.length;
   const local = chart.column.local[box], reverse = chart.column.reverse?.[box];
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each, [thick, inset] = markBar(each), pad = wide >= 8 ? 1.5 : 0.5;
     context.fillStyle = theme.on[letter];
     if (numbers.tall / parts.length >= 6) {   // of the mean row: rows of whole pixels differ by one
-      context.globalAlpha = alpha * fade(wide);
+      context.globalAlpha = fade(wide);
       const part = chart.locals > 4 && wide < 12 ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
-      context.globalAlpha = alpha;
+      context.globalAlpha = 1;
     }
-    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), { size } = numbers, found = numbers.shown.get(`${letter}${parts.length}`);
-    if (!found?.fits[device]) return;
-    const text = found.before + numberOf(chart, microbatch), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0));
-    if (textWidth(text.length, text, size) <= to - from) write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
+    if (chart.dimmed && chart.faulty) return;
+    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch);
+    const { before, size } = numbers.of(`${letter}${parts.length}`, device) ?? numberIn(letter, number, to - from, each);   // else each where it fits
+    if (size && textWidth(before + number, size) <= to - from) write(before + number, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
   });
 }
 
-const textWidth = (length, text, size) => (length + (text[0] === "W" ? 0.55 : 0)) * 0.56 * size + (length > 1 ? 4 : 2.5);   // with its space; two and more characters need more at their sides
+const textWidth = (text, size) => (text.length + (text[0] === "W" ? 0.55 : 0)) * 0.56 * size + (text.length > 1 ? 4 : 2.5);   // with its space; two and more characters need more at their sides
 
-function shortestOf(chart) {   // by kind, boxes and parts of slots apart, the seconds of each device's shortest box
+function numberIn(letter, number, wide, tall) {   // the size of a number in a box, 0 if it does not fit, and what stands before it: in grey the letter if both fit
+  for (const before of themeName === "grey" ? [letter, ""] : [""]) {
+    const room = textWidth(before + number, 0), size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / (textWidth(before + number, 1) - room))), 9), 12);
+    if (tall >= 11 && textWidth(before + number, size) <= wide) return { before, size };
+  }
+  return { before: "", size: 0 };
+}
+
+function lengthsOf(chart) {   // by kind, boxes and parts of slots apart, the seconds of each device's shortest and longest box
   const found = new Map();
   for (let device = 0; device < chart.devices; device++) for (let [box, end] = chart.boxesOf(device); box < end; box++) {
     const parts = chart.column.length[box] ? chart.parts(box) : [];
     for (const [letter] of parts) {
-      const name = `${letter}${parts.length}`, rows = found.get(name) || new Float64Array(chart.devices).fill(Infinity);
-      rows[device] = Math.min(rows[device], chart.end(box) - chart.start(box));
+      const name = `${letter}${parts.length}`, rows = found.get(name) || Array.from({ length: chart.devices }, () => [Infinity, 0]), [least, most] = rows[device], long = chart.end(box) - chart.start(box);
+      rows[device] = [Math.min(least, long), Math.max(most, long)];
       found.set(name, rows);
     }
   }
   return found;
 }
 
-function numbersOf(chart, place) {   // the size of all numbers, and by kind what stands before them and the rows with them (Boxes.numbers)
-  const [top, bottom] = isLow(chart) ? [0, 1] : chart.band, tall = (bottom - top) * (place.row - gapOf(chart)), shown = new Map();
-  let size = 12;
-  for (const [name, seconds] of tall < 11 ? [] : chart.shortest ??= shortestOf(chart)) for (const before of themeName === "grey" ? [name[0], ""] : [""]) {
-    const length = chart.digits + before.length, high = tall / name[1], room = textWidth(length, before, 0), long = textWidth(length, before, 1) - room;
-    const fits = [...seconds].map((one) => {
-      const wide = pixels(one), fit = Math.min(Math.max(Math.floor(Math.min(high * 0.62, wide * 0.8, (wide - room) / long)), 9), 12);
-      return one < Infinity && high >= 11 && long * fit + room <= wide ? fit : 0;
-    });
-    if (2 * fits.filter((fit) => fit).length < seconds.filter((one) => one < Infinity).length) continue;
-    size = Math.min(size, ...fits.filter((fit) => fit)); shown.set(name, { before, fits });
-    break;
-  }
-  return { size, shown, tall };
+function numbersOf(chart, place) {   // whether a device's boxes of a kind have numbers, and their size: all or none of those that are equally wide (Boxes.numbers)
+  const [top, bottom] = isLow(chart) ? [0, 1] : chart.band, tall = (bottom - top) * (place.row - gapOf(chart)), lengths = chart.lengths ??= lengthsOf(chart), found = new Map();
+  const of = (name, device) => {
+    const key = `${name} ${device}`, [least, most] = lengths.get(name)[device];
+    if (!found.has(key)) found.set(key, most > 1.01 * least ? null : numberIn(name[0], "0".repeat(chart.digits), pixels(least), tall / name[1]));
+    return found.get(key);
+  };
+  return { of, tall };
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));
@@ -239,7 +237,7 @@ function columns() {   // right ends of the columns of numbers
     return rest.reduceRight((ends, wide) => [ends[0] - wide, ...ends], [width - 8]);
   }
   const first = Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = [86, Math.max(82, widthOf(against()) + 14), charts.some(({ filled }) => filled !== undefined) ? 114 : 70, 104];
+  const wide = [86, against() && Math.max(82, widthOf(against()) + 14), charts.some(({ filled }) => filled !== undefined) ? 114 : 70, 104];
   return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
 }
 
@@ -248,7 +246,7 @@ const widthOf = (text) => { context.font = font(11); return context.measureText(
 function against() {   // the heading of differences, which names the base
   if (charts.length < 2) return charts[0]?.bound ? "vs bound" : "";
   let name = `vs ${charts[base]?.short}`;
-  while (widthOf(name) > (phone() ? 60 : 150)) name = `${name.slice(0, -2)}…`;
+  while (widthOf(name) > (phone() ? 84 : 150)) name = `${name.slice(0, -2)}…`;
   return name;
 }
 
@@ -286,12 +284,12 @@ const inSight = (place) => place.end > CAPS + HEAD && place.rows + 12 < CAPS + p
 const label = (text, x, y, style) => { if (y < CAPS + pane() - 3) write(text, x, y, style); };   // not cut by the axis
 
 function drawNames({ chart, title, rows, row }, first, last) {   // device numbers at 1, 2, 4 ... steps
-  const apart = phone() ? 18 : 14, few = !phone() && chart.devices <= 8 && row > 20;
+  const apart = phone() ? 12 : 14, few = !phone() && chart.devices <= 8 && row > 20;
   let every = 1;
   while (every * row < apart) every *= 2;
   if (every * row < 24 && chart.devices > 16) every *= 2;
   for (let device = Math.ceil(first / every) * every; device < last; device += every) if (rows + (device + 0.5) * row > title + HEAD || !device)
-    label((!phone() && chart.towers?.[device]) || `${few ? "dev. " : ""}${device}`, left() - 6, Math.max(rows + (device + 0.5) * row - gapOf(chart) / 2, rows + (device ? 0 : 6)), { size: phone() ? 10 : 11, align: "right", line: "middle" });
+    label(chart.towers?.[device] || `${few ? "dev. " : ""}${device}`, left() - 6, Math.max(rows + (device + 0.5) * row - gapOf(chart) / 2, rows + (device ? 0 : 6)), { size: phone() ? 10 : 11, align: "right", line: "middle" });
   for (const device of Object.keys(chart.slow || {}).map(Number)) if (device >= first && device < last) {   // stragglers
     const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 44 : 16;
     context.fillStyle = theme.paper; context.fillRect(left() - 6 - wide, y - 6, wide, 12);

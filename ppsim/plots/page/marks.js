@@ -21,9 +21,9 @@ function transfersIn(chart, first, last) {   // transfers that these devices and
 }
 
 function drawTransfers(chart, place, seen) {   // those of backwards are dashed; they pass behind the actions of devices between, and fade where they are dense
-  const alpha = context.globalAlpha, span = Math.min(pixels(chart.makespan), innerWidth());
+  const span = Math.min(pixels(chart.makespan), innerWidth());
   context.strokeStyle = theme.edge; context.lineWidth = 1;
-  context.globalAlpha = alpha * Math.min(1, span * chart.devices / (seen.length || 1) / 8);
+  context.globalAlpha = Math.min(1, span * chart.devices / (seen.length || 1) / 8);
   for (const item of seen) {
     const ends = lineOf(chart, place, item), [x1, y1, x2, y2] = ends, to = chart.deviceOf(chart.target(item)), from = chart.deviceOf(item), by = Math.sign(to - from);
     const across = (y) => x1 + (x2 - x1) * (y - y1) / (y2 - y1);
@@ -38,7 +38,7 @@ function drawTransfers(chart, place, seen) {   // those of backwards are dashed;
     lines.push({ chart, item, ends });
   }
   context.setLineDash([]);
-  context.globalAlpha = alpha;
+  context.globalAlpha = 1;
 }
 
 function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; thinner where it turns back after few pixels
@@ -52,7 +52,7 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
     way = now; stay = at;
   });
   close(chain.length);
-  const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1; };
+  const half = Math.min(gapOf(chart) / 2, 2) * (chart.band[1] === 1), edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1 + half; };   // the marks of stages stay in sight
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
     let wide = -1, x = 0, y = 0;
@@ -83,19 +83,19 @@ const showsOthers = (chart) => chart.devices > 1 && rowHeight(chart) >= 12 && ch
 function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines, and the limit
   const { most, peaks, capacity, unit } = chart.memory, all = Math.max(...charts.map(({ memory }) => Math.max(memory.most, memory.capacity || 0)));
   const fullest = peaks.indexOf(Math.max(...peaks)), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
-  const x2 = left() + innerWidth(), alpha = context.globalAlpha;
+  const x2 = left() + innerWidth();
   context.strokeStyle = theme.grid; context.lineWidth = 1;
   context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
   within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
     if (showsOthers(chart)) {
-      context.globalAlpha = alpha * Math.min(0.55, 3 / chart.devices); context.strokeStyle = theme.memory; context.lineWidth = 0.7;   // many are no lattice
+      context.globalAlpha = Math.min(0.55, 3 / chart.devices); context.strokeStyle = theme.memory; context.lineWidth = 0.7;   // many are no lattice
       for (let device = 0; device < chart.devices; device++) if (device !== fullest) { levelPath(chart, device, toY); context.stroke(); }
     }
     levelPath(chart, fullest, toY);
-    context.globalAlpha = alpha; context.strokeStyle = theme.memory; context.lineWidth = 1.3; context.stroke();
+    context.globalAlpha = 1; context.strokeStyle = theme.memory; context.lineWidth = 1.3; context.stroke();
     context.lineTo(toX(chart.makespan), toY(0)); context.lineTo(Math.max(toX(0), left() - 2), toY(0)); context.closePath();
-    context.globalAlpha = alpha * 0.12; context.fillStyle = theme.memory; context.fill();
-    context.globalAlpha = alpha;
+    context.globalAlpha = 0.12; context.fillStyle = theme.memory; context.fill();
+    context.globalAlpha = 1;
     if (!capacity) return;
     if (most > capacity) within(left(), top - 4, x2, toY(capacity), () => { levelPath(chart, fullest, toY); context.strokeStyle = theme.limit; context.lineWidth = 1.3; context.stroke(); });
     context.setLineDash([6, 3]); context.strokeStyle = theme.limit; context.lineWidth = 1.2;
@@ -104,9 +104,11 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
   for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
-  if (phone()) return;
+  if (phone()) { if (capacity) label(`${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, x2, toY(capacity) - 4, { size: 10, align: "right", colour: theme.limit }); return; }
   if (capacity && chart === charts.find((one) => one.memory.capacity)) label(`${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
-  label(`${symbol}, dev. ${fullest}`, x2 + 16, top + tall, { size: 10 });
+  const others = showsOthers(chart) && tall > 26;
+  label(`${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10 });
+  if (others) label("thin: the others", x2 + 16, top + tall, { size: 10 });
 }
 
 function levelPath(chart, device, toY) {   // the step curve of a device's memory, as the context's path
@@ -142,50 +144,48 @@ function drawAxis() {
   context.beginPath(); context.moveTo(x1, y + 0.5); context.lineTo(x2, y + 0.5);
   for (const tick of ticks) { const x = Math.round(toX(tick)) + 0.5; context.moveTo(x, y); context.lineTo(x, y + 5); }
   context.stroke();
-  context.font = font(size);
   const [mark, from, to] = markOnAxis(x1, x2);
+  context.font = font(size);
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
     const half = context.measureText(words).width / 2, x = Math.min(toX(tick), width - 1 - half);
-    if (!mark || x + half + 4 < from || x - half - 4 > to) write(words, x, y + 8, { size, align: "center", line: "top" });
+    write(words, x, y + 7, { size, align: "center", line: "top" });
   }
-  if (!phone()) write(`time (${symbol})`, x2 + 16, y + 8, { size, line: "top" });
-  if (!phone()) write("▼ end of step", x2 + 16, y + 20, { size: 10, line: "top" });
+  if (!phone()) write(`time (${symbol})`, x2 + 16, y + 7, { size, line: "top" });
   context.fillStyle = theme.text;
   for (const place of places()) {
     const x = toX(place.chart.makespan);
-    if (!inSight(place) || x < x1 || x > x2 + 1) continue;
+    if (!endsInSight(place)) continue;
     context.beginPath(); context.moveTo(x, y); context.lineTo(x - 4, y - 6); context.lineTo(x + 4, y - 6); context.fill();
   }
   if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
   if (!mark) return;
   context.fillStyle = theme.text;
-  context.fillRect(from, y + 5, to - from, 16);
-  write(mark, (from + to) / 2, y + 8, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
+  context.fillRect(from, y + 18, to - from, 14);
+  write(mark, (from + to) / 2, y + 20, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
 }
+
+const endsInSight = (place) => inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= left() + innerWidth() + 1;
 
 function markOnAxis(x1, x2) {   // the selected range, or the time of the line of play: its text, and the pixels that it takes
   const [first, last] = playing ? [playing.time, playing.time] : range || [], text = playing ? onAxis(playing.time) : range ? rangeText() : "";
   context.font = font(11, true);
   const half = context.measureText(text).width / 2 + 5, middle = Math.min(Math.max((Math.max(toX(first), x1) + Math.min(toX(last), x2)) / 2, x1), width - half - 1);
-  context.font = font(phone() ? 10 : 11);
   return [text, middle - half, middle + half];
 }
 
-function rangeText() {
-  const { text, symbol } = ticksOf(), [factor] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));
-  const one = (time) => (time * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  return `${one(range[0])} – ${one(range[1])} ${symbol}`;
+function inRange(time) {   // a time at the precision of the selected range
+  const [factor] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));
+  return (time * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
+const rangeText = () => `${range.map(inRange).join(" – ")} ${ticksOf().symbol}`;
 
 function drawRange() {   // what is outside of the range is paler
   const x1 = left(), x2 = x1 + innerWidth(), from = Math.min(Math.max(toX(range[0]), x1), x2), to = Math.min(Math.max(toX(range[1]), x1), x2);
   for (const place of places()) {
     const bottom = place.bottom - 2;
-    context.globalAlpha = themeName === "dark" ? 0.5 : 0.62; context.fillStyle = theme.paper;
-    context.fillRect(x1, place.rows - 3, from - x1, bottom - place.rows + 3);
-    context.fillRect(to, place.rows - 3, x2 + 3 - to, bottom - place.rows + 3);
-    context.globalAlpha = 1; context.fillStyle = theme.text;
+    for (const [begin, end] of [[x1, from], [to, x2 + 3]]) veil(themeName === "dark" ? 0.5 : 0.62, begin, place.rows - 3, end - begin, bottom - place.rows + 3);
+    context.fillStyle = theme.text;
     for (const x of [from, to]) context.fillRect(x - 0.75, place.rows - 2, 1.5, bottom - place.rows + 2);
   }
 }
@@ -193,9 +193,8 @@ function drawRange() {   // what is outside of the range is paler
 function drawPlay() {   // the line of time; what comes after it is at 25 %
   const x = toX(playing.time), x2 = left() + innerWidth();
   for (const place of places()) {
-    context.globalAlpha = 0.75; context.fillStyle = theme.paper;
-    if (x < x2) context.fillRect(Math.max(x, left()), place.rows - 3, x2 + 3 - Math.max(x, left()), place.end - place.rows + 6);
-    context.globalAlpha = 1; context.fillStyle = theme.text;
+    veil(0.75, Math.max(x, left()), place.rows - 3, x2 + 3 - Math.max(x, left()), place.bottom - place.rows);
+    context.fillStyle = theme.text;
     if (x >= left() && x <= x2) context.fillRect(x - 0.75, place.rows - 2, 1.5, place.bottom - place.rows);
   }
 }

@@ -1,11 +1,11 @@
 // A measured step above its simulation: the picker of iterations, marks of what is slow, and of what takes longer.
-const MEASURED = 0, SIMULATED = 1, LEAST = 0.05;   // of the median action: smaller differences are not marked
+const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5;   // of the median action: smaller differences are not marked; actions, and waits, that are marked
 let iteration = 0;   // index of the step that is shown
 
 function buildSteps() {   // a bar per iteration, as high as it is long
   const { numbers, seconds, shown: first } = options.steps, longest = Math.max(...seconds);
   SWITCHES.push(["differences", "Differences", "d"]);
-  KEYS.push(["d", "differences of measured and simulated"], ["< >", "the iteration before and after"]);
+  KEYS["Measured step"] = [["d", "what takes longer than simulated"], ["< >", "the iteration before, after"]];
   iteration = first;
   const middle = [...seconds].sort((one, other) => one - other)[(seconds.length - 1) >> 1];
   return numbers.map((number, index) => {
@@ -59,17 +59,11 @@ function longer(chart, box) {   // seconds by which an action, and the wait befo
   return excess.map((part) => (part > LEAST * chart.box ? part : 0));
 }
 
-function drawDifferences(chart, place, device) {   // in the gap above the row, a bar over what takes longer than in the other chart
-  if (!partner(chart) || isMixed(chart)) return;
-  const { top } = bandOf(chart, place, device), gap = gapOf(chart), thick = Math.max(gap - 1, 2);
-  const paint = (from, to) => context.fillRect(toX(from), top - Math.min(gap, thick), Math.max(toX(to) - toX(from), 1), thick);
-  context.fillStyle = theme.longer;
-  const last = Math.min(chart.firstStartingAfter(device, view.t1) + 1, chart.boxesOf(device)[1]);
-  for (let box = chart.firstEndingAfter(device, view.t0); box < last; box++) {
-    const [action, wait] = longer(chart, box);
-    if (action) paint(chart.end(box) - action, chart.end(box));
-    if (wait) paint(chart.start(box) - wait, chart.start(box));
-  }
+function differences(chart) {   // of a measured step, the actions in view and the waits before actions that exceed the simulated ones most: { box, seconds, wait, what }
+  if (!on.has("differences") || chart !== charts[MEASURED] || !partner(chart)) return [];
+  chart.longer ??= [...Array(chart.boxes).keys()].flatMap((box) => longer(chart, box).map((seconds, at) => ({ box, seconds, wait: at === 1 }))).filter(({ seconds }) => seconds).sort((one, other) => other.seconds - one.seconds);
+  const seen = chart.longer.filter(({ box, wait, seconds }) => chart.end(box) > view.t0 && chart.start(box) - (wait ? seconds : 0) < view.t1);
+  return [false, true].flatMap((waits) => seen.filter(({ wait }) => wait === waits).slice(0, MARKED)).map((one) => ({ ...one, what: !slowLines(chart, one.box, one.wait ? "stalls" : "stragglers").length ? "longer" : one.wait ? "stall" : "straggler" }));
 }
 
 function marksOf(chart) {   // box -> [what, words] of stragglers, and of the stalls before a box
@@ -82,17 +76,18 @@ function marksOf(chart) {   // box -> [what, words] of stragglers, and of the st
   return chart.marked;
 }
 
-function drawSlow(chart, place, device) {   // a frame around a straggler, a bracket under a stall
-  const { top, tall } = bandOf(chart, place, device), [first, last] = chart.boxesOf(device);
-  context.strokeStyle = theme.limit; context.lineWidth = 2;
-  for (const [box, found] of marksOf(chart)) if (box >= first && box < last) for (const [what] of found) {
-    const x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2);
-    if (what === "stragglers") {   // on a halo: T is nearly as dark and as red as the frame
+function drawMarked(chart, place) {   // a frame around a straggler, a bracket under a stall, a bar above what else takes longer
+  for (const { box, seconds, wait, what } of differences(chart)) {
+    const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
+    if (what === "longer") {
+      const thick = Math.max(gapOf(chart) - 1, 2), end = wait ? x : x + wide;
+      context.fillStyle = theme.longer;
+      context.fillRect(end - Math.max(pixels(seconds), 2), top - thick, Math.max(pixels(seconds), 2), thick);
+    } else if (wait) {
+      context.strokeStyle = theme.limit; context.lineWidth = 2;
+      context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
+    } else   // on a halo: T is nearly as dark and as red as the frame
       for (const [colour, thick] of [[theme.halo, 5], [theme.limit, 2]]) { context.strokeStyle = colour; context.lineWidth = thick; context.strokeRect(x + 1, top + 1, Math.max(wide - 2, 1), tall - 2); }
-      continue;
-    }
-    const from = toX(box > first ? chart.end(box - 1) : 0);
-    context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
   }
 }
 
@@ -107,10 +102,11 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 }
 
 function measuredLegend() {
-  const entries = [];
-  if (options.steps && on.has("differences") && charts.length > SIMULATED) entries.push(make("span", {}, swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`), "longer than in the other chart"));
-  for (const [what, text, className] of [["stragglers", "straggler", "framed"], ["stalls", "stall", "bracket"]])
-    if (charts.some((chart) => Object.keys(chart[what] || {}).length)) entries.push(make("span", {}, make("i", { className }), text));
-  if (charts.some((chart) => Object.keys(chart.slow || {}).length)) entries.push(make("span", { className: "slow" }, "▸ slow device"));
+  const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), entry = (text, symbol) => make("span", {}, symbol, text), entries = [];
+  if (found.has("longer")) entries.push(entry("longer than simulated", swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`)));
+  if (found.has("straggler")) entries.push(entry("straggler", make("i", { className: "framed" })));
+  if (found.has("stall")) entries.push(entry("stall", make("i", { className: "bracket" })));
+  if (found.size) entries.push(make("span", { textContent: `(the ${MARKED} longest in view)` }));
+  if (Object.keys(charts[MEASURED]?.slow || {}).length) entries.push(make("span", { className: "slow" }, "▸ slow device"));
   return entries;
 }

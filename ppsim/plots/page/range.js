@@ -1,10 +1,10 @@
 // The panel of a selected range: per schedule busy time by kind, idle time by cause on one scale, the largest causes, the peak.
 function select(from, to) {   // seconds; an empty range lets go
+  hovered = null;
+  if (!range) kept = charts.map(rowHeight);
   range = to > from ? [Math.max(from, 0), Math.min(to, until)] : null;
   fillRange();
-  redraw();
-  clearTimeout(writing);
-  writing = setTimeout(writeState, 200);
+  clamp();
 }
 
 function idleBetween(chart, device, from, to, found) {   // adds the idle seconds of a device by cause, from what each gap waited for
@@ -58,10 +58,11 @@ function rangeOf(chart) {   // seconds of all devices by kind and by cause, and 
   return { busy, causes, peak, whole: (to - from) * chart.devices };
 }
 
-function bar(values, colour) {
+function bar(values, colour, most, text) {   // its parts, of at most `most`, and its words behind them
   const row = make("span", { className: "bar" });
-  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.width = `${part * 100}%`; row.append(one); }
-  return row;
+  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.flexBasis = `calc(${part / most} * (100% - 54px))`; row.append(one); }
+  row.append(text);
+  return make("td", {}, row);
 }
 
 function fillRange() {
@@ -70,18 +71,18 @@ function fillRange() {
   panel.hidden = !range || !real.length;
   if (!panel.hidden) {
     const found = real.map(rangeOf), idle = found.map(({ causes }) => [...causes.values()].reduce((sum, one) => sum + one, 0));
-    const cell = (...content) => make("td", {}, ...content);
+    const cell = (...content) => make("td", {}, ...content), most = Math.max(...found.map(({ whole }, at) => idle[at] / whole), 1e-9);   // the largest idle time fills its column
     const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
     const rows = real.map((chart, at) => {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0);
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).map(([cause, part]) => `${cause} ${percent(part / whole)}`).join(", ");
       const scale = chart.memory.unit === "bytes" ? byteUnit(chart.memory.capacity || peak) : [1, "act."];
-      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(bar([...busy].map(([title, part]) => [title, part / whole]), (title) => kinds[title])), cell(percent(sum / whole)),
-        cell(bar(ordered.map((cause) => [cause, causes.get(cause) / whole]), (cause) => theme.causes[cause])), cell(percent(idle[at] / whole)), cell(words), cell(`${Number((peak / scale[0]).toPrecision(4))}${chart.memory.capacity ? ` of ${Number((chart.memory.capacity / scale[0]).toPrecision(4))}` : ""} ${scale[1]}`));
+      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, part]) => [title, part / whole]), (title) => kinds[title], 1, percent(sum / whole)),
+        bar(ordered.map((cause) => [cause, causes.get(cause) / whole]), (cause) => theme.causes[cause], most, percent(idle[at] / whole)), cell(words), cell(`${Number((peak / scale[0]).toPrecision(4))}${chart.memory.capacity ? ` of ${Number((chart.memory.capacity / scale[0]).toPrecision(4))}` : ""} ${scale[1]}`));
     });
-    const heads = ["", "busy by kind", "", "idle by cause", "", "", "peak"].map((text) => make("th", { textContent: text, scope: "col" }));
+    const heads = ["", "busy by kind", "idle by cause", "", "peak"].map((text) => make("th", { textContent: text, scope: "col" }));
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${lengthText(range[1] - range[0])} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${inRange(range[1] - range[0])} ${ticksOf().symbol} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
       make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }

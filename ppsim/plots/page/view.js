@@ -4,15 +4,16 @@ const view = { t0: 0, t1: 1, row: 0, y: 0 };   // time in seconds; pixels: heigh
 const on = new Set(), hidden = new Set();   // names of visible parts; legend titles of hidden kinds
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
 let canvas, context, theme = null, themeName = "light", width = 0, height = 0, asked = false, base = 0;
+let kept = [];   // heights of the charts' rows before a range was selected
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
 const phone = () => width <= 760;
-const left = () => (phone() ? 26 : charts.some((chart) => chart.towers) ? 84 : 54);
+const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 26 : 54);
 const right = () => (phone() ? 12 : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
-const tallestRow = () => (phone() ? 34 : charts.length === 1 ? 60 : 44);
+const tallestRow = () => (charts.length < 2 || (charts.length < 3 && !phone()) ? 60 : phone() ? 34 : 44);
 const shown = () => Math.min(charts.length, 4);   // schedules that share the height
 
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
@@ -26,6 +27,8 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   const each = pane() / Math.max(shown(), 1), alone = charts.length === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
+  const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;
+  if (held) return { rows: Math.max(Math.min(held, free), 12), memory: on.has("memory") && free - held >= 24 ? Math.min(free - held, 170) : 0 };   // the panel takes from the memory
   let rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
   if (memory) {   // it takes what the rows leave
     memory = Math.min(alone ? 170 : 110, alone && chart.devices > 16 ? 72 : each - HEAD - rows - BELOW);

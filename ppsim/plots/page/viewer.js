@@ -134,17 +134,21 @@ function hover(event) {
   const hit = itemAt(x, y), before = hovered;
   hovered = hit && !hit.ends ? { chart: hit.chart, item: hit.item } : null;
   if (before?.item !== hovered?.item || before?.chart !== hovered?.chart) redraw();
-  tip.style.display = text ? "block" : "none";
+  hideTip();
   if (!text) return;
+  tip.style.display = "block";
   tip.textContent = text.join("\n");
   tip.style.left = `${Math.max(Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 6), 2)}px`;
   tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
 }
 
+function hideTip() { parts.tip.style.display = "none"; }
+
 function listen() {
+  document.addEventListener("keydown", hideTip);   // what keys do is said in the line below
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
-  canvas.addEventListener("pointerleave", () => { latest = null; parts.tip.style.display = "none"; if (hovered) { hovered = null; redraw(); } });
+  canvas.addEventListener("pointerleave", () => { latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
   canvas.addEventListener("focus", () => canvas.classList.toggle("ring", canvas.matches(":focus-visible")));   // by Tab, not by a click and a key
   canvas.addEventListener("dblclick", showWhole);
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
@@ -196,7 +200,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     const begun = down.get(event.pointerId);
     if (!moved && Math.hypot(event.clientX - begun.clientX, event.clientY - begun.clientY) < 4) return;
     moved = true;
-    parts.tip.style.display = "none";
+    hideTip();
     latest.set(event.pointerId, event);
     const x = [...latest.values()].map((one) => one.clientX);
     const [from, to] = held.places;
@@ -258,8 +262,13 @@ function goTo(number) {   // scroll to a schedule, and choose its first action
   choose(chart, chart.firstEndingAfter(0, view.t0));
 }
 
-function stepPath(by) {   // the next or the previous action of the critical path of the base
-  const chart = charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
+function pointed() {   // the schedule below the pointer
+  const area = canvas.getBoundingClientRect();
+  return latest && at(latest.clientX - area.left, latest.clientY - area.top)?.chart;
+}
+
+function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else of the base
+  const chart = step >= 0 && hovered ? hovered.chart : pointed() ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
   const now = places.findIndex(([, at]) => at === step), [item, at] = places[Math.min(Math.max(now + by, 0), places.length - 1)];
   step = at;
   hovered = { chart, item };
@@ -281,8 +290,9 @@ function stepTo(across, down) {   // choose the neighbour of the chosen action o
 }
 
 const PLAY = 10;   // seconds that the whole step takes
+const tellTime = () => tell(`at ${onAxis(playing.time)}, busy: ${charts.map((chart) => `${charts.length > 1 ? `${chart.short} ` : ""}${[...Array(chart.devices).keys()].filter((device) => chart.boxAt(device, playing.time) !== null).length} of ${chart.devices}`).join(" · ")}`);
 function play() {   // a line of time moves through what is seen; the key stops it
-  if (playing?.running) { playing.running = false; tell(`at ${onAxis(playing.time)}`); return; }
+  if (playing?.running) { playing.running = false; tellTime(); return; }
   const longest = Math.max(...charts.map((chart) => chart.makespan)), from = playing && playing.time < longest ? playing.time : 0, begun = performance.now();
   const mine = playing = { time: from, running: true };
   (function tick() {
@@ -304,7 +314,7 @@ function stepTime(by) {   // the line of time at the next or previous begin or e
   }
   if (best === null) return;
   playing = { time: best, running: false };
-  tell(`at ${onAxis(best)}`);
+  tellTime();
   redraw();
 }
 

@@ -92,7 +92,7 @@ const linesOf = (chart, item) => [
 function mixedLines(chart, device, time) {   // boxes narrower than two pixels: the shares of the pixel's time
   const half = (view.t1 - view.t0) / innerWidth() / 2, from = Math.max(time - half, 0), to = Math.min(time + half, chart.makespan);
   const parts = [...sharesAt(chart, device, from, to)].filter(([, part]) => part > 0);
-  return [deviceName(chart, device), times(from, to), ...parts.map(([title, part]) => `${title}: ${percent(part / (to - from))}`)];
+  return [`${deviceName(chart, device)}, the mean of a pixel`, `${lengthText(to - from)} about ${onAxis(time)}`, ...parts.map(([title, part]) => `${title}: ${percent(part / (to - from))}`)];
 }
 
 function idleLines(chart, device, time) {
@@ -118,9 +118,9 @@ function costsText() {   // seconds of each kind of action and of transfers, equ
     chart.kinds.forEach(({ letter, slot }, at) => add(slot ? "F+B" : letter, of_kind[at][0] * chart.tick, of_kind[at][1] * chart.tick));
     if (moved.length) add("transfer", moved.reduce((least, one) => Math.min(least, one)) * chart.tick, moved.reduce((most, one) => Math.max(most, one)) * chart.tick);
   }
-  const texts = new Map(), longest = Math.max(...[...spans.values()].map(([, most]) => most));
+  const texts = new Map(), axis = unitFor(Math.max(...charts.map(({ makespan }) => makespan)));
   for (const [name, [least, most]] of [...spans].sort(([one], [other]) => NAMES.indexOf(one) - NAMES.indexOf(other))) {
-    const [factor, symbol] = unitFor(most < longest / 100 ? most : longest), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
+    const [factor, symbol] = most * axis[0] >= 0.1 ? axis : unitFor(most), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
     texts.set(text, [...(texts.get(text) || []), name]);
   }
   return [...texts].map(([text, names]) => `${names.join(" ")} ${text}`).join(" · ");
