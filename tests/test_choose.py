@@ -411,6 +411,13 @@ def test_only_schedules_that_a_framework_runs_are_offered():
     assert "combined-1f1b" not in names()
 
 
+def test_experts_are_not_sharded_where_one_gpu_alone_holds_each_and_the_framework_adds_them_up_wrongly():
+    config = {**MOE, "layout": {"data": 8}, "schedule": {"name": "1f1b", "devices": 1}}
+    free = {"layout.expert": [4, 8], "layout.sharding": ["weights"]}
+    for framework, refused in (("Megatron-LM", 1), ("PyTorch", 0)):
+        assert ppsim.choose(config, free=free, framework=framework).counts["refused"] == refused
+
+
 def test_research_adds_the_synchronous_schedules_that_no_framework_runs():
     added = {*names(research=True)} - {*names()}
     assert {"slimpipe", "vocab-1f1b", "chimera"} <= added

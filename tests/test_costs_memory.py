@@ -119,7 +119,8 @@ def test_a_backward_holds_the_block_that_it_recomputes_from_its_start_to_its_end
     schedule = ppsim.build("1f1b", devices=4, microbatches=8)
     run = ppsim.simulate(schedule, DerivedCosts(model, CLUSTER, Layout(recompute="full")))
     block = model.layers[1]
-    again = block.activation_bytes() - block.activation_bytes(recompute="full")
+    gradients = 2 * 32 * (64 + 4 * 64)  # of the input and of the output of a matrix of the MLP
+    again = block.activation_bytes() - block.activation_bytes(recompute="full") + gradients
     assert run.table.recompute_bytes.tolist() == [again] * 4
     without = np.asarray(run.table.activation_bytes)[1] * run.peak_activations[1] + run.static_memory[:, 1].sum()
     held = run.memory()
@@ -149,7 +150,33 @@ def test_the_loss_is_over_before_a_block_is_recomputed():
     costs = DerivedCosts(model, CLUSTER, Layout(recompute="full"))
     block = model.layers[1]
     table = costs.table(ppsim.build("1f1b", devices=4, microbatches=8))
-    assert table.recompute_bytes[-1] == block.activation_bytes() - block.activation_bytes(recompute="full")
+    assert table.recompute_bytes[-1] == table.recompute_bytes[0] > block.activation_bytes() - block.input_bytes
+
+
+def test_the_backward_of_a_recomputed_block_holds_the_gradients_around_the_products_of_all_its_experts():
+    model = replace(MODEL, experts=8, experts_per_token=4, expert_ffn=32)
+    block, tokens = model.layers[1], 4 * 32  # each of four experts per token
+
+    def gradients(**layout):
+        costs = DerivedCosts(model, CLUSTER, Layout(recompute="full", loss_bytes=0, **layout))
+        again = costs.activation_bytes(block, "none") - costs.activation_bytes(block, "full")
+        return costs.backward_bytes([block], "full") - again
+
+    assert gradients() == 2 * tokens * (64 + 32)
+    assert gradients(data=8, expert=8) == gradients()  # a GPU gets as many tokens as it sends
+    assert gradients(tensor=2) == 2 * tokens * (64 + 32 / 2)  # all tokens of the group, a part of each expert
+    assert gradients(tensor=2, expert_tensor=1) == 2 * tokens * (64 + 32) / 2
+    assert DerivedCosts(model, CLUSTER, Layout(loss_bytes=0)).backward_bytes([block], "none") == 0
+
+
+@pytest.mark.parametrize(("framework", "blocks"), [("torchtitan", 1), ("megatron-core", 2)])
+def test_sharded_gradients_are_whole_for_the_blocks_that_a_framework_reduces_at_a_time(framework, blocks):
+    """Megatron-LM, docs/user-guide/features/megatron_fsdp.md: one is reduced beside the backward of the next."""
+    sharded = Layout(framework=framework, data=4, sharded=True, sharded_by="block", gradient_buffers=False)
+    for layout in (sharded, replace(sharded, sharded=False, distributed_optimizer=True, sharded_gradients=True)):
+        costs = DerivedCosts(MODEL, CLUSTER, layout)
+        total, block = sum(costs.gpu_parameters(MODEL.layers)), MODEL.layers[1].parameters
+        assert costs.for_stages(1).gradient_bytes[0] == pytest.approx(4 * (total / 4 + blocks * block))
 
 
 def test_weights_sharded_by_block_are_whole_for_embedding_head_and_two_blocks():

@@ -54,6 +54,25 @@ def test_weights_sharded_by_block_are_gathered_beside_the_block_and_held_for_two
     assert "unshard" not in block.for_stages(1).provenance
 
 
+def test_only_a_block_that_is_recomputed_hides_collectives_under_its_repeated_forward():
+    """Of four stages two are recomputed, or one block of each: as long as stages and blocks with that level for all."""
+    model = replace(MODEL, num_layers=8)
+    cluster = replace(CLUSTER, link=LinkSheet("narrow", 0.5, 0.0))
+
+    def backward(**layout):
+        costs = derived(model, cluster, data=4, sharded=True, framework="torchtitan", sharded_by="block", **layout)
+        return costs.for_stages(4).input_grad
+
+    none, full = backward(), backward(recompute="full")
+    assert full[1] < none[1] + derived(model, cluster).repeated_seconds(model.layers[1], "full") * 2  # some is hidden
+    assert backward(recompute="full", recompute_stages=2) == pytest.approx([*full[:2], *none[2:]])
+    assert backward(recompute="full", recompute_stages=4) == full
+    assert backward(recompute=["full", "none", "full", "none"]) == pytest.approx([full[0], none[1], full[2], none[3]])
+    one = backward(recompute="full", recompute_blocks=1)
+    assert one == pytest.approx([(some + every) / 2 for some, every in zip(none, full, strict=True)])
+    assert backward(recompute="full", recompute_blocks=2) == full
+
+
 def test_gathered_weights_and_their_gradients_are_copied_beside_nothing():
     law = OperatorLaw(0.5, 0.25, 0.25, 0.25, memory=1.0)
     cluster = replace(CLUSTER, device=DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=10.0, operators=law))

@@ -3,6 +3,7 @@
 import re
 import shlex
 from argparse import ArgumentParser
+from dataclasses import replace
 
 import pytest
 from command_line import CONFIGS, LLAMA
@@ -143,6 +144,7 @@ REJECTED = {
         {"schedule.devices": 4, "layout.partition": "Et*32|m|L|L", "model.prediction_layers": 1},
         "its parser takes one L, which has all losses; write L once",
     ),
+    "gradients of one GPU": ({"layout.sharding": "weights", "layout.sharded_by": "block"}, "layout.sharding"),
     "no exchange to hide": (INTERLEAVED | {"schedule.name": "combined-1f1b"}, "layout.expert=1"),
 }  # fmt: skip
 
@@ -153,6 +155,16 @@ def test_what_megatron_cannot_run_is_named(changes, named):
         changes = {**changes, "layout.data": 2}
     with pytest.raises(ppsim.ConfigError, match=re.escape(named)):
         ppsim.to_launch(ppsim.load_config(LLAMA, overrides=changes), "Megatron-LM")
+
+
+def test_experts_that_one_gpu_alone_holds_are_not_sharded_over_several_microbatches():
+    """Megatron-LM, issue 6660: FSDP adds the gradients of such experts to themselves."""
+    sharded = as_config(EXPERTS).changed({"layout.sharding": "weights", "layout.sharded_by": "block"})
+    with pytest.raises(ppsim.ConfigError, match=r"smaller layout\.expert"):
+        ppsim.to_launch(sharded, "Megatron-LM")
+    for spared in ({"layout.expert": 4}, {"schedule.microbatches": 1}):
+        assert "--fsdp-double-buffer" in ppsim.to_launch(sharded.changed(spared), "Megatron-LM")
+    assert not replace(sharded.costs.layout, framework="torchtitan").lone_shards(16)
 
 
 def test_costs_without_a_model_have_no_script():
@@ -348,7 +360,8 @@ SHARDINGS = {
 
 @pytest.mark.parametrize(("flags", "keys"), SHARDINGS.values(), ids=SHARDINGS)
 def test_what_the_copies_split_is_read(flags, keys):
-    config = ppsim.from_launch("Megatron-LM", SCRIPT.replace("--use-distributed-optimizer", flags))
+    script = SCRIPT.replace("NNODES:-2", "NNODES:-4")  # two copies of two GPUs each
+    config = ppsim.from_launch("Megatron-LM", script.replace("--use-distributed-optimizer", flags))
     layout = config.costs.layout
     assert {key: getattr(layout, key) for key in keys} == keys
     again = ppsim.from_launch("Megatron-LM", ppsim.to_launch(config, "Megatron-LM"))

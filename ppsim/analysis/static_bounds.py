@@ -351,7 +351,7 @@ def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, flo
 
     Fused slots of two streams hide the exchange of experts alone, which has the second stream for itself.
     """
-    level, bound, hidden = _common_level(costs), layer_bound(costs, layer), 0.0
+    level, bound, hidden = costs.layout.common_recompute, layer_bound(costs, layer), 0.0
     if costs.layout.overlap == TWO_STREAM:
         (forward, input_grad, repeated), hidden = costs.exchange(layer), expert_parallel(costs, layer)[0]
         bound += max(forward - hidden, 0.0) + max(input_grad + repeated * (level == "full") - hidden, 0.0)
@@ -399,16 +399,9 @@ def layer_bound(costs: DerivedCosts, layer: Any) -> float:
 
     A fused slot may hide its collectives.
     """
-    level = _common_level(costs)
+    level = costs.layout.common_recompute
     computing = costs.work(layer).whole + costs.repeated_seconds(layer, level)
     if costs.layout.overlap:
         return computing
     exchange = costs.exchange(layer)
     return computing + exchange.forward + exchange.input_grad + exchange.repeated * (level == "full")
-
-
-def _common_level(costs: DerivedCosts) -> str:
-    """Return the recompute level of all blocks; "none" if they differ."""
-    layout = costs.layout
-    alike = isinstance(layout.recompute, str) and layout.recompute_stages is None and layout.recompute_blocks is None
-    return str(layout.recompute) if alike else "none"

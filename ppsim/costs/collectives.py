@@ -106,8 +106,7 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     others, inside = (tensor_parallel, expert_parallel), max(layout.tensor, layout.split_experts * layout.expert)
     apart = inside <= cluster.gpus_per_node and group_of(cluster, layout.data_groups[0], layout.tensor).nodes > 1
     beside = sum(one(setup, layer)[0] for one in others) if apart else 0.0
-    work, whole = setup.work(layer), layout.recompute_blocks is None
-    level = layout.recompute if whole and isinstance(layout.recompute, str) else "none"
+    work, level = setup.work(layer), layout.common_recompute
     backward = work.input_grad + work.weight_grad + setup.repeated_seconds(layer, level)
     forward_wait, backward_wait = (
         min(data_wait(setup), max(computing - exchanging, 0.0)) * bool(exchanging)

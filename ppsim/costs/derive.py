@@ -142,9 +142,18 @@ class DerivedCosts(Setup):
         names = ([layer.name for layer in stage] for stage in self.stage_layers(num_stages))
         return str(partition.LayoutString.of_stages(names))
 
-    def exchange(self, layer: Layer) -> Exchange:
-        """Return the seconds of a layer's collectives: `EFFECTS` has the formulas and sources."""
-        return self._once(exchange, layer)
+    def exchange(self, layer: Layer, recompute: str | None = None) -> Exchange:
+        """Return the seconds of a layer's collectives; its B recomputes a level, by default that of all blocks.
+
+        `EFFECTS` has the formulas and sources.
+        """
+        return self._once(DerivedCosts._exchange, layer, recompute or self.layout.common_recompute)
+
+    def _exchange(self, layer: Layer, recompute: str) -> Exchange:
+        if recompute == self.layout.common_recompute:
+            return exchange(self, layer)
+        alike = replace(self.layout, recompute=recompute, recompute_stages=None, recompute_blocks=None)
+        return exchange(self._changed(layout=alike), layer)
 
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
@@ -160,11 +169,17 @@ class DerivedCosts(Setup):
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
         """Return the bytes that a backward of a stage adds.
 
-        These are its largest recomputed layer, the loss's gradients, or the whole inputs and gradients of a block that
-        sequence parallelism splits. The loss comes first and frees its gradients before a block is recomputed.
+        These are its largest recomputed layer, with the gradients around its largest product if all of it is
+        recomputed, the loss's gradients, or the whole inputs and gradients of a block that sequence parallelism splits.
+        The loss comes first and frees its gradients before a block is recomputed.
         """
         whole = self.layout.run_by.facts.extra.whole * (self.border_bytes - self.own_border_bytes) * bool(layers)
-        dropped = [self.activation_bytes(one, "none") - self.activation_bytes(one, recompute) for one in layers]
+        dropped = [
+            self.activation_bytes(one, "none")
+            - self.activation_bytes(one, recompute)
+            + self.gradients_of_product(one) * (recompute == "full" and one.recomputable)
+            for one in dict.fromkeys(layers)
+        ]
         logits, of_loss = sum(self.share(layer.logits) for layer in layers), self.layout.chosen("loss_bytes")
         others = logits * (self.layout.tensor - 1) * self.layout.run_by.facts.extra.logits
         return max([logits * of_loss + others * (of_loss + LOGIT_BYTES), whole, *dropped])
@@ -177,7 +192,7 @@ class DerivedCosts(Setup):
         for_weight = sum(layer.weight_grad_bytes for layer in layers)
         parameters, reduced = self.gpu_parameters(layers), 0.0
         if layout.reduces_blocks:
-            gathered, reduced = self._unsharded(layers)
+            gathered, reduced = self.unsharded(layers)
         state = np.array(layout.state_bytes(parameters, gathered, reduced)) * self.factor("state")
         return {
             "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
@@ -194,20 +209,6 @@ class DerivedCosts(Setup):
             return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(fp8)[-2:]) * layout.fp8_gather
         return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(fp8)
 
-    def _unsharded(self, layers: Sequence[Layer]) -> tuple[float, float]:
-        """Return the parts of a stage's parameters that are gathered, and whose gradients are reduced, by block.
-
-        Two blocks are gathered at a time, and the root (embedding and head) from the first forward to the last
-        backward; one buffer holds the gradients of a block, or of the root. PyTorch's allocator has a pool per stream,
-        so these add to the peak of the activations at any time. Source: PyTorch, fully_shard.
-        """
-        total = sum(self.gpu_parameters(layers))
-        if not total:
-            return 0.0, 0.0
-        blocks = [sum(self.layout.gpu_parameters(layer)) for layer in layers if layer.recomputable]
-        root, largest = total - sum(blocks), max(blocks, default=0.0)
-        return min(root + 2 * largest, total) / total, max(root, largest) / total
-
     def _stages(self, num_stages: int, without_output: bool = False) -> list[Stage]:
         """Return the stages; `without_output` leaves out the model's head and the embedding's weights."""
         stages = zip(self.stage_layers(num_stages), self.layout.recompute_of_stages(num_stages), strict=True)
@@ -220,7 +221,7 @@ class DerivedCosts(Setup):
     def _stage_times(self, stage: Stage) -> dict[str, float]:
         """Return the seconds of a stage: computation of F, I and W, collectives of F and of I."""
         layers, levels = stage.layers, self.layout.recompute_of_layers(stage.layers, stage.recompute)
-        works, exchanges = [self.work(layer) for layer in layers], [self.exchange(layer) for layer in layers]
+        works, exchanges = [self.work(layer) for layer in layers], list(map(self.exchange, layers, levels))
         repeated = sum(one.repeated for one, level in zip(exchanges, levels, strict=True) if level == "full")
         return {
             "forward": sum(work.forward for work in works),

@@ -293,9 +293,17 @@ EFFECTS = (
         "18 a parameter; 6 + 12/(D c) with a distributed optimizer; 2 + 16/(D c) with sharded gradients, 4 of the "
         "larger of a block and of embedding with head; (2 + 12)/(D c) + 4 and 2 while gathered with sharded weights; "
         "6 + 16/(D c) if they are gathered once a step; with weights sharded by block 16/(D c), 2 of embedding, head "
-        "and two blocks, 4 of the larger of a block and of embedding with head; of routed experts D c / e in the place "
-        "of D c; with `layout.replicas` groups D c / replicas; gradients in bf16 have 2 for each 4",
-        f"Megatron-LM, dist_optimizer.md; {ZERO}; PyTorch, fully_shard", assumed.state,
+        "and two blocks, 4 of the larger of a block (of two in Megatron's FSDP) and of embedding with head; of routed "
+        "experts D c / e in the place of D c; with `layout.replicas` groups D c / replicas; gradients in bf16 have 2 "
+        "for each 4",
+        f"Megatron-LM, dist_optimizer.md, megatron_fsdp.md; {ZERO}; PyTorch, fully_shard", assumed.state,
+    ),
+    Effect(
+        "layout.recompute", "bytes",
+        "in the backward of a block of which `full` recomputes all: what it would hold without, and 2 (n + m) of each "
+        "token that passes the largest product, n x m, for the gradients of its input and of its output; each of the "
+        "experts that a token visits counts",
+        "follows from reverse-mode differentiation",
     ),
     Effect(
         "layout.gradient_buffers", "bytes",

@@ -369,6 +369,12 @@ class Layout:
             return partition.explicit([len(stage) for stage in stages], model.num_layers, num_stages)
         return partition.even(model.num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
 
+    @property
+    def common_recompute(self) -> str:
+        """Recompute level of all blocks of all stages; "none" if they differ, or may."""
+        limited = self.recompute_stages is not None or self.recompute_blocks is not None
+        return self.recompute if isinstance(self.recompute, str) and not limited else "none"
+
     def recompute_of_stages(self, num_stages: int) -> list[str]:
         """Return the recompute level of each stage."""
         rules.argument("num_stages", num_stages, rules.whole_number(1, partition.MAX_PIECES))
@@ -419,6 +425,11 @@ class Layout:
         """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2."""
         return 31 if self.chosen("expert_exchange") == "all-to-all" else 17
 
+    def lone_shards(self, microbatches: int) -> bool:
+        """Return if one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""
+        alone = min(self.optimizer_groups) == 1 and microbatches > 1
+        return self.reduces_blocks and alone and not self.run_by.facts.messages.lone
+
     def gpu_parameters(self, layer: Layer) -> tuple[float, float]:
         """Return one layer's dense parameters, and those of routed experts, on one GPU before weights are sharded."""
         experts = layer.expert_parameters / (self.split_experts * self.expert)
@@ -449,10 +460,10 @@ class Layout:
         of_blocks, of_others = set[tuple[float, float]](), set[tuple[float, float]]()
         for layer in layers:
             shapes, products = of_blocks if layer.recomputable else of_others, layer.operators.products
-            shapes |= {self._own_shape(one) for one in products if one.fp8 or not layer.recomputable}  # no routers
+            shapes |= {self.own_shape(one) for one in products if one.fp8 or not layer.recomputable}  # no routers
         return WEIGHT_BYTES * sum(n * m * (part if (n, m) in of_blocks else 1) for n, m in of_blocks | of_others)
 
-    def _own_shape(self, linear: Linear) -> tuple[float, float]:
+    def own_shape(self, linear: Linear) -> tuple[float, float]:
         """Return the rows and columns of a matrix on one GPU."""
         split = self.split_experts if linear.expert else self.tensor
         rows = linear.inputs / (split if linear.parallel == "row" else 1)

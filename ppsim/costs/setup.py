@@ -202,6 +202,30 @@ class Setup:
             dense -= self.layout.gpu_parameters(replace(again, copied_parameters=0))[0]
         return float(dense), float(experts)
 
+    def gradients_of_product(self, layer: Layer) -> float:
+        """Return the bytes of the gradients of the largest product's input and output, of one microbatch on one GPU."""
+        layout = self.layout
+        seen = layout.split_experts / layout.tensor  # part of a tensor group's tokens that a GPU's experts get
+        tokens = self.model.sequence * layout.microbatch_size / layout.context
+        each = ((one, seen if one.expert else 1.0) for one in layer.operators.products)
+        widths = (sum(layout.own_shape(one)) * one.visits * part for one, part in each)
+        return VALUE_BYTES * tokens * max(widths, default=0.0)
+
+    def unsharded(self, layers: Sequence[Layer]) -> tuple[float, float]:
+        """Return the parts of a stage's parameters that are gathered, and that have whole gradients, by block.
+
+        Two blocks are gathered at a time, and the root (embedding and head) from the first forward to the last
+        backward; as many blocks as the framework reduces at a time have gradients, or the root. PyTorch's allocator has
+        a pool per stream, so these add to the peak of the activations at any time. Source: PyTorch, fully_shard;
+        Megatron-LM, docs/user-guide/features/megatron_fsdp.md, Double Buffering.
+        """
+        total, reduced = sum(self.gpu_parameters(layers)), self.layout.run_by.facts.messages.blocks
+        if not total:
+            return 0.0, 0.0
+        blocks = sorted(sum(self.layout.gpu_parameters(layer)) for layer in layers if layer.recomputable)
+        root = total - sum(blocks)
+        return (root + sum(blocks[-2:])) / total, max(root, sum(blocks[-reduced:])) / total
+
 
 # Borders between stages: the width of what crosses them, and the links and cards that it uses.
 

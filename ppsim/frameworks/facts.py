@@ -49,6 +49,10 @@ class Messages(NamedTuple):
     per_member: float = 0.0
     # tensors of a layer that are a message each with a distributed optimizer; 0 if they go in buckets, too
     tensors: int = 0
+    # blocks: blocks that have whole gradients at a time if gradients are sharded. lone: True if sharded gradients that
+    # one GPU alone holds are right after several microbatches
+    blocks: int = 1
+    lone: bool = True
     late_gather: bool = False  # True if no forward starts before a distributed optimizer has gathered all new weights
 
 

@@ -26,7 +26,10 @@ LARGE_VOCABULARY = 128256
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
 HOST = Host(110, 145, 50)
-BUCKETS = Messages(40e6, 1e6)  # core/distributed/distributed_data_parallel.py, bucket_size
+# core/distributed/distributed_data_parallel.py, bucket_size. Its FSDP reduces a block beside the backward of the next,
+# and with --fsdp-double-buffer holds the gradients of no more: docs/user-guide/features/megatron_fsdp.md. A gradient
+# that one GPU alone holds is added to itself with each microbatch: issue 6660, mended in September 2026 (pull 6773).
+BUCKETS = Messages(40e6, 1e6, blocks=2, lone=False)
 HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,
 # but nothing reads it.

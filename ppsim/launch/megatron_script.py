@@ -149,6 +149,11 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         yield "layout.fp8_gather: needs layout.distributed_optimizer=true (--fp8-param-gather)"
     if layout.sharded and not layout.shards_by("block"):
         yield "layout.sharded_by: Megatron FSDP gathers weights block by block; set it to block"
+    if layout.lone_shards(schedule.microbatches):
+        yield (
+            "layout.sharding: its FSDP adds gradients that one GPU alone holds to themselves (issue 6660); use a "
+            "smaller layout.expert, or layout.sharding=optimizer"
+        )
     if layout.context > 1 and model.sequence % (2 * layout.context):
         yield f"layout.context={layout.context}: model.sequence must be a multiple of {2 * layout.context}"
     if model.parallel_block:
@@ -224,6 +229,7 @@ def _flags(config: Config, costs: DerivedCosts, schedule: Schedule, version: str
         if layout.reduces_blocks:
             yield "--use-megatron-fsdp"
             yield f"--data-parallel-sharding-strategy {'optim_grads_params' if layout.sharded else 'optim_grads'}"
+            yield "--fsdp-double-buffer"
             yield "--ckpt-format fsdp_dtensor"
         if layout.fp8 != "none":
             yield "--fp8-format hybrid"
@@ -308,7 +314,7 @@ def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Re
 
 def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
     layout["distributed_optimizer"] = flags.has("use-distributed-optimizer")
-    flags.has("overlap-param-gather", "ckpt-format")
+    flags.has("overlap-param-gather", "ckpt-format", "fsdp-double-buffer")
     strategy = flags.text("data-parallel-sharding-strategy") or "no_shard"
     if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
         if strategy in STRATEGIES:

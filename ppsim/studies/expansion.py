@@ -23,7 +23,7 @@ from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
-from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, RECOMPUTE_LEVEL, Changes
+from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, RECOMPUTE_LEVEL, SHARDING, Changes
 from ppsim.studies.space import ListTraits, Space
 from ppsim.studies.store import store_key
 from ppsim.studies.worker_pool import Outcome
@@ -93,12 +93,14 @@ class Expansion:
         return self._last[whole]
 
     def bounds(self, layout: Changes, lists: ListTraits) -> tuple[float, float] | None:
-        """Return lower bounds on seconds and bytes of all points of a layout; None if it does not fit the model."""
-        costs = self.costs(layout)
-        if costs is None:
+        """Return lower bounds on seconds and bytes of all points of a layout.
+
+        None if it does not fit the model, or if its framework computes wrong gradients.
+        """
+        config, costs, microbatches = self.space.config, self.costs(layout), layout[MICROBATCHES]
+        if costs is None or (SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
             return None
-        config = self.space.config
-        devices, microbatches = devices_of(self.space, layout), layout[MICROBATCHES]
+        devices = devices_of(self.space, layout)
         step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, *lists)
         return step * self.jitter_factor, memory
 
