@@ -17,11 +17,11 @@ from ppsim.plots.pixels import (
     shares,
     to_linear,
 )  # fmt: skip
-from ppsim.plots.scale import round_ticks
+from ppsim.plots.scale import round_ticks, row_gap
 
 __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title",
     "contrast", "draw_bars", "draw_comparison", "draw_front", "draw_lines", "footprint", "from_linear",
     "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "median_box", "picture", "png_address",
-    "round_ticks", "shares", "sizes_text", "to_linear",
+    "round_ticks", "row_gap", "shares", "sizes_text", "to_linear",
 ]  # fmt: skip

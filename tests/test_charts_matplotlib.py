@@ -40,8 +40,9 @@ def numbers_of(figure, block=0):
 
 
 def words_of(figure):
-    """All texts that stand in a figure outside its axes."""
-    return [text.get_text() for text in figure.texts]
+    """All texts that stand in a figure outside its axes, notes one by one."""
+    texts = [*figure.texts, *(part for part in figure.artists if isinstance(part, Text))]
+    return [part for text in texts for part in (text.get_text(), *text.get_text().split(" · "))]
 
 
 def path_of(axes):
@@ -87,13 +88,13 @@ def test_a_fused_slot_shows_both_parts_with_their_numbers():
     halves = ppsim.simulate(ppsim.build("dualpipe", devices=4, microbatches=8), ppsim.Costs(overlap=2.6))
     numbers = rows_of(halves.plot())[0].numbers()
     assert len(numbers) == len(halves.schedule.kind)
-    assert {text.get_fontsize() for text in numbers} == {4.5}
+    assert {text.get_fontsize() for text in numbers} == {4.5, 6.0}  # halves of a row, and whole rows
 
 
 def test_devices_go_from_top_to_bottom_and_time_has_a_unit():
     figure = run(costs=ppsim.Costs(forward=1e-4, backward=2e-4)).plot()
     assert figure.axes[0].get_ylim() == (3.5, -0.5)
-    assert "time (ms); ▼ end of step" in words_of(figure)
+    assert figure.axes[-1].get_xlabel() == "time (ms); ▼ end of step"
     assert "1f1b, 4 devices, 8 microbatches" in words_of(figure)
     assert run().plot(width=3.3).axes[-1].get_xlabel() == "time (s); ▼ end of step"
 
@@ -105,15 +106,28 @@ def test_microbatches_are_numbered_where_they_fit():
     assert numbers_of(run(devices=64, microbatches=128).plot()) == []
 
 
-def test_a_row_has_all_numbers_of_a_kind_or_none_and_all_have_one_size():
-    for microbatches, kinds in ((8, 2), (16, 1)):  # of two digits, only the longer backwards hold all
+def test_equal_boxes_have_numbers_alike():
+    for microbatches, kinds in ((16, 2), (24, 1), (48, 0)):  # of two digits, only the longer backwards hold all of 24
         texts = rows_of(run("1f1b", 4, microbatches).plot())[0].numbers()
         assert len(texts) == 4 * microbatches * kinds
-        assert len({text.get_fontsize() for text in texts}) == 1
-    assert numbers_of(run(devices=16, microbatches=32).plot()) == []
-    last = ppsim.Costs(forward=[1, 1, 1, 9], backward=[2, 2, 2, 9])
-    rows = rows_of(run("1f1b", 4, 32, costs=last).plot(width=7))[0]
-    assert rows.numbers() == []  # only the last device has space
+        assert len({text.get_fontsize() for text in texts}) == min(kinds, 1) + (kinds == 2)
+
+
+def test_boxes_that_are_nearly_as_wide_as_the_usual_box_of_their_device_have_numbers_as_that():
+    noisy = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), jitter=ppsim.Jitter(actions=0.05), seed=1)
+    least = 9.0 * 0.56 + 2.5  # pixels that one digit needs
+    for boxes in (make_boxes(run()), make_boxes(noisy)):
+        usual = boxes.usual[Kind.F, False]
+        for device, second in ((d, part * least / usual[d]) for d in range(4) for part in (0.98, 1.02)):
+            sizes, before = boxes.numbers(second, 20.0)[Kind.F, False]
+            mine = (boxes.kind == Kind.F) & (boxes.device == device)
+            assert before == ""
+            assert len(set((sizes[mine] > 0).tolist())) == 1
+
+
+def test_a_measured_row_has_numbers_in_its_wide_boxes():
+    last = ppsim.Costs(forward=[1, 1, 1, 3], backward=2)
+    assert sorted(numbers_of(run("1f1b", 4, 32, costs=last).plot())) == sorted(map(str, range(32)))
 
 
 def test_numbers_of_the_grey_theme_name_their_kinds():
@@ -221,19 +235,19 @@ def test_the_critical_path_is_a_line_along_its_boxes():
 @pytest.mark.parametrize(
     ("costs", "memory", "words", "peak"),
     [
-        (ppsim.Costs(), True, "activations", "peak 4 on device 0"),
-        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), True, "memory", "peak 6 GB on device 0"),
-        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), "activations", "activations", "peak 4 on device 0"),
-        (ppsim.Costs(activation_bytes=1e6, weight_bytes=2e6), "bytes", "memory", "peak 6 MB on device 0"),
+        (ppsim.Costs(), True, "activations", "4 act."),
+        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), True, "memory, GB", "6.00 GB"),
+        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), "activations", "activations", "6.00 GB"),
+        (ppsim.Costs(activation_bytes=1e6, weight_bytes=2e6), "bytes", "memory, MB", "6.00 MB"),
     ],
 )  # fmt: skip
 def test_memory_over_time_stands_under_the_chart_with_its_unit(costs, memory, words, peak):
     timeline = run(costs=costs)
     figure = timeline.plot(memory=memory)
-    assert words in words_of(figure)
-    axes = figure.axes[1]
-    assert axes.get_xlim() == (0, timeline.makespan)
-    assert [text.get_text() for text in axes.texts] == [peak]
+    assert {f"{words}; fullest: device 0", "peak", peak} <= set(words_of(figure))
+    assert figure.axes[1].get_xlim() == (0, timeline.makespan)
+    both = compared([timeline, timeline], memory=memory, titles=["one", "other"])
+    assert [text.get_text().partition(" on ")[2] for text in both.axes[1].texts] == ["device 0"]
 
 
 def lines_in(axes):
@@ -243,29 +257,35 @@ def lines_in(axes):
 def test_the_memory_curve_reaches_the_peak_and_the_fullest_device_is_an_area():
     figure = run().plot(memory=True)
     axes = figure.axes[1]
-    assert {"activations of the fullest device", "of the other devices"} < set(words_of(figure))
+    assert {"activations of the fullest device", "activations of the others"} < set(words_of(figure))
     others, fullest = lines_in(axes)
     assert [curve[:, 1].max() for curve in (*fullest, *others)] == [4, 3, 2, 1]
     (area,) = (part for part in axes.collections if not isinstance(part, LineCollection))
     assert area.get_alpha() == 0.12
 
 
-@pytest.mark.parametrize(("devices", "others"), [(17, 16), (64, 0)])
-def test_memory_of_other_devices_has_thin_lines_where_rows_are_high(devices, others):
+@pytest.mark.parametrize("devices", [17, 64])
+def test_memory_of_many_other_devices_is_a_band(devices):
     figure = run("1f1b", devices=devices, microbatches=devices).plot(memory=True)
-    assert ("of the other devices" in words_of(figure)) == (others > 0)
-    *thin, fullest = lines_in(figure.axes[1])
-    assert [len(lines) for lines in thin] == [others] * (others > 0)
-    assert fullest[0][:, 1].max() == devices
+    assert "activations of the others" in words_of(figure)
+    ((fullest,),) = lines_in(figure.axes[1])
+    assert fullest[:, 1].max() == devices
+    band, area = (part for part in figure.axes[1].collections if not isinstance(part, LineCollection))
+    assert band.get_paths()[0].vertices[:, 1].max() == devices - 1
+    assert area.get_paths()[0].vertices[:, 1].max() == devices
 
 
-def test_what_does_not_fit_is_bold_in_the_colour_of_the_limit():
+def test_what_does_not_fit_is_bold_and_its_part_over_the_limit_has_the_colour_of_the_limit():
     config = ppsim.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml")
     for memory, usable, weight in (("80 GB", "72 GB", "normal"), ("50 GB", "45 GB", "bold")):
-        axes = config.changed({"hardware.device.memory": memory}).simulate().plot(memory=True).axes[1]
-        limit, peak = axes.texts
-        assert limit.get_text() == f"usable {usable}"
+        figure = config.changed({"hardware.device.memory": memory}).simulate().plot(memory=True)
+        axes = figure.axes[1]
+        assert [text.get_text() for text in axes.texts] == [f"usable {usable}"]
+        (peak,) = (text for text in figure.texts if text.get_text() == f"61.7 of {usable[:2]}.0 GB")
         assert peak.get_fontweight() == weight
+        areas = [part for part in axes.collections if not isinstance(part, LineCollection)]
+        over = [part for part in areas if to_hex(part.get_facecolor()[0]) == LIGHT.limit]
+        assert [part.get_paths()[0].vertices[:, 1].min() for part in over] == [45] * (weight == "bold")
 
 
 def test_a_comparison_has_one_time_axis_and_a_block_a_timeline():
@@ -445,7 +465,7 @@ def test_a_column_of_a_paper_has_low_rows_without_numbers_and_its_words_above_th
     assert not any(rows.labels for rows in rows_of(figure))
     rows = figure.axes[0].get_window_extent().height / figure.dpi * 72 / 4
     assert rows == pytest.approx(7.5)  # points: a row of 6.75 and its gap
-    assert "27.3 % idle" in words_of(figure)
+    assert {"idle", "27.3 %"} <= set(words_of(figure))
 
 
 @pytest.mark.parametrize("width", [2.5, 3.3, 7])

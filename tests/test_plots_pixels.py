@@ -19,6 +19,7 @@ from charts import (
     median_box,
     picture,
     png_address,
+    row_gap,
     shares,
     to_linear,
 )  # fmt: skip
@@ -36,10 +37,10 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
     return make_boxes(ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs))
 
 
-def averaged(boxes, columns, height, times=10):
+def averaged(boxes, columns, height, times=10, gap=0.0):
     """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
-    light = to_linear(picture(boxes, LIGHT, fine, height, foot=1.0) / 255)
+    light = to_linear(picture(boxes, LIGHT, fine, height, foot=1.0, gap=gap) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
@@ -72,7 +73,10 @@ def test_a_figures_rows_are_the_picture():
     left, right, top = round(area.x0), round(area.x1), len(pixels) - round(area.y1)
     height = round(area.height)
     columns = PixelColumns(0.0, boxes.timeline.makespan, right - left)
-    expected = averaged(boxes, columns, height).astype(int)
+    rule = 150 / 144  # pixels of the picture per pixel of the rules
+    second = median_box(boxes) * columns.per_second / rule
+    gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
+    expected = averaged(boxes, columns, height, gap=gap).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
 

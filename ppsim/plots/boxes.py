@@ -17,7 +17,7 @@ from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import APART, DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NUMBER_SIZES, number_size
+from ppsim.plots.scale import APART, DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -139,36 +139,39 @@ class Boxes(Spans):
         return len(self.number(int(np.argmax(self.timeline.schedule.microbatch))))
 
     @cached_property
-    def shortest(self) -> dict[tuple[Kind, bool], np.ndarray]:
-        """Seconds of each device's shortest box of a kind, inf without one; parts of fused slots (True) are apart."""
+    def usual(self) -> dict[tuple[Kind, bool], np.ndarray]:
+        """Median seconds of each device's boxes of a kind, nan without one; parts of fused slots (True) are apart."""
         found = dict[tuple[Kind, bool], np.ndarray]()
         for slot, half in ((False, 0), (True, 0), (True, 1)):
             kinds, lit = self.kinds_of_parts(half), (self.length > 0) & (self.slot == slot)
             for kind in distinct(kinds[lit]).tolist():
-                mine = lit & (kinds == kind)
-                least = found.setdefault((Kind(kind), slot), np.full(self.timeline.schedule.devices, np.inf))
-                np.minimum.at(least, self.device[mine], self.length[mine])
+                mine = np.flatnonzero(lit & (kinds == kind))
+                mine = mine[np.lexsort((self.length[mine], self.device[mine]))]
+                device, first, count = np.unique(self.device[mine], return_index=True, return_counts=True)
+                medians = found.setdefault((Kind(kind), slot), np.full(self.timeline.schedule.devices, np.nan))
+                medians[device] = self.length[mine[first + count // 2]]
         return found
 
     def numbers(
         self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False
-    ) -> tuple[float, dict[tuple[Kind, bool], tuple[str, np.ndarray]]]:
-        """Return the size of all numbers, and by kind what stands before them (its letter or ""), and the rows.
+    ) -> dict[tuple[Kind, bool], tuple[np.ndarray, str]]:
+        """Return by kind the size of its boxes' numbers, 0 without one, and what stands before them: its letter or "".
 
-        A row shows the numbers of a kind if all its boxes hold the longest, and so do half of the rows with the kind:
-        boxes are `second` pixels wide a second, and `tall`.
+        A box has its number if it holds the chart's longest one, so that equal boxes are alike; a box that is nearly as
+        wide as its device's median box of the kind counts as that. Boxes are `second` pixels wide a second, and `tall`.
         """
-        size, found = NUMBER_SIZES[1], dict[tuple[Kind, bool], tuple[str, np.ndarray]]()
-        for (kind, slot), seconds in self.shortest.items() if tall >= LOWEST_NUMBER else ():
+        found = dict[tuple[Kind, bool], tuple[np.ndarray, str]]()
+        for (kind, slot), medians in self.usual.items() if tall >= LOWEST_NUMBER else ():
+            mine = (self.length > 0) & (self.slot == slot) & ((self.kind == kind) | slot)
+            usual = np.where(mine, medians[self.device], np.nan)
+            wide = np.where(np.abs(self.length - usual) < NEARLY * usual, usual, self.length) * second
             for before in (kind_letter(kind), "") if lettered else ("",):
                 long = self.digits + len(before) + 0.55 * (before == "W")
-                high, present = tall / 2 if slot else tall, np.isfinite(seconds)
-                fits = np.array([number_size(long, wide, high, digit) for wide in (seconds * second).tolist()])
-                rows = present & (fits > 0)
-                if 2 * rows.sum() >= present.sum():
-                    size, found[kind, slot] = min(size, float(fits[rows].min())), (before, rows)
+                size = np.where(mine, number_size(long, wide, tall / 2 if slot else tall, digit), 0.0)
+                if not before or 2 * np.count_nonzero(size) >= mine.sum():
+                    found[kind, slot] = size, before
                     break
-        return size, found
+        return found
 
     def title(self, box: int) -> str:
         """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes, halves
+from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import FILLS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels
 from ppsim.plots.pixels import PixelColumns, median_box, picture
@@ -24,7 +26,6 @@ from ppsim.plots.pixels import PixelColumns, median_box, picture
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
-_DIGIT = 0.64  # width of a digit of matplotlib's font, as a fraction of its size
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class ChartRows(Artist):
     def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True):
         super().__init__()
         self.boxes, self.theme, self.labels = boxes, theme, labels
+        self._family, self._digit = matplotlib.rcParams["font.family"], text_width("0000", 10) / 40
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
         self.set_zorder(2)
@@ -216,21 +218,16 @@ class ChartRows(Artist):
         boxes, theme = self.boxes, self.theme
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
-        size, shown = boxes.numbers(place.second / place.pixel, tall, _DIGIT, theme is GREY)
-        for (kind, slot), (before, rows) in shown.items():
+        found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY)
+        for (kind, slot), (sizes, before) in found.items():
             for half in (0, 1)[: 1 + slot]:
-                mine = np.flatnonzero(
-                    (boxes.length > 0)
-                    & (boxes.slot == slot)
-                    & (boxes.kinds_of_parts(half) == kind)
-                    & rows[boxes.device]
-                )
+                mine = np.flatnonzero((sizes > 0) & (boxes.kinds_of_parts(half) == kind))
                 if len(mine) > _MAX_NUMBERS:
                     return
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
                 words = [before + boxes.number(row + half) for row in boxes.row[mine].tolist()]
                 marked = boxes.local[mine] > 0, boxes.reverse[mine]
-                yield from self._texts(place, boxes, mine, band, words, size, theme.on[kind], *marked)
+                yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], *marked)
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.lanes), gap))
 
@@ -239,12 +236,12 @@ class ChartRows(Artist):
             return
         words, none = [lane.label(span) for span in range(len(lane))], np.zeros(len(lane), bool)
         least = float(lane.length.min()) * place.second / place.pixel, float(np.min(band[0] - band[1])) / place.pixel
-        if size := scale.number_size(max(map(len, words)), *least, _DIGIT):
-            ink = self.theme.on_lanes[lane.sort]
-            yield from self._texts(place, lane, np.arange(len(lane)), band, words, size, ink, none, none)
+        if size := float(scale.number_size(max(map(len, words)), *least, self._digit)):
+            ink, sizes = self.theme.on_lanes[lane.sort], np.full(len(lane), size)
+            yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, ink, none, none)
 
     def _texts(
-        self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], size: float, ink: str,
+        self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], sizes: np.ndarray, ink: str,
         under: np.ndarray, over: np.ndarray,
     ) -> Iterator[Text]:  # fmt: skip
         """Yield the words in the middle of their spans, moved away from the marks."""
@@ -252,11 +249,11 @@ class ChartRows(Artist):
         thick, inset = scale.mark_bar((top - bottom) / pixel)
         shift = 0.4 * (thick + inset) * pixel * (under.astype(float) - over)
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)
-        for at, word in enumerate(words):
+        for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
             text = Text(
                 float(middle[at]), float(y), word, color=ink, fontsize=size * POINTS, ha="center",
-                va="baseline", parse_math=False, clip_on=True, usetex=False,
+                va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=self._family,
             )  # fmt: skip
             text.set_figure(self._ax.figure)
             text.set_transform(IdentityTransform())

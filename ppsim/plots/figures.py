@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import re
 import textwrap
+from functools import cache
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.textpath import TextPath
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import ScaledUnit, time_unit
@@ -20,10 +23,12 @@ from ppsim.plots.scale import number_text, round_ticks
 
 PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
+DPI = 150  # pixels per inch of a file, unless the user has changed matplotlib's or gives another
 NOTEBOOK = 128  # pixels per inch in a notebook, in whose cells a page of a paper fits
 MAX_SVG = 100_000  # characters of a picture in a notebook
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
+_FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
 
 
 def settings() -> Any:
@@ -33,8 +38,27 @@ def settings() -> Any:
     """
     usual: Any = matplotlib.rcParamsDefault
     settings: Any = matplotlib.rcParams
-    changed = {name for name in _FONTS if settings[name] != usual[name]}
-    return {"text.usetex": False, **{name: value for name, value in _FONTS.items() if name not in changed}}
+    own: dict[str, Any] = {**_FONTS, "font.sans-serif": [*_FAMILIES, *usual["font.sans-serif"]]}
+    if settings["font.sans-serif"] == usual["font.sans-serif"]:
+        own["font.family"] = [*_installed(), "sans-serif"]
+    changed = {name for name in own if settings[name] not in (usual[name], own[name])}
+    return {"text.usetex": False, **{name: value for name, value in own.items() if name not in changed}}
+
+
+@cache
+def _installed() -> list[str]:
+    """Return the first family of `_FAMILIES` that this machine has; a name that it lacks would give warnings."""
+    names = {font.name for font in fontManager.ttflist}
+    return [family for family in _FAMILIES if family in names][:1]
+
+
+def text_width(text: str, size: float, bold: bool = False) -> float:
+    """Return the width of a text in pixels."""
+    if not text:
+        return 0.0
+    weight = FontProperties(weight="bold" if bold else "normal")
+    path = TextPath((0, 0), text.replace("$", r"\$"), size=font_points(size), prop=weight, usetex=False)
+    return float(path.get_extents().x1) * 1.02
 
 
 def checked_width(width: Any) -> float:
@@ -71,6 +95,8 @@ class Chart(Figure):
     """A figure that notebooks show without pyplot, as sharp as the screen; the same chart gives the same bytes."""
 
     def __init__(self, solved: bool = True, **options: Any):
+        if matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsDefault["figure.dpi"]:
+            options["dpi"] = DPI
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -84,7 +110,7 @@ class Chart(Figure):
         return {"image/svg+xml": drawn[drawn.index("<svg") :]}, {}
 
 
-def rendered(figure: Figure, form: str, dpi: float = 150) -> bytes:
+def rendered(figure: Figure, form: str, dpi: float = DPI) -> bytes:
     """Return the figure as a file of the format "png", "svg" or "pdf", without the date."""
     buffer = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]

@@ -133,13 +133,13 @@ class _Drawing:
         """Add a trace per kind, and marks of later stages and of the other direction; short boxes have no gaps."""
         boxes, theme, seconds = self.boxes, self.theme, self.window[1] - self.window[0]
         edge = 0.5 if float(np.median(boxes.length)) >= seconds / _MAX_EDGED else 0.0
-        _, numbers = boxes.numbers(_CHART_PIXELS / seconds, _ROW_PIXELS, lettered=theme.name == "grey")
+        numbers = boxes.numbers(_CHART_PIXELS / seconds, _ROW_PIXELS, lettered=theme.name == "grey")
         for kind in boxes.kinds:
             chosen = np.zeros(len(boxes), bool)
             chosen[visible[boxes.kind[visible] == kind]] = True
             for number, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
-                before, rows = numbers.get((part, kind != part), ("", np.zeros(boxes.timeline.schedule.devices, bool)))
-                shows = rows[boxes.device[mine]] & (kind == part)
+                sizes, before = numbers.get((part, kind != part), (np.zeros(len(boxes)), ""))
+                shows = (sizes[mine] > 0) & (kind == part)
                 labels = [
                     f"{before}{boxes.short_label(box)}" if is_shown else ""
                     for box, is_shown in zip(mine.tolist(), shows.tolist(), strict=True)

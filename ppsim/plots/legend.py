@@ -12,27 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.textpath import TextPath
+from matplotlib.text import Annotation
 
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import PIXELS, font_points
+from ppsim.plots.figures import PIXELS, font_points, text_width
 from ppsim.plots.marks import DASHES, longer_boxes
-from ppsim.plots.memory_strip import MemoryStrip
+from ppsim.plots.memory_strip import BAND, MOST_LINES, MemoryStrip
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
 
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11  # pixels
 _SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
 MIXED = "narrow actions mix their colours"
-
-
-def text_width(text: str, size: float) -> float:
-    """Return the width of a text in pixels."""
-    if not text:
-        return 0.0
-    path = TextPath((0, 0), text.replace("$", r"\$"), size=font_points(size), usetex=False)
-    return float(path.get_extents().x1) * 1.02
 
 
 class Writer:
@@ -46,6 +38,14 @@ class Writer:
         wide, high = self.figure.get_size_inches() * PIXELS
         style = {"color": self.theme.text, "va": "baseline", "fontsize": font_points(size * POINTS), **style}
         return self.figure.text(x / wide, 1 - y / high, text, parse_math=False, **style)
+
+    def write_beside(self, other: Any, apart: float, y: float, text: str, **style: Any) -> None:
+        """Write a text from some pixels after the end of another text, or to some pixels before its begin."""
+        high = 1 - y / (float(self.figure.get_figheight()) * PIXELS)
+        style = {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "textcoords": "offset points", **style}
+        places: Any = {"xytext": (apart * POINTS, 0), "xycoords": (other, "figure fraction")}
+        words = Annotation(text, (float(apart > 0), high), **places, annotation_clip=False, parse_math=False, **style)
+        self.figure.add_artist(words)
 
     def axes(self, left: float, top: float, width: float, height: float, **style: Any) -> Axes:
         """Add axes."""
@@ -74,9 +74,10 @@ class Legend:
         lines = [name for name, drawn in (("transfers", transfers), ("evictions", evictions)) if drawn]
         low = any(boxes.plain for boxes in every)
         entries = [one for one in legend_entries(every, lines) if one.sort not in hidden]
-        self.entries: list[LegendEntry | _Line] = [*entries]
+        self.remarks = [one.text for one in entries if one.sort == "low"]  # what is left out: not keys
+        self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         if lines and mixed and not low:
-            self.entries.append(LegendEntry("low", f"actions too narrow for {' and '.join(lines)}"))
+            self.remarks.append(f"actions too narrow for {' and '.join(lines)}")
         if transfers and not low and not mixed:
             for name, dashes in DASHES.items():
                 self._add(f"transfer of a {name}", color=theme.text, linewidth=0.5, linestyle=dashes)
@@ -94,10 +95,12 @@ class Legend:
             self._add("longer than simulated", color=theme.longer, linewidth=2 * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
-            if any(not boxes.plain and boxes.timeline.schedule.devices > 1 for boxes in every):
-                self._add("of the other devices", color=theme.memory, linewidth=0.7 * POINTS, alpha=0.55)
-        if memory is not None and memory.limit is not None:
-            self._add("usable memory", color=theme.limit, linewidth=1.2 * POINTS, linestyle=(0, (5, 2.5)))
+            others = {boxes.timeline.schedule.devices - 1 for boxes in every}
+            if any(0 < number <= MOST_LINES for number in others):
+                self._add(f"{memory.name} of the others", color=theme.memory, linewidth=0.7 * POINTS, alpha=0.55)
+            if max(others) > MOST_LINES:
+                style = {"linewidth": 5 * POINTS, "alpha": BAND, "solid_capstyle": "butt"}
+                self._add(f"{memory.name} of the others", color=theme.memory, **style)
         if mixed:
             self.entries.append(LegendEntry("mixed", MIXED))
 
@@ -118,6 +121,10 @@ class Legend:
             wide = _indent(entry) + text_width(words, _SIZE)
             if x and x + wide > width:
                 x, line = 0.0, line + 1
+                if entry is self.entries[-1] and len(found) > 2:  # not alone
+                    last = found.pop()
+                    found.append((0.0, line, last[2]))
+                    x = _indent(self.entries[-2]) + text_width(last[2], _SIZE) + _SPACE
             found.append((x, line, words))
             x += wide + _SPACE
         return found
@@ -139,7 +146,7 @@ class Legend:
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""
         if isinstance(entry, _Line):
-            ends = np.array([x - 1, x + _SWATCH + (-2 if "marker" in entry.style else 1)]) / PIXELS
+            ends = np.array([x - 1, x + _SWATCH + (-4 if "marker" in entry.style else 1)]) / PIXELS
             return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, **entry.style)]
         return [
             Rectangle(
@@ -159,12 +166,13 @@ class Legend:
             else:
                 own = next((colour for *_, colour in entry.swatch(self.theme)), "none")
                 handles.append(Rectangle((0, 0), 1, 1, facecolor=own, edgecolor="none"))
+        handles += [Rectangle((0, 0), 1, 1, facecolor="none", edgecolor="none") for _ in self.remarks]
         ax.legend(
-            handles, self.texts, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False,
+            handles, self.texts + self.remarks, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False,
             fontsize="small",
         )  # fmt: skip
 
 
 def _indent(entry: LegendEntry | _Line) -> float:
     """Return the pixels from an entry's left end to its words; entries of words alone have no symbol."""
-    return 0.0 if isinstance(entry, LegendEntry) and entry.sort in ("low", "mixed") else _SWATCH + 6
+    return 0.0 if isinstance(entry, LegendEntry) and entry.sort == "mixed" else _SWATCH + 6

@@ -21,17 +21,24 @@ from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import Marks
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import median_box
-from ppsim.plots.scale import box_fade, path_widths
+from ppsim.plots.scale import PATH, box_fade, path_widths, row_gap
 
 _MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST = 0.05  # of the median action: what takes less longer has no bar
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
-def row_edges(boxes: Boxes) -> tuple[float, float]:
-    """Return top and bottom of the actions, downwards from the middle of a row of height 1."""
-    top, bottom = (part * (1.0 - boxes.apart) - 0.5 for part in part_of_row(boxes.band))
-    return top, bottom
+def row_height(ax: Axes, boxes: Boxes) -> float:
+    """Return the height in pixels of a row that fills axes with its neighbours."""
+    return ax.get_window_extent().height / ax.figure.dpi * PIXELS / boxes.timeline.schedule.devices
+
+
+def row_edges(ax: Axes, boxes: Boxes) -> tuple[float, float, float]:
+    """Return top and bottom of the actions, downwards from the middle of a row of height 1, and the gap below a row."""
+    row = row_height(ax, boxes)
+    gap = row_gap(row, median_box(boxes) * second_of(ax), boxes.apart) / row
+    top, bottom = (part * (1.0 - gap) - 0.5 for part in part_of_row(boxes.band))
+    return top, bottom, gap
 
 
 def second_of(ax: Axes) -> float:
@@ -51,12 +58,12 @@ def _strength(ax: Axes, boxes: Boxes) -> float:
     return 0.0 if boxes.plain or is_mixed(boxes, second) else box_fade(median_box(boxes) * second)
 
 
-def _behind(boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _behind(ax: Axes, boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return what is seen of lines between rows that pass behind the boxes of other rows: (pieces, 2, 2) points.
 
     `times` and `rows` are the ends, (lines, 2) each. A piece goes from the line's first end to its second.
     """
-    top, bottom = row_edges(boxes)
+    top, bottom, _ = row_edges(ax, boxes)
     low, high = rows.min(axis=1), rows.max(axis=1)
     first, last = np.ceil(low - top + 1e-9).astype(int), np.floor(high - bottom - 1e-9).astype(int)
     crossed = np.maximum(last - first + 1, 0)
@@ -82,9 +89,9 @@ def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
     ax.add_collection(LineCollection(segments, **{"zorder": 3, **style}), autolim=False)
 
 
-def _ends(boxes: Boxes, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
+def _ends(ax: Axes, boxes: Boxes, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
     """Return (lines, 2) rows: the edge of the sender's boxes that faces the receiver, and the receiver's edge."""
-    (top, bottom), down = row_edges(boxes), receiver > sender
+    (top, bottom, _), down = row_edges(ax, boxes), receiver > sender
     return np.stack([sender + np.where(down, bottom, top), receiver + np.where(down, top, bottom)], axis=1)
 
 
@@ -96,12 +103,12 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     consumer = np.flatnonzero(plan.remote)
     origin = float(timeline.device_start.min())
     times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
-    rows = _ends(boxes, schedule.device[plan.source[consumer]], schedule.device[consumer])
+    rows = _ends(ax, boxes, schedule.device[plan.source[consumer]], schedule.device[consumer])
     forward = schedule.kind[consumer] == Kind.F
     for name, mine in (("forward", forward), ("backward", ~forward)):
         if mine.any():
             style: Any = {"colors": theme.text, "alpha": strength, "linewidths": 0.5, "linestyles": DASHES[name]}
-            add_lines(ax, _behind(boxes, times[mine], rows[mine]), **style)
+            add_lines(ax, _behind(ax, boxes, times[mine], rows[mine]), **style)
 
 
 def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
@@ -114,8 +121,8 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
         mine = np.flatnonzero((copies.host >= 0) & (copies.way == way))
         times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
         sender, receiver = (copies.device[mine], copies.host[mine])[:: 1 if way == OFFLOADS else -1]
-        rows = _ends(boxes, sender, receiver)
-        add_lines(ax, _behind(boxes, times, rows), linestyles=(0, (2, 1.5)), linewidths=0.7, **style)
+        rows = _ends(ax, boxes, sender, receiver)
+        add_lines(ax, _behind(ax, boxes, times, rows), linestyles=(0, (2, 1.5)), linewidths=0.7, **style)
         for marker, ends in (("v", receiver > sender), ("^", receiver < sender)):
             ax.scatter(times[ends, 1], rows[ends, 1], s=7, marker=marker, linewidths=0.0, **style)
 
@@ -129,7 +136,8 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     if not len(mine):
         return
     begin, end = boxes.start[mine], boxes.end[mine]
-    lower = np.repeat(boxes.device[mine] + row_edges(boxes)[1] + 0.04, 2)
+    _, bottom, gap = row_edges(ax, boxes)
+    lower = np.repeat(boxes.device[mine] + bottom + min(gap, PATH / row_height(ax, boxes)) / 2, 2)
     points = np.stack([np.stack([begin, end], axis=1).ravel(), lower], axis=1)
     first = np.flatnonzero(np.append(True, np.diff(boxes.device[mine]) != 0))  # boxes that begin a stay in a row
     way = np.sign(np.diff(boxes.device[mine][first].astype(int)))
@@ -153,7 +161,7 @@ def longer_boxes(boxes: Boxes, other: Boxes) -> tuple[np.ndarray, np.ndarray]:
 
 def add_slow(ax: Axes, boxes: Boxes, simulated: Boxes, slow: Marks, theme: Theme) -> None:
     """Frame the stragglers of a measured step, bracket its stalls, and draw bars above what takes longer."""
-    top, bottom = row_edges(boxes)
+    top, bottom, gap = row_edges(ax, boxes)
     before = np.append(0.0, boxes.end[:-1])
     before[boxes.offsets[:-1][np.diff(boxes.offsets) > 0]] = 0.0
     own = {boxes.name(box): box for box in range(len(boxes.row))}
@@ -169,7 +177,7 @@ def add_slow(ax: Axes, boxes: Boxes, simulated: Boxes, slow: Marks, theme: Theme
         ax.plot(ends, [low - 0.2, low, low, low - 0.2], color=theme.limit, linewidth=2 * POINTS, **style)
     if not boxes.plain and not is_mixed(boxes, second_of(ax)):
         mine, usual = longer_boxes(boxes, simulated)
-        height = np.repeat(boxes.device[mine] + top - 0.5 * boxes.apart, 2).reshape(-1, 2)
+        height = np.repeat(boxes.device[mine] + top - 0.5 * gap, 2).reshape(-1, 2)
         times = np.stack([usual, boxes.end[mine]], axis=1)
         lines: Any = {"colors": theme.longer, "linewidths": 2 * POINTS, "zorder": 6, "clip_on": False}
         add_lines(ax, np.stack([times, height], axis=2), **lines)

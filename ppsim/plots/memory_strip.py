@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.patches import Rectangle
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
@@ -19,6 +20,8 @@ from ppsim.plots.palette import Theme
 from ppsim.plots.scale import round_ticks
 from ppsim.timeline import TimelineColumns
 
+MOST_LINES, BAND = 3, 0.25  # more other devices are a band; its opacity
+_COLUMNS = 2_000  # at which the band is drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 
 
@@ -61,35 +64,52 @@ class MemoryStrip:
         limits = [limit for limit in map(usable_limit, timelines) if limit is not None]
         return axis_unit(max([float(peak.max()) for peak in peaks if peak is not None] + limits[:1]), "bytes")
 
+    def fullest(self, number: int) -> tuple[int, float]:
+        """Return the device with the highest peak of a timeline, and this peak."""
+        peaks = [float(levels.max()) for _, levels in self.curves[number]]
+        return int(np.argmax(peaks)), max(peaks)
+
+    def caption(self, number: int) -> str:
+        """Return the name of a timeline's strip, with its unit and its fullest device."""
+        unit = f", {self.symbol}" if self.symbol else ""
+        return f"{self.name}{unit}; fullest: device {self.fullest(number)[0]}"
+
     def amount(self, value: float) -> str:
         """Return an amount with its unit, bytes in three digits."""
         return f"{value:.{3 if self.symbol else 4}g} {self.symbol}".strip()
 
 
-def draw_memory(
-    ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, others: bool, beside: bool, is_first: bool
-) -> None:
-    """Draw the strip of one timeline: curves, limit, ticks at 0 and the limit, and the peak in words.
+def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, beside: bool, is_first: bool) -> None:
+    """Draw the strip of one timeline: the fullest device, the others as lines or as a band, the limit, and words.
 
-    `others`: devices with less memory than the fullest have thin lines, as their rows are high.
+    What is over the limit has its colour.
     """
     curves, last = strip.curves[number], strip.lengths[number]
-    peaks = [float(levels.max()) for _, levels in curves]
-    fullest = int(np.argmax(peaks))
-    if others:
-        lines = [_steps(*curve, last) for device, curve in enumerate(curves) if device != fullest]
+    fullest, peak = strip.fullest(number)
+    others = [curve for device, curve in enumerate(curves) if device != fullest]
+    if len(others) > MOST_LINES:  # many lines would be a mesh
+        times = np.linspace(0.0, last, _COLUMNS)
+        every = np.stack([levels[np.searchsorted(moments, times, "right")] for moments, levels in others])
+        band: Any = {"step": "post", "color": theme.memory, "alpha": BAND, "linewidth": 0.0, "zorder": 2}
+        ax.fill_between(times, every.min(axis=0), every.max(axis=0), **band)
+    elif others:
         style: Any = {"colors": theme.memory, "alpha": 0.55, "linewidths": 0.7 * POINTS, "zorder": 2}
-        ax.add_collection(LineCollection(lines, **style), autolim=False)
+        ax.add_collection(LineCollection([_steps(*curve, last) for curve in others], **style), autolim=False)
     step = _steps(*curves[fullest], last)
-    ax.fill_between(step[:, 0], step[:, 1], color=theme.memory, alpha=0.12, linewidth=0.0, zorder=2.5)
-    style = {"colors": theme.memory, "linewidths": 1.3 * POINTS, "zorder": 3}
-    ax.add_collection(LineCollection([step], **style), autolim=False)
+    over = strip.limit if is_over(peak, strip.limit) else None
+    for colour, floor in ((theme.memory, 0.0), *([] if over is None else [(theme.limit, over)])):
+        above: Any = np.maximum(step[:, 1], floor)
+        ax.fill_between(step[:, 0], floor, above, color=colour, alpha=0.2 if floor else 0.12, linewidth=0.0, zorder=2.5)
+        line = LineCollection([step], colors=colour, linewidths=1.3 * POINTS, zorder=3)
+        ax.add_collection(line, autolim=False)
+        if floor:
+            line.set_clip_path(Rectangle((0.0, floor), last, 2 * strip.top, transform=ax.transData))
     ax.set_ylim(0.0, strip.top * _HEADROOM)
     if strip.limit is not None:
         dashes: Any = (0, (5, 2.5))
         ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=dashes, zorder=4)
     _dress(ax, strip, theme)
-    _write(ax, strip, peaks[fullest], fullest, theme, beside, is_first)
+    _write(ax, strip, peak, fullest, theme, beside, is_first)
 
 
 def is_over(peak: float, limit: float | None) -> bool:
@@ -100,9 +120,10 @@ def is_over(peak: float, limit: float | None) -> bool:
 def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
     """Give the strip round ticks below the limit, which words name, or else ticks at 0, the top and half of it."""
     tall = ax.get_window_extent().height / ax.figure.dpi * 72 / POINTS
-    levels = [0.0, strip.top / 2, strip.top] if tall > 60 else [0.0, strip.top]
-    if strip.limit is not None:
-        levels = round_ticks(0.9 * strip.limit, len(levels)).tolist()
+    last = strip.top if strip.limit is None else 0.9 * strip.limit
+    levels = round_ticks(last, 3 if tall > 60 else 2).tolist()
+    if not strip.symbol:
+        levels = [level for level in levels if level == round(level)]
     ax.set_yticks(levels, [strip.amount(level).removesuffix(strip.symbol).strip() for level in levels])
     bare_axes(ax, theme, 10 * POINTS)
     for name, side in ax.spines.items():
@@ -111,20 +132,18 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
 
 
 def _write(ax: Axes, strip: MemoryStrip, peak: float, fullest: int, theme: Theme, beside: bool, is_first: bool) -> None:
-    """Write the limit once, and the peak with its device; a peak over the limit is bold in its colour."""
-    over = is_over(peak, strip.limit)
-    peak_text = f"peak {strip.amount(peak)} on device {fullest}"
+    """Write the limit once, and beside the rows the peak with its device; over the limit it is bold in its colour."""
     style: Any = {"fontsize": font_points(11 * POINTS), "annotation_clip": False, "textcoords": "offset points"}
-    strong: Any = {"fontweight": "bold", "color": theme.limit} if over else {"color": theme.quiet}
-    right, side = ((1, 7), "left") if beside else ((1, 0), "right")
     if strip.limit is not None and is_first:
-        words = f"usable {strip.amount(strip.limit)}"
         level = strip.limit / (strip.top * _HEADROOM)
-        up: Any = {"va": "center"} if beside else {"va": "bottom"}
-        place = (right[1], 0 if beside else 1)
-        ax.annotate(words, (1, level), place, "axes fraction", color=theme.limit, ha=side, **up, **style)
-    if beside or over:
-        ax.annotate(peak_text, (1, 0), (right[1], 1), "axes fraction", ha=side, va="bottom", **strong, **style)
+        style |= {"ha": "left", "va": "center"} if beside else {"ha": "right", "va": "bottom"}
+        place = (7, 0) if beside else (0, 1)
+        words = f"usable {strip.amount(strip.limit)}"
+        ax.annotate(words, (1, level), place, "axes fraction", color=theme.limit, **style)
+    if beside:
+        style |= {"ha": "left", "va": "bottom", "color": theme.quiet}
+        style |= {"fontweight": "bold", "color": theme.limit} if is_over(peak, strip.limit) else {}
+        ax.annotate(f"peak {strip.amount(peak)} on device {fullest}", (1, 0), (7, 1), "axes fraction", **style)
 
 
 def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:

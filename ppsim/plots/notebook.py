@@ -164,14 +164,14 @@ class _Still:
     def _numbers(self, half: int) -> str:
         """Return the numbers of the kinds that show them; in grey, after the letter of the kind if both fit."""
         parts, boxes = [], self.boxes
-        size, shown = boxes.numbers(self.second, self._across(boxes.band)[1], lettered=self.theme.name == "grey")
+        found = boxes.numbers(self.second, self._across(boxes.band)[1], lettered=self.theme.name == "grey")
         mine = np.flatnonzero((boxes.length > 0) & (boxes.slot if half else True))
         for box, kind in zip(mine.tolist(), boxes.kinds_of_parts(half)[mine].tolist(), strict=True):
             is_slot, long = bool(boxes.slot[box]), boxes.length[box] * self.second
             top, tall = self._across(halves(boxes.band)[half] if is_slot else boxes.band)
             number = boxes.number(int(boxes.row[box]) + half * is_slot)
-            before, rows = shown.get((Kind(kind), is_slot), ("", ()))
-            if not len(rows) or not rows[boxes.device[box]]:
+            sizes, before = found[Kind(kind), is_slot] if found else ([], "")
+            if not len(sizes) or not (size := sizes[box]):
                 continue
             thick, inset = scale.mark_bar(tall)
             shift = 0.4 * (thick + inset) * (float(boxes.reverse[box]) - float(boxes.local[box] > 0))

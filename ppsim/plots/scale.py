@@ -15,6 +15,7 @@ LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no line
 APART, APART_FOR_LINES = 0.1, 0.3  # part of a row that lies between rows; more, so that dashes of transfers are seen
 PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)  # pixels; room of a digit, and of more
+NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes have numbers alike
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 
 
@@ -64,16 +65,16 @@ def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray
     return np.where((stages > 4) & (width < 12.0) & (local > 0), 1.0, part)
 
 
-def number_size(characters: float, width: float, height: float, digit: float = DIGIT) -> float:
+def number_size(characters: float, width: Any, height: float, digit: float = DIGIT) -> Any:
     """Return the size at which a label fits into a box, 0 if none; `digit` is the width of a digit of size 1.
 
     Labels of two and more characters need more space at their sides, else they would nearly touch the edges. W, the
     letter of a kind, is 1.55 characters.
     """
     long, room = characters * digit, NUMBER_ROOM[characters > 1]
-    loose = math.floor(min(height * 0.62, width * 0.8, (width - room) / long))
-    size = min(max(loose, NUMBER_SIZES[0]), NUMBER_SIZES[1])
-    return size if long * size + room <= width and height >= LOWEST_NUMBER else 0.0
+    loose = np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), (width - room) / long))
+    size = np.clip(loose, *NUMBER_SIZES)
+    return np.where((long * size + room <= width) & (height >= LOWEST_NUMBER), size, 0.0)
 
 
 def path_widths(run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

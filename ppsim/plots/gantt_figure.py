@@ -1,0 +1,306 @@
+"""The figure of a Gantt chart by matplotlib: title, numbers, rows, memory, axis and legend, and their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ppsim.analysis.bubbles import makespan
+from ppsim.base.units import time_unit
+from ppsim.plots import marks, scale
+from ppsim.plots.boxes import Boxes, busy_text, device_labels
+from ppsim.plots.chart_rows import POINTS, ChartRows
+from ppsim.plots.figures import PIXELS, Chart, bare_axes, checked_width, font_points, text_width, time_axis
+from ppsim.plots.legend import Legend, Writer
+from ppsim.plots.memory_strip import MemoryStrip, draw_memory
+from ppsim.plots.palette import GREY, Theme
+
+MAX_TICKS = 10
+_MARGIN, _TITLE, _SUBTITLE, _VALUE, _NAME = 14, 14, 11, 12, 13  # pixels of the rules, as all sizes below
+_WIDE = 600  # narrower figures have no margins and no microbatch numbers
+_HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
+_ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
+_BESIDE_WORDS, _LONGEST_HEADING = 172, 150  # pixels: words at the right of the rows, the heading of differences
+_LEAST_ROWS = 0.52  # of the width: where names and numbers would leave rows less, they stand above the rows
+_APART, _HEAD = 18, 5  # pixels between two numbers, and between a number and its heading
+
+
+@dataclass(frozen=True)
+class ChartBlock:
+    """A timeline of a chart: its boxes, name, and numbers: step, difference to the base, idle fraction, peak.
+
+    `is_over`: the peak is over the usable memory.
+    """
+
+    boxes: Boxes
+    name: str
+    numbers: tuple[str, str, str, str]
+    is_over: bool
+
+    @property
+    def devices(self) -> int:
+        """Number of rows."""
+        return self.boxes.timeline.schedule.devices
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Names of the rows."""
+        return device_labels(self.boxes.timeline)
+
+
+@dataclass(frozen=True)
+class _FigureLayout:
+    """Places in pixels of the rules: width, ends of the rows; `beside`: names are left of the rows, numbers right.
+
+    `places` are the right ends of the columns of numbers, `heads` their headings (step, difference, idle, peak): above
+    all rows if numbers are beside them, else before each number. `unit` is that of peaks.
+    """
+
+    width: float
+    left: float
+    right: float
+    beside: bool
+    places: tuple[float, ...]
+    heads: tuple[str, ...]
+    unit: str
+    rows: tuple[float, ...]
+    memory: float
+
+    @property
+    def margin(self) -> float:
+        """Left end of words."""
+        return _MARGIN if self.width >= _WIDE else 0.0
+
+
+def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float = 0.0) -> None:
+    """Give each device a row, device 0 on top, and label devices at 1, 2, 4 ... steps beside their boxes."""
+    devices = len(labels)
+    ax.set_ylim(devices - 0.5, -0.5)
+    every = scale.device_steps(row) if row else 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))
+    top, bottom, _ = marks.row_edges(ax, boxes)
+    ax.set_yticks(np.arange(0, devices, every) + (top + bottom) / 2, labels[::every])
+    bare_axes(ax, theme, 11 * POINTS)
+    for side in ax.spines.values():
+        side.set_visible(False)
+
+
+def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _FigureLayout:
+    """Return the layout of a figure of a width in pixels."""
+    every, is_wide = [block.boxes for block in blocks], width >= _WIDE
+    names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if len(blocks) > 1 else 0.0
+    digits = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
+    digits = max(digits, text_width("88.88", 10)) if memory else digits
+    left, right = (_MARGIN, width - _MARGIN) if is_wide else (0.0, width - 9)
+    unit = MemoryStrip.unit_of([boxes.timeline for boxes in every]).symbol
+    heads: tuple[str, ...] = ("step", _against(blocks), "idle", f"peak, {unit}")[: 3 if memory else 4]
+    wide = _widths(blocks, heads)
+    rows = right - left - names - digits - 8 - max(sum(wide), _BESIDE_WORDS) - 14
+    beside = is_wide and len(blocks) > 1 and rows >= _LEAST_ROWS * width
+    end = right
+    if beside:
+        right -= max(sum(wide), _BESIDE_WORDS) + 14
+    else:
+        room = right - left - names
+        usual = ("step", _against(blocks), "idle", "peak")
+        every_heads = (usual, ("", "", "idle", "peak"), usual[:3], ("", "", "idle"), ("", ""))
+        heads = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
+        wide = _widths(blocks, heads, unit)
+        end = left + sum(wide) - _APART if len(blocks) == 1 else right
+    highest = _HIGHEST if is_wide else _HIGHEST_OF_COLUMN
+    limit = max(_ALL_ROWS / len(blocks), _FEWEST_ROWS)
+    tall = [highest * (_DIVIDED if boxes.divided else 1.0) / (1.0 - boxes.apart) for boxes in every]
+    high = [min(block.devices * row, max(limit, 2.0 * min(block.devices, 200)))
+            for row, block in zip(tall, blocks, strict=True)]  # fmt: skip
+    return _FigureLayout(
+        width, left + (names if beside else 0) + digits + 8, right, beside,
+        tuple(end - sum(wide[at + 1 :]) for at in range(len(wide))), heads, unit, tuple(high),
+        (72 if len(blocks) == 1 else 28) if memory else 0,
+    )  # fmt: skip
+
+
+def _numbers(block: ChartBlock, unit: str = "") -> tuple[str, ...]:
+    """Return the numbers of a block; above the rows, the peak has its unit."""
+    *first, peak = block.numbers
+    return (*first, f"{peak} {unit}".strip())
+
+
+def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], unit: str = "") -> list[float]:
+    """Return the widths of the columns of numbers, with headings above them or, if there is a unit, before them."""
+    found = []
+    for at, head in enumerate(heads):
+        value, wide = max(text_width(_numbers(block, unit)[at], _VALUE, True) for block in blocks), _head_width(head)
+        found.append((wide + value if unit else max(wide, value)) + _APART if value else 0.0)
+    return found
+
+
+def _head_width(head: str) -> float:
+    return text_width(head, _SUBTITLE) + _HEAD * bool(head)
+
+
+def _against(blocks: Sequence[ChartBlock]) -> str:
+    """Return the heading of the differences, which names the base; empty if there are none."""
+    if len(blocks) == 1:
+        return "" if blocks[0].numbers[1] in ("at bound", "") else "vs bound"
+    bases = [block.name for block in blocks if block.numbers[1] == "base"]
+    name = bases[0] if len(bases) == 1 else "first"
+    while text_width(f"vs {name}", _SUBTITLE) > _LONGEST_HEADING:
+        name = name.removesuffix("…")[:-1] + "…"
+    return f"vs {name}"
+
+
+def compose(
+    blocks: Sequence[ChartBlock], title: str, width: float | None, longest: float, theme: Theme, *,
+    memory: bool | str, labels: bool, lines: dict[str, Any], notes: list[str],
+) -> list[Axes]:  # fmt: skip
+    """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
+    pixels = checked_width(width) * PIXELS
+    layout = _lay_out(blocks, pixels, bool(memory))
+    strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
+    heights = [rows / block.devices for rows, block in zip(layout.rows, blocks, strict=True)]
+    blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
+    every = [block.boxes for block in blocks]
+    mixed = any(marks.is_mixed(boxes, (layout.right - layout.left) / longest) for boxes in every)
+    legend = Legend(every, theme, memory=strip, mixed=mixed, **lines)
+    is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
+    notes = [*notes, busy_text(every[0])] if is_unclear and len(every) == 1 else notes
+    below, notes = _place_notes(layout, title, [*notes, *legend.remarks], len(blocks) == 1)
+    head = (24 if title else 4) + 18 * (layout.beside or below)
+    above, between = 0 if layout.beside else 26, 14
+    caption = 0 if layout.beside else 14
+    tall = sum(layout.rows) + len(blocks) * (above + between + (layout.memory + 8 + caption if memory else 0))
+    axis, lined = 34 if layout.beside else 46, legend.height(pixels - 2 * layout.margin)
+    figure = Chart(
+        solved=False, figsize=(pixels / PIXELS, (head + tall + axis + lined + 6) / PIXELS), facecolor=theme.paper
+    )
+    writer = Writer(figure, theme)
+    if title:
+        _write_title(writer, title, layout, notes, below)
+    for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
+        writer.write(place, head - 6, text, color=theme.quiet, ha="right")
+    found, y = [], float(head)
+    for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
+        _write_numbers(writer, layout, block, y, len(blocks) > 1)
+        if is_unclear and layout.beside:
+            writer.write(layout.places[-1], y + 32, busy_text(block.boxes), color=theme.quiet, ha="right")
+        y += above
+        ax = writer.axes(layout.left, y, layout.right - layout.left, rows)
+        time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
+        prepare_rows(ax, block.boxes, block.labels, theme, heights[number])
+        ChartRows(ax, block.boxes, theme, labels and pixels >= _WIDE)
+        marks.add_evictions(ax, block.boxes, theme)
+        _mark_end(ax, block, longest, theme, layout)
+        found.append(ax)
+        y += rows + 8
+        if strip is not None:
+            y += caption
+            area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
+            draw_memory(area, strip, number, theme, beside=layout.beside, is_first=number == 0)
+            if layout.beside:
+                writer.write(_MARGIN, y + layout.memory / 2, strip.name, color=theme.quiet, va="center")
+            else:
+                writer.write(layout.left, y - 2, strip.caption(number), color=theme.quiet)
+            y += layout.memory + 8
+        y += between - 8
+    _add_axis(writer, layout, (head, y), longest, every, theme)
+    legend.draw(figure, layout.margin, y + axis, pixels)
+    return found
+
+
+def _place_notes(layout: _FigureLayout, title: str, notes: list[str], alone: bool) -> tuple[bool, list[str]]:
+    """Return whether the notes stand below the title and not beside it, and as many of them as fit."""
+    beside = layout.width - 2 * layout.margin - text_width(title, _TITLE, True) - 12
+    if not notes or text_width(" · ".join(notes), _SUBTITLE) <= beside:
+        return False, notes
+    whole = layout.places[0] - 60 - layout.margin if layout.beside else layout.width - 2 * layout.margin
+    while len(notes) > 1 and text_width(" · ".join(notes), _SUBTITLE) > whole:
+        notes = notes[:-1]
+    return True, notes
+
+
+def _write_title(writer: Writer, title: str, layout: _FigureLayout, notes: list[str], below: bool) -> None:
+    """Write the title, smaller if it is too wide, and the notes beside it or below it."""
+    room = layout.width - 2 * layout.margin
+    size = _TITLE if layout.width >= _WIDE else 12
+    wide = text_width(title, size, True)
+    size = max(min(size, size * room / max(wide, 1)), 6)
+    words = writer.write(layout.margin, 18, title, size, fontweight="bold")
+    style: Any = {"color": writer.theme.quiet}
+    if below:
+        writer.write(layout.margin, 35, " · ".join(notes), **style)
+    elif notes:
+        writer.write_beside(words, 12, 18, " · ".join(notes), **style)
+
+
+def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
+    """Write a block's name, and its step, difference, idle time and peak, with headings if they are above the rows."""
+    theme, base = writer.theme, y + 15
+    values = _numbers(block, "" if layout.beside else layout.unit)
+    if named:
+        left = _MARGIN if layout.beside else layout.left
+        room = (layout.left if layout.beside else layout.places[0]) - left
+        size = max(min(_NAME, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
+        writer.write(left, base, block.name, size, fontweight="bold")
+    differs = values[1]
+    bold: Any = {"fontweight": "bold"}
+    over: Any = {"fontweight": "bold", "color": theme.limit} if block.is_over else {}
+    styles = (bold, {"color": theme.quiet} if differs in ("base", "") else bold, {}, over)
+    for x, head, text, style in zip(layout.places, layout.heads, values, styles, strict=False):
+        words = writer.write(x, base, text, _VALUE, ha="right", **style)
+        if not layout.beside and head and text not in ("base", ""):
+            writer.write_beside(words, -_HEAD, base, head, ha="right", color=theme.quiet)
+
+
+def _mark_end(ax: Axes, block: ChartBlock, longest: float, theme: Theme, layout: _FigureLayout) -> None:
+    """Draw a line at the end of the step over all rows; a cut timeline gets an arrow and its end instead."""
+    end = makespan(block.boxes.timeline)
+    if end > longest * (1 + 1e-9):
+        unit = time_unit(longest)
+        style: Any = {"fontsize": font_points(11 * POINTS), "ha": "right", "va": "bottom", "color": theme.text}
+        style["bbox"] = {"facecolor": theme.paper, "edgecolor": "none", "pad": 1}  # over the end of the rows above
+        words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
+        ax.annotate(words, (1, 1), (0, 1), "axes fraction", "offset points", annotation_clip=False, **style)
+        return
+    beyond = 3 / (layout.rows[0] or 1)
+    ax.plot(
+        [end, end], [-beyond, 1 + beyond], transform=ax.get_xaxis_transform(), color=theme.text,
+        linewidth=1.5 * POINTS, clip_on=False, zorder=7, solid_capstyle="butt",
+    )  # fmt: skip
+
+
+def _add_axis(
+    writer: Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float, every: Sequence[Boxes],
+    theme: Theme,
+) -> None:  # fmt: skip
+    """Add the axis of time below all rows, which begin and end at `rows`, with a triangle at the end of each step."""
+    top, y = rows
+    ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
+    ax.set_yticks([])
+    unit = time_axis(ax, longest, MAX_TICKS if layout.width >= _WIDE else 8)
+    for name, side in ax.spines.items():
+        side.set_visible(name == "bottom")
+        side.set(color=theme.edge, linewidth=POINTS)
+    ax.tick_params(
+        axis="x", length=4 * POINTS, width=POINTS, color=theme.edge, pad=4 * POINTS, labelcolor=theme.quiet,
+        labelsize=font_points(11 * POINTS),
+    )  # fmt: skip
+    if layout.beside:  # lines through all rows and between them
+        style: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": theme.grid, "linewidth": 0.5}
+        ax.vlines(ax.get_xticks(), 0.0, y - top, **style)
+        ax.set_zorder(-1)
+    ends = sorted({makespan(boxes.timeline) for boxes in every})
+    ends = [end for end in ends if end <= longest * (1 + 1e-9)]
+    ax.plot(
+        ends, [4.0] * len(ends), "v", color=theme.text, markersize=7 * POINTS, clip_on=False, zorder=8,
+        transform=ax.get_xaxis_transform(), markeredgewidth=0,
+    )  # fmt: skip
+    steps = max(boxes.timeline.schedule.iterations for boxes in every)
+    words = f"time ({unit.symbol}); ▼ end of {f'{steps} steps' if steps > 1 else 'step'}"
+    if layout.beside:
+        writer.write(layout.right + 14, y + 18, words, color=theme.quiet)
+    else:
+        ax.set_xlabel(words, color=theme.quiet, fontsize=font_points(11 * POINTS), labelpad=2, loc="right")
