@@ -77,8 +77,10 @@ FULL_GRAPHS = {"cuda_graphs": True, "expert_exchange": "hierarchical", "overlap"
 MARKED = "[^gpt-oss-note]"  # a kernel ten times too slow in 26.06.01: NVIDIA/cudnn-frontend, issue 256
 POLICIES = ("recompute", "expert_exchange", "expert_tensor", "partition", "cuda_graphs")
 FOUNDRY = {"a100_80gb": A100, "a100_40gb": "A100 40GB", "h100_80gb": H100}
-FOUNDRY_NAMES = {"a100_80gb": "a100-80gb", "a100_40gb": "a100-40gb", "h100_80gb": "h100-80gb"}
 PLAYBOOK_AXES = {"x2": "3B", "x4": "80B"}
+PLAYBOOK_KEYS = {
+    "nodes": "Nodes", "dp": "DP", "tp": "TP", "pp": "PP", "mbs": "MBS", "acc": "GradAcc", "gbs": "GBS", "zero": "ZeRO",
+}  # fmt: skip
 RANKED_AXES = {"x": "1B", **PLAYBOOK_AXES, "x3": "8B"}
 HEADROOM = 0.1  # part of the memory that `ppsim choose` leaves free
 FEWEST = 3  # runs with an order
@@ -163,20 +165,21 @@ def priced(run: Found) -> dict[str, Any]:
     costs: Any = config.costs
     timeline = config.simulate()
     devices, peaks = timeline.schedule.devices, np.asarray(timeline.peak_memory)
-    row: dict[str, Any] = {"name": run.name, "source": run.source, "group": class_of(costs, devices)}
-    row |= {
+    workload = timeline.table.workload
+    assert workload is not None  # noqa: S101 - every config here has a model
+    return {
+        "name": run.name,
+        "source": run.source,
+        "group": class_of(costs, devices),
         "framework": costs.layout.run_by.facts.name.lower(),
         "sweep": run.sweep,
         "measured": run.seconds,
         "predicted": _short(timeline.iteration_time),
+        "scales": [_short(value) for value in scales(costs, devices).values()],
+        "tokens": _short(workload.tokens * timeline.schedule.microbatches / workload.gpus),
+        "peak": None if run.peak is None else [_short(run.peak), _short(float(peaks[0]))],
+        "fits": bool(peaks.max() <= costs.cluster.device.capacity),
     }
-    row |= {"scales": [_short(value) for value in scales(costs, devices).values()]}
-    workload = timeline.table.workload
-    assert workload is not None  # noqa: S101 - every config here has a model
-    row["tokens"] = _short(workload.tokens * timeline.schedule.microbatches / workload.gpus)
-    if run.peak is not None:
-        row["peak"] = [_short(run.peak), _short(float(peaks[0]))]
-    return row | {"fits": bool(peaks.max() <= costs.cluster.device.capacity)}
 
 
 def _short(value: float) -> float:
@@ -297,9 +300,7 @@ def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             device, fp8 = SYSTEMS.get(row.get("System", "")), RECIPES.get(row.get("Precision", "").upper())
             if not ("26.04" <= release <= "26.99" and headings[2] == "Pre-Training Performance"):
                 continue
-            if name not in BRIDGE or device is None or fp8 is None:
-                continue
-            if MARKED in row["Model TFLOP / sec / GPU"]:
+            if name not in BRIDGE or device is None or fp8 is None or MARKED in row["Model TFLOP / sec / GPU"]:
                 continue
             source = "Megatron-Bridge 26.04 and later"
             more = {"framework": f"Megatron-Bridge {release}"} | _policies(data, BRIDGE[name], device)
@@ -363,14 +364,12 @@ def llm_foundry(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             continue
         size, sequence, gpus = row["Model"], int(row["SeqLen (T)"]), int(row["# GPUs"])
         microbatch, steps = int(row["MicroBatchSize"]), int(row["GradAccum"])
-        precision = row["Precision"].replace("_", "-")
-        name = f"mpt-{size}-s{sequence}-{gpus}x{FOUNDRY_NAMES[row['GPU']]}-mbs{microbatch}-{precision}"
+        name = f"mpt-{size}-s{sequence}-{gpus}x{row['GPU']}-mbs{microbatch}-{row['Precision']}".replace("_", "-")
         if name in known or f"MPT-{size}" not in data["models"]:
             continue
         layout = {"framework": "mosaicml", "data": gpus, "sharded": True}
-        layout |= {"microbatch_size": microbatch} | (
-            {"recompute": "full"} if row["Activation Checkpointing"] == "True" else {}
-        )
+        layout |= {"microbatch_size": microbatch}
+        layout |= {"recompute": "full"} if row["Activation Checkpointing"] == "True" else {}
         attention = "flash-2" if "Large Scale" in headings[1] else "flash-1"
         model = data["models"][f"MPT-{size}"] | {"sequence": sequence, "attention": attention}
         config = config_of(data, model, device, gpus, layout, schedule_of(1, steps))
@@ -400,7 +399,7 @@ def ranking(folder: Path) -> list[list[Any]]:
         if len(fitting) >= FEWEST:
             predicted, measured = zip(*fitting, strict=True)
             regret = min(fitting)[1] / min(seconds for _, seconds in pairs) - 1
-            rows.append([model, nodes, len(fitting), _short(kendall_tau(predicted, measured)), _short(regret)])
+            rows.append([model, nodes, len(fitting), _short(kendall_tau(predicted, measured) or 0.0), _short(regret)])
     return rows
 
 
@@ -421,18 +420,6 @@ def playbook(folder: Path, data: Mapping[str, Any], axes: Mapping[str, str] = PL
             peak = run["mem"] * judge_calibration.GIB if run["tgs"] and run["mem"] else None
             sweep = f"nanotron: {model}, {run['nodes']} nodes"
             yield Found(name, "nanotron 3B and 80B", judge_calibration.config_of(run), seconds, sweep, peak)
-
-
-PLAYBOOK_KEYS = {
-    "nodes": "Nodes",
-    "dp": "DP",
-    "tp": "TP",
-    "pp": "PP",
-    "mbs": "MBS",
-    "acc": "GradAcc",
-    "gbs": "GBS",
-    "zero": "ZeRO",
-}
 
 
 def _pairs(hover: str) -> Iterator[tuple[str, str]]:
