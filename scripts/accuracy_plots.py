@@ -26,7 +26,7 @@ CLAIMS = [number / 20 for number in range(1, 20)]  # parts that intervals of the
 
 
 def plots(runs: Sequence[Priced], others: Sequence[Priced]) -> dict[str, str]:
-    """The pictures of the page by the name of their file."""
+    """Return the pictures of the page by the name of their file."""
     classes = {
         group: {kind: [(run.measured, run.predicted) for run in listed if run.group == group]
                 for kind, listed in ((False, runs), (True, others))}

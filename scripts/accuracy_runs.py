@@ -1,4 +1,4 @@
-"""Published runs beside their predictions, and what their errors say: intervals of classes, orders of schedules.
+"""Published runs with their predictions, and statistics of their errors: intervals of classes, orders of schedules.
 
 docs/accuracy.md and ppsim/costs/spread.json have the figures; scripts/make_accuracy_docs.py writes both.
 """
@@ -29,10 +29,10 @@ OUT_OF_VIEW, FURTHER, MODELS = (DATA / f"{name}.json" for name in ("out_of_view"
 
 @dataclass(frozen=True)
 class Priced:
-    """A published run beside its simulation; seconds of one step, and what `ppsim.costs.spread` classes it by.
+    """Published run with its prediction: seconds of one step, and the sizes by which `ppsim.costs.spread` classes it.
 
-    `sweep` is what runs of one source share that differ in their layout or schedule; `by_sheet` what the data sheet
-    predicts of a device whose kernels the source measured, `earlier` what earlier releases took.
+    Runs of one `sweep` differ in their layout or schedule alone. `by_sheet` is the prediction of the data sheet for a
+    device whose kernels the source measured; `earlier` has the seconds of earlier releases.
     """
 
     name: str
@@ -61,18 +61,18 @@ class Priced:
 
 
 def priced_runs() -> list[Priced]:
-    """Every run with its prediction."""
+    """Return every run with its prediction."""
     left_out = left_out_constants()
     return [priced(run, left_out) for run in published_runs()]
 
 
 def left_out_constants() -> dict[str, dict[str, float]]:
-    """By source: the constants that the runs of the others give."""
+    """Return by source the constants that the runs of the others give."""
     return json.loads(LEFT_OUT.read_text(encoding="utf-8"))["constants"]
 
 
 def priced(run: Run, left_out: Mapping[str, Mapping[str, float]]) -> Priced:
-    """One run, priced with the constants that its source had no part in."""
+    """Return a run, priced with the constants that its source had no part in."""
     timeline = run.simulated(left_out[run.source])
     sheet = run.by_sheet.simulate().iteration_time if run.by_sheet else None
     workload = timeline.table.workload
@@ -88,17 +88,17 @@ def priced(run: Run, left_out: Mapping[str, Mapping[str, float]]) -> Priced:
 
 
 def out_of_view_runs() -> list[Priced]:
-    """Every run that was priced once: docs/data/out_of_view.json; none before that."""
+    """Return every run that was priced once: docs/data/out_of_view.json; none before that."""
     return listed_runs(OUT_OF_VIEW) if OUT_OF_VIEW.exists() else []
 
 
 def further_runs() -> list[Priced]:
-    """Every run of the sources that were out of view before, without those that crashed."""
+    """Return every run of the sources that were out of view before, without those that crashed."""
     return listed_runs(FURTHER)
 
 
 def listed_runs(path: Path) -> list[Priced]:
-    """The runs of a file that scripts/price_out_of_view.py wrote."""
+    """Return the runs of a file that scripts/price_out_of_view.py wrote."""
     found = json.loads(path.read_text(encoding="utf-8"))
     rows = [dict(zip(found["columns"], row, strict=True)) for row in found["runs"]]
     return [
@@ -112,7 +112,7 @@ def listed_runs(path: Path) -> list[Priced]:
 
 
 def by(runs: Iterable[Priced], key: str) -> dict[str, list[Priced]]:
-    """The runs by one of their fields, in order of its value."""
+    """Return the runs by one of their fields, in order of its value."""
     found: dict[str, list[Priced]] = {}
     for run in sorted(runs, key=lambda run: (getattr(run, key), run.source, run.name)):
         found.setdefault(getattr(run, key), []).append(run)
@@ -120,7 +120,7 @@ def by(runs: Iterable[Priced], key: str) -> dict[str, list[Priced]]:
 
 
 def in_bf16(runs: Iterable[Priced]) -> list[Priced]:
-    """The runs whose products are in bf16 or fp16."""
+    """Return the runs whose products are in bf16 or fp16."""
     return [run for run in runs if run.group not in FP8]
 
 
@@ -140,7 +140,7 @@ def mean_of_classes(runs: Sequence[Priced], error: Callable[[Sequence[Priced]], 
 
 
 def spread_table(runs: Sequence[Priced]) -> dict[str, dict[str, Any]]:
-    """By class: the 90 % interval of measured / predicted, how many runs and sources, and what they span."""
+    """Return by class the 90 % interval of measured / predicted, its runs and sources, and what they span."""
     unseen = unseen_source(in_bf16(runs))
     return {group: _row(members, unseen) for group, members in by(runs, "group").items()}
 
@@ -162,14 +162,14 @@ def _row(members: list[Priced], unseen: float) -> dict[str, Any]:
 
 
 def interval_of(members: Sequence[Priced], unseen: float) -> tuple[float, float]:
-    """The interval of one more source: the percentiles of these, wider the fewer sources they have."""
+    """Return the interval of one more source: the percentiles of these, wider the fewer sources they have."""
     wider = unseen ** (1 / len({run.source for run in members}))
     low, high = quantiles(members)
     return low / wider, high * wider
 
 
 def left_out_inside(runs: Sequence[Priced]) -> dict[str, list[bool]]:
-    """By class: of each run of a class of several sources, if the interval of the other sources holds it."""
+    """Return by class of several sources whether the interval of the other sources contains each run."""
     unseen, found = unseen_source(in_bf16(runs)), dict[str, list[bool]]()
     for group, members in by(runs, "group").items():
         for left, own in by(members, "source").items():
@@ -180,7 +180,7 @@ def left_out_inside(runs: Sequence[Priced]) -> dict[str, list[bool]]:
 
 
 def held(runs: Sequence[Priced], others: Sequence[Priced]) -> dict[str, list[bool]]:
-    """By class: of each run out of view, if the interval of the runs in view holds it, as a config would have it."""
+    """Return by class whether the interval that the runs in view give a config contains each run out of view."""
     table, inside = spread_table(runs), dict[str, list[bool]]()
     for run in others:
         if row := table.get(run.group):
@@ -191,7 +191,7 @@ def held(runs: Sequence[Priced], others: Sequence[Priced]) -> dict[str, list[boo
 
 
 def unseen_source(runs: Iterable[Priced]) -> float:
-    """The factor by which the median of one more source may be off at 90 %: for classes that only one source measured.
+    """Return the factor by which the median of one more source may be off, at 90 %.
 
     From the standard deviation of the logarithms of the sources' medians about their class, over the other classes.
     """
@@ -204,13 +204,13 @@ def unseen_source(runs: Iterable[Priced]) -> float:
 
 
 def quantiles(members: Sequence[Priced], parts: tuple[float, float] = QUANTILES) -> tuple[float, float]:
-    """5th and 95th percentile of measured / predicted, or others, each source weighing the same."""
+    """Return two percentiles of measured / predicted (default: 5th and 95th), each source weighing the same."""
     low, high = np.interp(parts, *_weighted(members))
     return float(low), float(high)
 
 
 def _weighted(members: Sequence[Priced]) -> tuple[np.ndarray, list[float]]:
-    """Where each measured / predicted lies among all, from 0 to 1, each source weighing the same; and these ratios."""
+    """Return the rank of each measured / predicted, from 0 to 1 with equal weight per source, and these ratios."""
     ordered = sorted(members, key=lambda run: run.ratio)
     sizes = {source: len(own) for source, own in by(members, "source").items()}
     weights = np.array([1 / sizes[run.source] for run in ordered])
@@ -218,7 +218,7 @@ def _weighted(members: Sequence[Priced]) -> tuple[np.ndarray, list[float]]:
 
 
 def order_of_schedules(runs: Sequence[Priced]) -> dict[str, float]:
-    """The factors that predicted ratios of two schedules' steps are off by, of pairs in bf16 on one model."""
+    """Return the factors by which predicted ratios of two schedules' steps are off, for pairs in bf16 on one model."""
     return _order(pairs(runs, lambda one, other: one.schedule != other.schedule))
 
 
@@ -237,21 +237,21 @@ def orders(runs: Sequence[Priced]) -> dict[str, dict[str, float]]:
 
 
 def pairs(runs: Sequence[Priced], differ: Callable[[Priced, Priced], bool]) -> list[tuple[Priced, Priced]]:
-    """The pairs of runs in bf16 of one sweep that differ as asked."""
+    """Return the pairs of runs in bf16 of one sweep for which `differ` holds."""
     sweeps = by(in_bf16(runs), "sweep").values()
     every = (pair for members in sweeps for pair in combinations(members, 2) if pair[0].sweep)
     return [pair for pair in every if differ(*pair)]
 
 
 def _order(found: Sequence[tuple[Priced, Priced]]) -> dict[str, float]:
-    """The factor that half of the pairs are off by at most, the one of nine in ten, and the number of pairs."""
+    """Return the largest error of the better half of the pairs, of the best nine in ten, and the number of pairs."""
     errors = [abs(math.log(one.ratio / other.ratio)) for one, other in found]
     middle, apart = (round(math.exp(np.quantile(errors, part, method="higher")), 3) for part in (0.5, 0.9))
     return {"middle": middle, "apart": apart, "pairs": len(errors)}
 
 
 def taus(runs: Sequence[Priced]) -> dict[str, tuple[float, int]]:
-    """By sweep: Kendall's tau of the tokens per second and GPU, and the pairs that it is of.
+    """Return by sweep Kendall's tau of the tokens per second and GPU, and the number of its pairs.
 
     Pairs that were measured within `TIE` of each other have no order to predict.
     """
@@ -271,7 +271,7 @@ def taus(runs: Sequence[Priced]) -> dict[str, tuple[float, int]]:
 
 
 def table_text(table: dict[str, dict[str, Any]], order: dict[str, dict[str, float]]) -> str:
-    """The data file of the package, with where it comes from."""
+    """Return the text of the package's data file, with its origin."""
     about = (
         "By class of run: ends and middle of the 90 % interval of measured / predicted seconds of a step, and what the "
         "runs span (forward FLOPs of a block on one GPU, dense peak in FLOP/s). Written by "

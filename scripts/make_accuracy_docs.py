@@ -151,7 +151,7 @@ def pages(
 
 
 def memory_error(peaks: Sequence[Peak], unit: float = 1.0) -> float:
-    """Mean of the absolute errors of peaks, each source weighing the same.
+    """Return the mean of the absolute errors of peaks, each source weighing the same.
 
     `unit` is how many times larger than printed the peaks of the paper are taken to be.
     """
@@ -318,7 +318,7 @@ def _calibration_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _ranking_rows() -> Iterator[tuple[str, ...]]:
-    """By model of nanotron's table: how well its layouts are ranked within a number of nodes."""
+    """Yield by model of nanotron's table how well its layouts are ranked within a number of nodes."""
     yield ("model", "played a part in choices", "nodes", "runs", "Kendall's tau, mean", "regret, middle", "largest")
     rows = json.loads(FURTHER.read_text(encoding="utf-8"))["ranking"]
     for model in dict.fromkeys(row[0] for row in rows):
@@ -359,7 +359,7 @@ def _peak_rows(peaks: Sequence[Peak]) -> Iterator[tuple[str, ...]]:
 
 
 def _sheet_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
-    """Runs on a device whose kernels the source measured, by those and by the data sheet."""
+    """Yield the errors of runs on a device whose kernels the source measured, by those and by the data sheet."""
     yield ("source", "class", "runs", "mean of absolute errors, by its own kernels", "by the data sheet")
     own = [run for run in runs if run.by_sheet]
     for source, members in by(own, "source").items():
@@ -369,7 +369,7 @@ def _sheet_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
 
 
 def _speedup_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
-    """Pairs of runs that differ in their data type alone: how many times as fast the one in fp8 is."""
+    """Yield the gains of fp8 in pairs of runs that differ in their data type alone."""
     yield ("run in fp8", "measured gain", "predicted gain")
     known = {run.name: run for run in runs}
     for run in runs:
@@ -381,18 +381,18 @@ def _speedup_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
 
 
 def _slot_rows() -> Iterator[tuple[str, ...]]:
-    """A slot of DeepSeek-V3's DualPipe, four blocks of mixtures of experts, by how tokens go to their experts."""
+    """Yield the seconds of a slot of DeepSeek-V3's DualPipe, of four blocks, by the exchange of tokens."""
     yield ("exchange", "slot", "exchange of tokens", "computation")
     yield ("measured", f"{1e3 * SLOT:.1f} ms", f"{1e3 * SLOT_EXCHANGE:.0f} ms", "")
     for name, layout in EXCHANGES.items():
         overrides = {f"layout.{key}": value for key, value in layout.items()}
         config = load_config(CONFIGS / "deepseek-v3-2048xh800.yaml", overrides=overrides)
         table, stage = config.costs.table(config.build()), 5
-        exchanged, whole = table.exchange_seconds[:2, stage].sum(), table.seconds[:2, stage].sum()
-        yield (
-            name,
-            *(f"{1e3 * seconds:.1f} ms" for seconds in (table.overlap[stage, stage], exchanged, whole - exchanged)),
-        )
+        assert table.overlap is not None  # noqa: S101 - DualPipe has slots
+        assert table.exchange_seconds is not None  # noqa: S101 - the model has experts
+        exchanged, whole = (seconds[:2, stage].sum() for seconds in (table.exchange_seconds, table.seconds))
+        slot = (table.overlap[stage, stage], exchanged, whole - exchanged)
+        yield (name, *(f"{1e3 * seconds:.1f} ms" for seconds in slot))
 
 
 def _production_rows() -> Iterator[tuple[str, ...]]:
@@ -403,7 +403,7 @@ def _production_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _tower_rows() -> Iterator[tuple[str, ...]]:
-    """Published and predicted steps with an encoder on its own GPU, against one in the first stage."""
+    """Yield published and predicted steps with an encoder on its own GPU, relative to one in the first stage."""
     yield "sequence, batch", "published ratio", "predicted ratio", "error"
     for (sequence, batch), gain, first, own in predictions():
         published = 1 - gain / 100
