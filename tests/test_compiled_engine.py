@@ -119,7 +119,16 @@ def test_without_numba_auto_takes_the_event_model_and_compiled_says_what_is_miss
 
 
 RUN = "import ppsim; print(ppsim.simulate(ppsim.build('gpipe', devices=2, microbatches=4), engine='compiled').makespan)"
+QUEUED = RUN.replace("'compiled'", "'compiled', transport='rank'")  # other loops, which are compiled too
+MIDDLE = (
+    "import ppsim; from ppsim.base import compiling; "
+    "compiling.ROWS_WORTH_LOADING //= 100; compiling.ROWS_WORTH_COMPILING //= 100; "
+    "s = ppsim.build('1f1b', devices=8, microbatches=125); "  # 2,000 rows
+    "print(*(ppsim.simulate(s, transport=t).engine for t in {!r}))"
+)
 NO_DIRECTORY = "import numba.core.caching as caching; caching.CacheImpl._locator_classes = []; "
+NOT_IN_PACKAGE = "import numba.core.caching as caching; caching.CacheImpl._locator_classes.pop(1); "
+COMPILING = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
 
 
 def python(code, **environment):
@@ -128,62 +137,43 @@ def python(code, **environment):
     )
 
 
-QUEUED = RUN.replace("'compiled'", "'compiled', transport='rank'")  # other loops, which are compiled too
-
-
 @pytest.fixture(scope="module")
 def filled_cache(tmp_path_factory):
-    """A cache that both loops are compiled into, and what the first, a second and a run of the other loops say."""
+    """A cache that both loops are compiled into, one after the other, and what each process said."""
     folder = tmp_path_factory.mktemp("compiled")
-    return folder, [python(run, NUMBA_CACHE_DIR=str(folder)) for run in (RUN, RUN, QUEUED)]
+    middle = [MIDDLE.format(transports) for transports in (["async"], ["async"] * 3, ["async", "rank"])]
+    return folder, [python(code, NUMBA_CACHE_DIR=str(folder)) for code in (*middle, QUEUED, RUN)]
 
 
 def test_the_first_compilation_on_a_machine_is_announced_and_no_other(filled_cache):
-    _, (first, second, third) = filled_cache
-    assert first.stdout == second.stdout == third.stdout == "15.0\n"
-    assert first.stderr == "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
-    assert second.stderr == third.stderr == ""
+    _, (once, thrice, *others) = filled_cache
+    assert (once.stderr, thrice.stderr) == ("", COMPILING)
+    assert [other.stderr for other in others] == ["", "", ""]
+    assert [run.stdout for run in others[1:]] == ["15.0\n", "15.0\n"]
 
 
-def test_workers_that_compile_at_once_announce_it_once(tmp_path):
-    code = (
-        f"import os, subprocess, sys; run = lambda: subprocess.Popen([sys.executable, '-c', {RUN!r}]); "
-        "[one.wait() for one in [run(), run()]]"
-    )
-    assert python(code, NUMBA_CACHE_DIR=str(tmp_path)).stderr.count("\n") == 1
-
-
-NOT_IN_PACKAGE = "import numba.core.caching as caching; caching.CacheImpl._locator_classes.pop(1); "
-
-
-def test_a_package_in_a_folder_that_nobody_may_write_is_compiled_once_per_user(tmp_path):
-    first, second = (python(NOT_IN_PACKAGE + RUN, XDG_CACHE_HOME=str(tmp_path), NUMBA_CACHE_DIR="") for _ in range(2))
-    assert first.stdout == second.stdout == "15.0\n"
-    assert (first.stderr.count("compiling"), second.stderr) == (1, "")
-
-
-MIDDLE = (
-    "import ppsim; from ppsim.base import compiling; "
-    "compiling.ROWS_WORTH_LOADING //= 100; compiling.ROWS_WORTH_COMPILING //= 100; "
-    "s = ppsim.build('1f1b', devices=8, microbatches=125); "  # 2,000 rows
-    "print(*(ppsim.simulate(s, transport=t).engine for t in {!r}))"
-)
-
-
-def test_auto_compiles_only_where_that_is_won_back_and_takes_what_is_compiled_already(tmp_path):
-    once, thrice, kept = (
-        python(MIDDLE.format(transports), NUMBA_CACHE_DIR=str(tmp_path))
-        for transports in (["async"], ["async"] * 3, ["async", "rank"])
-    )
-    assert (once.stdout, once.stderr) == ("event\n", "")
+def test_auto_compiles_only_where_that_is_won_back_and_takes_what_is_compiled_already(filled_cache):
+    _, (once, thrice, kept, *_) = filled_cache
+    assert once.stdout == "event\n"
     assert thrice.stdout == "event event compiled\n"
     assert kept.stdout == "compiled event\n"
 
 
+def test_workers_that_compile_at_once_in_a_folder_of_the_user_announce_it_once_and_no_other_compiles(tmp_path):
+    """The package's own folder is one that nobody may write."""
+    run = NOT_IN_PACKAGE + RUN
+    at_once = (
+        f"import subprocess, sys; workers = [subprocess.Popen([sys.executable, '-c', {run!r}]) for _ in range(2)]; "
+        "[worker.wait() for worker in workers]"
+    )
+    first, second = (python(code, XDG_CACHE_HOME=str(tmp_path), NUMBA_CACHE_DIR="") for code in (at_once, run))
+    assert (first.stdout, second.stdout) == ("15.0\n15.0\n", "15.0\n")
+    assert (first.stderr, second.stderr) == (COMPILING, "")
+
+
 def test_a_machine_where_no_cache_directory_can_be_written_compiles_each_time():
     result = python(NO_DIRECTORY + RUN)
-    assert result.stdout == "15.0\n"
-    assert result.stderr.startswith("ppsim: compiling")
+    assert (result.stdout, result.stderr) == ("15.0\n", COMPILING)
 
 
 MANY_STAGES = (
@@ -202,7 +192,7 @@ def test_loops_that_are_not_compiled_calculate_with_as_large_numbers():
 
 
 def test_a_damaged_cache_is_made_again(filled_cache, tmp_path):
-    whole, (*_, unharmed) = filled_cache
+    whole, (*_, unharmed, _) = filled_cache
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     for number, file in enumerate(sorted(tmp_path.rglob("*.nb*"))):
         file.write_bytes((b"not a cache", file.read_bytes()[:100], b"")[number % 3])
