@@ -48,7 +48,7 @@ def save_html(
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
     `marks` are of each timeline; `text` stands below the charts; differences are relative to the timeline with number
     `base`. The `theme` is "light", "dark", "grey" or, if None, that of the reader's system. With
-    `iterations`, the page can pick one, and marks what takes longer than in the other.
+    `iterations`, the page can pick one, and marks what exceeds the simulated step most.
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)

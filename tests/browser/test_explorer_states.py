@@ -81,9 +81,11 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(page, explorer,
     assert page.find(CANVAS).rect["height"] > 700
     tabs["Setup"].click()
     assert page.find("#rail").rect["height"] <= 0.54 * 844 + 1
-    page.until(f"return document.querySelector('{CANVAS}').clientHeight < 320")
+    page.until(f"return document.querySelector('{CANVAS}').clientHeight < 400")
     tabs["Range"].click()
     assert "Drag along the axis" in page.find("#range").text
+    page.find("#range p button").click()
+    page.until("return document.querySelector('#range').innerText.includes('Range 0.0 – 33.')")
     tabs["Better"].click()
     assert "zb-v: " in page.find("#better").text
     tabs["Better"].click()
@@ -152,7 +154,7 @@ def test_better_schedules_are_named_and_added(page, explorer):
     start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-h1"}])
     settled(page)
     line = page.until("const line = document.querySelector('.better'); return line?.querySelector('button') && line")
-    assert re.fullmatch(r"at its bound · [\w-]+: −\d+\.\d %, same memory(; no framework runs it)? Add", line.text)
+    assert re.fullmatch(r"at its bound · [\w-]+: −\d+\.\d %, same memory Add", line.text)  # a framework runs it
     line.find_element("tag name", "button").click()
     steps = settled(page)
     assert len(steps) == 2
@@ -248,8 +250,9 @@ def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
     start(page, explorer)
     before = settled(page)
     give(page, "forward", "1,x")
-    line = page.until("return [...document.querySelectorAll('#setup > .fault')].map((one) => one.textContent).join('')")
-    assert line.startswith("costs.forward: '1,x' is not a cost; give seconds such as 1.6")
+    note = page.until("return document.querySelector('#lines .note')?.innerText")
+    assert note.startswith("cost F: '1,x' is not a cost; give seconds such as 1.6")
+    assert page.find("input[name=forward]").get_attribute("aria-invalid") == "true"
     assert "YAML" not in page.text("body main")
     assert page.run("return document.querySelectorAll('#lines .note').length") == 1
     page.run("document.querySelector('#lines .note button').click()")
@@ -259,7 +262,7 @@ def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
 def test_a_link_to_a_faulty_state_shows_the_fault_and_no_empty_axis(page, explorer):
     start(page, explorer, {**UNIT, "forward": "x"})
     note = page.until("return document.querySelector('#notes .note')?.innerText")
-    assert note.startswith("costs.forward: 'x' is not a cost")
+    assert note.startswith("cost F: 'x' is not a cost")
     assert not page.find(CANVAS).is_displayed()
     page.find("#notes .note button").click()
     assert settled(page) == [run("1f1b"), run("zb-h1")]
@@ -267,6 +270,34 @@ def test_a_link_to_a_faulty_state_shows_the_fault_and_no_empty_axis(page, explor
     start(page, explorer, {**UNIT, "microbatches": 7}, FOUR)
     page.until("return document.querySelector('#notes .note')?.innerText.startsWith('dualpipe: ')")
     assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 3
+
+
+def test_an_unknown_schedule_is_said_once_with_a_list_and_faults_have_the_words_of_the_page(page, explorer):
+    start(
+        page,
+        explorer,
+        {**UNIT, "devices": 8, "microbatches": 12},
+        [{"schedule": "interleaved-1f1b"}, {"schedule": "nosuch"}],
+    )
+    notes = page.until("return [...document.querySelectorAll('.note > span')].map((one) => one.textContent)")
+    assert notes[0].startswith("interleaved-1f1b: 12 microbatches with group size 8: ")
+    assert not re.search("=|_", notes[0])
+    assert notes[1] == "nosuch: this ppsim knows no schedule of this name."
+    assert (
+        page.run("return document.querySelectorAll('#cards select')[1].selectedOptions[0].text") == "nosuch (unknown)"
+    )
+    Select(page.find("#notes .note select")).select_by_value("1f1b")
+    page.until("return document.querySelectorAll('.note').length === 1")
+    assert settled(page)[1] == run("1f1b", devices=8, microbatches=12)
+
+
+def test_a_size_that_is_no_number_is_not_in_the_title(page, explorer):
+    start(page, explorer)
+    settled(page)
+    give(page, "microbatches", "abc")
+    page.until("return document.querySelector('#lines .note')?.innerText.startsWith(\"microbatches: 'abc' must be\")")
+    assert page.text("#title") == "4 devices, 8 microbatches"
+    assert "abc" not in page.text("#rail")
 
 
 def test_a_request_that_fails_in_the_server_is_asked_again(page, explorer):

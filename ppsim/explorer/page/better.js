@@ -31,10 +31,11 @@ function betterOf(index) {   // { text, act: [text of the button, what it does] 
   const { chart, lower_bound: bound } = good, { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit";
   const answered = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), add = (one) => ["Add", () => addFound({ schedule: one.schedule })];
+  const best = (wanted) => { const found = known.filter(wanted); return found.find((one) => one.runs) ?? found[0]; };   // what a framework runs comes first
   const is_new = (one) => !state.schedules.some((schedule) => schedule.schedule === one.schedule);
-  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, lead = `${above} · `, unrun = (one) => (one.runs ? "" : "; no framework runs it");
+  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, lead = `${above} · `, unrun = (one) => (one.runs ? "" : " (no framework runs it)");
   if (capacity && most > capacity * (1 + 1e-9)) {
-    const other = known.find((one) => fits(one, capacity));
+    const other = best((one) => fits(one, capacity));
     if (!other) return { text: `${lead}${words}` };
     const less = unit === "bytes" ? `${Number(((most - other.peak) / 1e9).toPrecision(3))} GB` : Number((most - other.peak).toPrecision(3));
     return { text: `${lead}${words}: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}${unrun(other)}`, act: is_new(other) ? add(other) : null };
@@ -48,9 +49,9 @@ function betterOf(index) {   // { text, act: [text of the button, what it does] 
   if (search?.fault) return { text: `${lead}${search.fault}` };
   if (search?.ended) return { text: `${lead}nothing faster found: the search ended after ${search.seconds.toFixed(1)} s` };
   if (search) return { text: `${lead}nothing faster found in ${Math.round(search.seconds)} s`, act: ["Search on", () => searchFor(index, [50])] };
-  const other = known.find((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most) && is_new(one));
+  const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most) && is_new(one));
   if (other) return { text: `${lead}${other.schedule}: ${share(other.step, chart.step)}, same memory${unrun(other)}`, act: add(other) };
-  const asks = !answered && !gone && !runs.some((run) => run.result?.faults), text = asks ? `${lead}comparing other schedules …` : above;
+  const asks = !answered && !gone && !runs.some((run) => run.result?.faults), text = asks ? `${lead}comparing …` : above;
   return { text, act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
 }
 

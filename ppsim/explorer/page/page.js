@@ -38,6 +38,7 @@ find("fold").addEventListener("click", () => fold());
 find("copy").addEventListener("click", showCopies);
 find("views").addEventListener("click", () => find("views").setAttribute("aria-expanded", String(viewerParts.switches.classList.toggle("open"))));
 find("against").querySelector("select").addEventListener("change", (event) => viewer.setBase(Number(event.target.value)));
+find("range").querySelector("p").append(...[["the whole step", 0, 1], ["its first half", 0, 0.5], ["its second half", 0.5, 1]].map(([name, from, to]) => plain(name, () => viewer.select(from, to))));
 find("tabs").append(...["Chart", "Setup", "Range", "Better"].map((name) => button(name, () => sheet(name))));
 find("grip").addEventListener("click", () => sheet("Chart"));
 find("file").addEventListener("change", () => { take(find("file").files[0]); find("file").value = ""; });

@@ -1,5 +1,5 @@
 // The setup at the left: sizes, costs by device, a config's keys, and a card per schedule.
-const CELLS = [["forward", "F", "forward"], ["input_grad", "I", "input gradient"], ["weight_grad", "W", "weight gradient"], ["latency", "link", "latency of transfers that a device sends"]];
+const CELLS = [["forward", "F", "forward"], ["input_grad", "I", "input gradient"], ["weight_grad", "W", "weight gradient"], ["latency", "transfer", "latency of transfers that a device sends"]];
 const MORE = ["zb-v", "dualpipe", "interleaved-1f1b", "zb-h1", "1f1b"];   // what "Add" adds first
 let fields = 0;   // number of fields so far, for ids
 
@@ -50,18 +50,17 @@ function menu(text, values, value, set, meaning = "") {
 }
 
 const heading = (text, ...buttons) => make("h2", {}, make("span", { textContent: text }), ...buttons);
-const faultLine = (keys) => { const line = make("p", { className: "fault" }); line.dataset.keys = keys; return line; };
 
 function showSetup() {
   const { common } = state, config = offer.configs[common.config], names = Object.keys(offer.configs), place = find("setup"), parts = [];
   if (names.length) parts.push(menu("Config", [["", "none"], ...names.map((name) => [name, name])], common.config || "", takeConfig));
-  parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))), faultLine("devices microbatches"));
-  if (hasTable()) parts.push(heading("Cost by device (s)", plain("Paste…", pasteFromClipboard)), costTable(), faultLine("forward input_grad weight_grad latency by_device"));
+  parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))));
+  if (hasTable()) parts.push(heading("Cost by device (s)", plain("Paste…", pasteFromClipboard)), costTable());
   parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name])], common.transport || "",
     (name) => { if (name) common.transport = name; else delete common.transport; change(); }, "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
-  if (hasTable()) parts.push(row("Fused F and B (s)", field(common, "overlap", "", 0.05), "seconds of one slot of F and B; empty: one after the other"), faultLine("overlap"),
-    row("Memory limit (act.)", field(common, "memory_limit", "", 1), "activations of a device share that a device may hold"), faultLine("memory_limit"));
+  if (hasTable()) parts.push(row("Fused F and B (s)", field(common, "overlap", "", 0.05), "seconds of one slot of F and B; empty: one after the other"),
+    row("Memory limit (act.)", field(common, "memory_limit", "", 1), "activations of a device share that a device may hold"));
   const add = plain("Add…", addSchedule, { id: "add" });
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), add), make("div", { id: "cards" }, ...state.schedules.map(card)));
   if (config) parts.push(...keysOf(config));
@@ -152,7 +151,16 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     boxes.get(section).append(make("datalist", { id: `${input.id}-known` }, ...known.map((one) => make("option", { value: one }))));
   }
   for (const box of boxes.values()) box.classList.add("words");
-  return [...boxes.values(), faultLine("changes")];
+  return [...boxes.values()];
+}
+
+const isKnown = (index) => { const { schedule, csv } = state.schedules[index]; return csv !== undefined || !schedule || offer.families.some(({ name }) => name === schedule); };
+
+function families(index, empty, label) {   // the list to choose a schedule from; `empty`: what it shows while none is chosen
+  const select = make("select", { label }, ...(empty ? [make("option", { value: "", textContent: empty, selected: true, disabled: true })] : []),
+    ...offer.families.map(({ name, title }) => make("option", { value: name, textContent: name, title, selected: name === state.schedules[index].schedule })));
+  select.addEventListener("change", () => { state.schedules[index] = { schedule: select.value }; showSetup(); find("cards").children[index].querySelector("select").focus(); change([index]); });
+  return select;
 }
 
 function card(one, index) {
@@ -161,9 +169,7 @@ function card(one, index) {
   const is_file = one.schedule === undefined;
   if (is_file) box.append(make("b", { textContent: one.name || "dropped file" }));
   else {
-    const select = make("select", { label: `Schedule ${index + 1}` }, ...offer.families.map(({ name, title }) => make("option", { value: name, textContent: name, title, selected: name === one.schedule })));
-    select.addEventListener("change", () => { state.schedules[index] = { schedule: select.value }; showSetup(); find("cards").children[index].querySelector("select").focus(); change([index]); });
-    box.append(select);
+    box.append(families(index, isKnown(index) ? "" : `${one.schedule} (unknown)`, `Schedule ${index + 1}`));
   }
   box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: is_base ? "base" : `Base: schedule ${index + 1}` })]),
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));

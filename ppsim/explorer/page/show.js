@@ -47,11 +47,17 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
   return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
 }
 
-function wordsOf(index) {   // a schedule's faults for its note and for the rail; the least size that is legal is said shortly
-  const { devices, microbatches } = state.common, text = faultsOf(index).join(" ").replaceAll(" x ", " × "), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
-  const plainly = text.replace(/^schedule\.(\w+): -/, "$1: −").replace(/^schedule\./, "");
+const WORDS = { forward: "cost F", input_grad: "cost I", weight_grad: "cost W", latency: "transfer", overlap: "fused F and B", by_device: "cost by device" };
+function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
+  const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
+  return text.replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+    .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
+}
+
+function wordsOf(index) {   // a schedule's faults for its note, and shortly for the rail if a size is at fault
+  const { devices, microbatches } = state.common, text = faultsOf(index).join(" "), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
   const least = key === "microbatches" && /at least ([^;]* = )?(\d+)/.exec(text)?.[2] === String(value);
-  return { note: least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : plainly, rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : plainly.replace(/^(devices|microbatches): \S+ /, "") };
+  return { note: !isKnown(index) ? "this ppsim knows no schedule of this name." : least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : plainly(text), rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : "" };
 }
 
 function keyIn(text, fix) {   // the field that a fault is about
@@ -61,19 +67,17 @@ function keyIn(text, fix) {   // the field that a fault is about
   return (/costs\.(\w+)|schedule\.(\w+)|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
 }
 
-function showFaults() {   // the field concerned, and one sentence below it or in the schedule's card
+function showFaults() {   // the field concerned, and in a schedule's card the size that it needs; the note has the sentence
   for (const input of document.querySelectorAll("#setup [aria-invalid]")) input.removeAttribute("aria-invalid");
-  for (const line of document.querySelectorAll("#setup .fault")) line.textContent = "";
   for (const index of all()) {
     const text = faultsOf(index).join("\n"), box = find("cards")?.children[index], key = text && keyIn(text, runs[index].result.fix);
     if (!box) continue;
     box.classList.toggle("bad", !!text && !commonFault());
+    box.querySelector(".fault").textContent = text && !commonFault() ? wordsOf(index).rail : "";
     if (!text) continue;
     const named = [...document.querySelectorAll("#setup input, #setup select")].filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
     const quoted = named.filter(({ value }) => value && text.includes(value));
     for (const input of quoted.length ? quoted : named.slice(0, 1)) input.setAttribute("aria-invalid", "true");
-    const line = commonFault() && [...document.querySelectorAll("#setup > .fault")].find((one) => one.dataset.keys.split(" ").includes(key));
-    (line || box.querySelector(".fault")).textContent = wordsOf(index).rail;
   }
 }
 
@@ -81,8 +85,8 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
   const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
-    : run.good ? button("Undo", () => { state.common = structuredClone(run.good.common); if (!shared) state.schedules[index] = structuredClone(run.good.schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("b", { textContent: `${shared ? "" : `${nameOf(index)}: `}${wordsOf(index).note}` }), right);
+    : !isKnown(index) ? families(index, "choose one", "Known schedules") : run.good ? button("Undo", () => { state.common = structuredClone(run.good.common); if (!shared) state.schedules[index] = structuredClone(run.good.schedule); showAll(); }) : "";
+  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), right);
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
 }
@@ -121,9 +125,9 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
 }
 
 function showTitle() {
-  const { common } = state, one = (key, text) => `${text} ${common[key] ?? "auto"}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
-  const own = runs.find((run) => run.good)?.good.own_devices, costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
-  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${common.devices} devices, ${common.microbatches} microbatches`.replaceAll("-", "−");
+  const { common } = state, { good } = runs.find((run) => run.good) || {}, size = (key) => (common[key] > 0 ? common[key] : good?.common[key] ?? "?"), one = (key, text) => `${text} ${common[key] ?? "auto"}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
+  const own = good?.own_devices, [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
+  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${model ? `${model}: ` : ""}${size("devices")} devices, ${size("microbatches")} microbatches`;
   find("title").textContent = sized;
   find("about").textContent = [hasTable() ? `${costs} s` : common.config, ...(own ? [`${own} ${own === 1 ? "device differs" : "devices differ"}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized} · ppsim explorer`;
@@ -135,7 +139,7 @@ function showTitle() {
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
   const drawn = drawnRuns(), { pane, table } = viewerParts, only = shown && drawn.length === 1 && state.schedules.length === 1 ? runs[drawn[0]].good : null;
-  const high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && innerWidth > 760 && innerHeight >= 68 + high + 90 + 22 * only.chart.devices;
+  const small = innerWidth <= 760, high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && (!small || tab === "Chart") && innerHeight >= (small ? 120 : 68) + high + 90 + 22 * only.chart.devices;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;
@@ -149,6 +153,7 @@ function sheet(name) {   // on phones: one of the sheets, or the chart alone
   tab = tab === name ? "Chart" : name;
   document.body.dataset.sheet = tab;
   for (const one of find("tabs").children) one.setAttribute("aria-pressed", String(one.textContent === tab));
+  if (shown) showTable();
 }
 
 function fold(folded = !document.body.classList.contains("folded")) {

@@ -233,7 +233,7 @@ function columns() {   // right ends of the columns of numbers
   if (small) {   // as narrow as their texts, so that names have space
     context.font = font(13, true);
     const texts = charts.map((chart) => [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)]), [, ...rest] = [0, 1, 2, 3].map((at) => Math.max(30, ...texts.map((row) => context.measureText(row[at]).width)) + 12);
-    rest[0] = Math.max(rest[0], widthOf(against()) + 10);
+    rest[0] = Math.max(rest[0], widthOf(against()) + 10); rest[2] = Math.max(rest[2], widthOf("peak, act.") + 10);
     return rest.reduceRight((ends, wide) => [ends[0] - wide, ...ends], [width - 8]);
   }
   const first = Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
@@ -269,7 +269,7 @@ function peakOf(chart) {   // in the unit that the column's heading names, if al
 function drawCaptions() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, CAPS - 6);
-  const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 && !(phone() && units.has("act.")) ? `peak, ${[...units][0]}` : "peak";
+  const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
   columns().forEach((x, at) => write(["step", against(), "idle", unit][at], x, 13, { align: "right" }));
   if (on.has("ledger") && !phone() && charts.some(isReal)) write("idle by device", width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;

@@ -12,7 +12,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   dress();
   if (options.steps) dressSteps();
   listen();
-  return { show, mark, press, costsText, setState, setBase, png: () => canvas.toDataURL("image/png") };
+  return { show, mark, press, costsText, setState, setBase, select: (from, to) => select(from * until, to * until) };
 }
 
 function setBase(number) { base = number; clamp(); }
@@ -84,7 +84,7 @@ function at(x, y) {   // the row of a chart, or its memory, at a point of the ca
   return null;
 }
 
-const isAxis = (y) => y >= CAPS + Math.min(pane(), contentHeight() - BELOW + 6) - 2;
+const isAxis = (y) => y >= CAPS + Math.min(pane(), contentHeight() - BELOW + 6) - (phone() ? 12 : 2);
 
 function lineAt(x, y) {   // the nearest transfer within some pixels
   let best = null, nearest = 5;
