@@ -679,7 +679,28 @@ def test_a_front_of_one_point_is_no_line_and_crowded_axes_are_logarithmic():
 @pytest.mark.parametrize(("limit", "drawn"), [(9e9, True), (20e9, False), (float("inf"), False), (None, False)])
 def test_a_front_has_the_limit_of_memory_if_a_point_comes_near_it(limit, drawn):
     (axes,) = draw_front([(8e9, 2.0), (10e9, 1.0)], ["a", "b"], "peak memory", "bytes", limit=limit).axes
-    assert ("usable 9 GB" in [text.get_text() for text in axes.get_legend().get_texts()]) == drawn
+    assert ("usable 9 GB" in [text.get_text() for text in axes.texts]) == drawn
+
+
+def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
+    sweep = ppsim.sweep(
+        ROOT / "configs" / "unit-costs.yaml", over={"schedule.name": ["1f1b", "zb-h1"], "schedule.devices": [2, 4]},
+        workers=1,
+    )  # fmt: skip
+    (lines,), (front,) = sweep.plot("bubble_fraction").axes, sweep.plot_front().axes
+    assert lines.get_title(loc="left") == "unit costs, 8 microbatches: bubble fraction over devices"
+    assert (lines.get_ylabel(), lines.yaxis.label.get_rotation()) == ("bubble fraction (%)", 0)
+    assert front.get_title(loc="left").startswith("unit costs, 8 microbatches: step time against peak activations")
+    legend = front.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["best in both"]
+
+
+def test_a_logarithmic_axis_has_a_tick_at_each_doubling_of_a_round_number():
+    points = [(60.0 + step, 20.0) for step in range(9)] + [(270.0, 10.0)]
+    (axes,) = draw_front(points, [str(place) for place in range(10)], "memory", "bytes").axes
+    assert axes.get_xticks().tolist() == [50, 100, 200, 400]
+    assert axes.get_xlim()[0] == 50
 
 
 def test_bars_are_sorted_and_have_their_values_with_a_true_minus():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
@@ -29,20 +29,22 @@ COLOURS = {  # of lines, by theme: none is a kind's
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 6, 5  # bars of a chart; lines named at their ends; named points of a front
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
 _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
-_RATIO = 4.0  # of the ends of a logarithmic axis, at least
-_LINE, _SMALL = 9, 6.0  # points: height of a name, and its size
+_RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
+_SMALL = 6.0  # points: size of all words but the title
 _MARKERS = "osD^vP*X"
-_OFFSETS = [
-    ((side * (5 if abs(up) <= _LINE else 12), up), "left" if side > 0 else "right")
-    for up in (-_LINE, 4, -24, -40, 24, 40) for side in (-1, 1)
-]  # fmt: skip # points between a point and its name
+_OFFSETS = [  # points between a point and its name, and the side of the name
+    ((side * (7 if abs(up) < 10 else 14), up), side)
+    for up in (-2, 8, -12, 18, -22, 28, -32, 38, -42, 52, -56) for side in (1, -1)
+]  # fmt: skip
 
 
 def draw_lines(
     lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str,
-    width: float | None = None, theme: str = "light",
+    width: float | None = None, theme: str = "light", *, what: str = "",
 ) -> Figure:  # fmt: skip
     """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values.
+
+    `what` was run, such as a config and its sizes.
 
     Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends; lines that
     coincide are one line with all their names. `width` is that of the figure in inches, `theme` "light", "dark" or
@@ -50,8 +52,9 @@ def draw_lines(
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
-        figure, axes = _axes(width, colours)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
+        word = over.rpartition(".")[2].replace("_", " ")
+        figure, axes = _axes(width, colours, _titled(what, f"{title} over {word}"), f"{title} ({symbol})")
         ends, inks = [], COLOURS[theme]
         for place, (name, pairs) in enumerate(_distinct(lines)):
             numbers, values = zip(*pairs, strict=True)
@@ -60,8 +63,7 @@ def draw_lines(
             axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
             ends.append((numbers[-1], scaled[-1], name, colour))
         _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
-        axes.set_xlabel(over.rpartition(".")[2].replace("_", " "))
-        axes.set_ylabel(f"{title} ({symbol})")
+        axes.set_xlabel(word)
         if len(ends) <= MAX_DIRECT:
             _name_ends(axes, ends)
         else:
@@ -87,16 +89,16 @@ def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[
 def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
     """Give a logarithmic axis to numbers that double each time, whole ticks to whole numbers."""
     if len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers)):
-        _make_logarithmic(axes, "x", FixedLocator(numbers))
+        _make_logarithmic(axes, "x", numbers)
     else:
         axes.locator_params(axis="x", integer=all(float(number).is_integer() for number in numbers))
 
 
-def _make_logarithmic(axes: Axes, name: str, ticks: Locator) -> None:
+def _make_logarithmic(axes: Axes, name: str, ticks: Sequence[float]) -> None:
     """Give the axis "x" or "y" a logarithmic scale with plain numbers at these ticks."""
     axes.set(**{f"{name}scale": "log"})
     axis: Any = getattr(axes, f"{name}axis")
-    axis.set_major_locator(ticks)
+    axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
 
@@ -127,84 +129,123 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
 def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
     width: float | None = None, theme: str = "light", *, step: str = "step time", groups: Sequence[Any] = (),
-    limit: float | None = None,
+    limit: float | None = None, what: str = "",
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
     `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour if a few schedules
-    have several points each; `limit` is the usable memory, drawn if a point comes near it. `width` is that of the
-    figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    have several points each; `limit` is the usable memory, drawn if a point comes near it. `what` was run. `width` is
+    that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
-        colours = theme_of(theme)
-        figure, axes = _axes(width, colours)
+        colours, line = theme_of(theme), COLOURS[theme][1]
         byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
-        points = [(x * byte, y * second) for x, y in pairs]
-        front = pareto_front(pairs)
-        kinds, inks = [*dict.fromkeys(groups)], COLOURS[theme][2:]
-        if not 1 < len(kinds) <= min(len(inks), len(points) // 2):
-            axes.scatter(*zip(*points, strict=True), s=14, color=colours.edge, linewidths=0, zorder=3)
-            kinds = []
-        for kind, ink, marker in zip(kinds, inks, _MARKERS, strict=False):
-            mine = [point for point, group in zip(points, groups, strict=True) if group == kind]
-            axes.scatter(*zip(*mine, strict=True), s=14, color=ink, marker=marker, linewidths=0, zorder=5, label=kind)
-        if limit is not None and limit < _NEAR * max(pair[0] for pair in pairs):
-            dashes: Any = {"color": colours.limit, "linewidth": 0.8, "linestyle": (0, (5, 2.5)), "zorder": 1}
-            axes.axvline(limit * byte, **dashes, label=f"usable {limit * byte:.3g} {symbol}")
+        points, front = [(x * byte, y * second) for x, y in pairs], pareto_front(pairs)
+        axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
+        figure, axes = _axes(width, colours, _titled(what, f"{step} against {memory}"), axis_names[1])
         axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
-        corners = [points[index] for index in front]
-        style: Any = {"color": COLOURS[theme][1], "marker": "o", "markersize": 4, "linewidth": 1.1, "zorder": 4}
-        style |= {"label": "Pareto front"} if len(front) > 1 else {"label": "best in both", "linestyle": "none"}
-        axes.plot(*zip(*corners, strict=True), drawstyle="steps-post", **style)
-        words = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
-        for number, (axis, label) in enumerate(zip("xy", words, strict=True)):
-            label += ", logarithmic" * _spread(axes, axis, [point[number] for point in points])
-            axes.set(**{f"{axis}label": wrapped(label, figure.get_figwidth() * (1.0 if number == 0 else 0.6))})
-        place: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
-        place["ncols"] = 2 + len(kinds)
-        axes.legend(frameon=False, fontsize=font_points(_SMALL), labelcolor=colours.text, **place)
-        _name_points(axes, points, names, front, colours)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        inks = _draw_points(axes, points, groups, colours)
+        taken = []
+        if limit is not None and limit < _NEAR * max(pair[0] for pair in pairs):
+            style: Any = {"color": colours.limit, "linewidth": 0.8, "linestyle": (0, (5, 2.5)), "zorder": 1}
+            taken.append(axes.axvline(limit * byte, **style))
+            style = {"color": colours.limit, "fontsize": font_points(_SMALL), "textcoords": "offset points"}
+            place: Any = (limit * byte, 1.0), (3, -7), ("data", "axes fraction")
+            taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", place[0], place[1], place[2], **style))
+        style = (
+            {"label": "Pareto front", "linewidth": 1.1} if len(front) > 1 else {"label": "best in both", "linewidth": 0}
+        )
+        style |= {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "color": line}
+        axes.plot(*zip(*(points[index] for index in front), strict=True), drawstyle="steps-post", zorder=4, **style)
+        for number, axis in enumerate("xy"):
+            is_log = _spread(axes, axis, [point[number] for point in points])
+            words: Any = getattr(axes, f"{axis}axis").label
+            words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
+        named = _name_points(axes, points, names, front, inks or [colours.quiet] * len(points), taken)
+        handles, labels = axes.get_legend_handles_labels()
+        chosen = slice(None) if named < len(points) and inks else slice(-1, None)  # names tell the groups
+        style = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
+        style |= {"ncols": len(handles), "fontsize": font_points(_SMALL), "labelcolor": colours.text, "frameon": False}
+        axes.legend(handles[chosen], labels[chosen], handletextpad=0.4, columnspacing=1.2, **style)
     return figure
 
 
+def _draw_points(axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], theme: Theme) -> list[str]:
+    """Draw points; return the colour of each if it is that of its group, or else nothing."""
+    kinds, inks = [*dict.fromkeys(groups)], COLOURS[theme.name][2:]
+    style: Any = {"s": 14, "linewidths": 0, "zorder": 5}
+    if not 1 < len(kinds) <= min(len(inks), len(points) // 2):
+        axes.scatter(*zip(*points, strict=True), color=theme.edge, **style)
+        return []
+    for kind, ink, marker in zip(kinds, inks, _MARKERS, strict=False):
+        mine = [point for point, group in zip(points, groups, strict=True) if group == kind]
+        axes.scatter(*zip(*mine, strict=True), color=ink, marker=marker, label=kind, **style)
+    return [inks[kinds.index(group)] for group in groups]
+
+
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
-    """Make an axis logarithmic if half of its values share a third of a linear one; return whether it is."""
+    """Make an axis logarithmic if half of its values share a third of a linear one; return whether it is.
+
+    It has ticks at each doubling of a round number, or at powers of ten; a tick a little below all values is in it.
+    """
     low, middle, high = min(values), float(np.median(values)), max(values)
-    is_crowded = low > 0 and high > _RATIO * low and middle - low < (high - low) / 3
-    if is_crowded:
-        _make_logarithmic(axes, axis, LogLocator(subs=(1, 2, 5)))
-    return is_crowded
+    if not (low > 0 and high > _RATIO * low and middle - low < (high - low) / 3):
+        return False
+    power = 10.0 ** np.floor(np.log10(low))
+    first = power * max(digit for digit in (1, 2, 5) if digit * power <= low * (1 + 1e-9))
+    times = 2.0 if high / first < 2.0**_MOST_TICKS else 10.0
+    ticks = [first * times**step for step in range(int(np.log(high / first) / np.log(times)) + 2)]
+    _make_logarithmic(axes, axis, ticks)
+    ends = getattr(axes, f"get_{axis}lim")()
+    getattr(axes, f"set_{axis}lim")(min(ends[0], first if first > 0.7 * low else np.inf), ends[1])
+    return True
 
 
 def _name_points(
-    axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int], theme: Theme
-) -> None:
-    """Name both ends of the front and corners between them, then other points if they are few, where space is."""
+    axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int],
+    inks: Sequence[str], drawn: Sequence[Any],
+) -> int:  # fmt: skip
+    """Name both ends of the front and corners between them, then others if they are few; return how many have a name.
+
+    Names do not meet each other nor, if they have space elsewhere, what is `drawn`. One that is not level with its
+    point has a line to it.
+    """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
     places = axes.transData.transform(points)
-    taken = [Bbox.from_extents(*place - 3 * point, *place + 3 * point) for place in places]
+    taken = [Bbox.from_extents(*place - 4 * point, *place + 4 * point) for place in places]
     for (x, y), (right, below) in pairwise(places[list(front)]):  # the line is level, then goes down
         taken += [Bbox.from_extents(x, y - point, right, y + point)]
         taken += [Bbox.from_extents(right - point, below, right + point, y)]
+    barred = [part.get_window_extent().padded(point) for part in drawn]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
     others = range(len(points)) if len(points) <= MAX_BARS else ()
+    named = 0
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
-        ink = theme.text if number in front else theme.quiet
-        for offset, side in _OFFSETS:
-            style: Any = {"ha": side, "textcoords": "offset points", "fontsize": font_points(_SMALL), "color": ink}
-            name = axes.annotate(names[number], points[number], offset, **style)
+        strong: Any = {"fontweight": "bold"} if number in front else {}
+        for (offset, side), lines in ((place, lines) for lines in (barred, []) for place in _OFFSETS):
+            style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "color": inks[number]}
+            name = axes.annotate(names[number], points[number], offset, ha="left" if side > 0 else "right", **style)
+            name.set(**strong, bbox={"facecolor": figure_of(axes).get_facecolor(), "edgecolor": "none", "pad": 0.6})
             box = name.get_window_extent()
-            if room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, taken)):
-                taken.append(box)
-                if number in front:
-                    axes.plot(*points[number], "o", color=COLOURS[theme.name][1], markersize=6.5, zorder=4)
-                if abs(offset[1]) > _LINE:
-                    leader: Any = {"arrowstyle": "-", "color": theme.edge, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
-                    axes.annotate("", points[number], offset, textcoords="offset points", arrowprops=leader)
+            if room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, [*taken, *lines])):
+                taken.append(box.padded(point))
+                named += 1
+                if abs(offset[1] + 2) > 3:
+                    leader: Any = {
+                        "arrowstyle": "-",
+                        "color": inks[number],
+                        "linewidth": 0.5,
+                        "shrinkA": 0,
+                        "shrinkB": 4,
+                    }
+                    middle = offset[0] - side, offset[1] + 2
+                    axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
                 break
             name.remove()
+    return named
 
 
 def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str) -> Figure:
@@ -234,10 +275,20 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     return figure
 
 
-def _axes(width: float | None, theme: Theme) -> tuple[Figure, Axes]:
-    """Return a figure for a column or a page of a paper, and its axes."""
+def _titled(what: str, chart: str) -> str:
+    """Return the title of a chart after what was run."""
+    return f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
+
+
+def _axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Figure, Axes]:
+    """Return a figure for a column or a page of a paper with a title, and its axes with the name of the upright one."""
     wide = checked_width(width)
     figure = Chart(figsize=(wide, max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide), facecolor=theme.paper)
     axes = figure.add_subplot()
     plain_axes(axes, theme, _SMALL)
+    style: Any = {"color": theme.text, "fontsize": font_points(_SMALL + 1), "fontweight": "bold", "pad": 15}
+    axes.set_title(wrapped(title, wide), loc="left", parse_math=False, **style)
+    axes.set_ylabel(name, rotation=0, ha="left", va="bottom", color=theme.quiet)
+    axes.yaxis.set_label_coords(0.0, 1.015)
+    axes.xaxis.label.set_color(theme.quiet)
     return figure, axes

@@ -121,7 +121,7 @@ class Choice:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
         memory = MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
         pairs = [(one.memory, one.step) for one in drawn]
-        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme)
+        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme, what=self.space.config.name)
 
     def _repr_html_(self) -> str:
         return page_table(self.rows(), {name: measure.unit for name, measure in MEASURES.items()})

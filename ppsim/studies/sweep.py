@@ -19,8 +19,8 @@ from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described, is_number
 from ppsim.base.tables import WIDTH, aligned, latex_table, layout_lines, page_table, paragraph
-from ppsim.base.units import EXAMPLES, and_more, parse_quantity, value_text
-from ppsim.config import AnyConfig, ConfigSource, config_source
+from ppsim.base.units import EXAMPLES, and_more, counted, parse_quantity, value_text
+from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
@@ -45,6 +45,7 @@ class Sweep:
 
     keys: list[str] = declared("the dotted keys that were varied")
     points: list[Candidate] = declared("one per combination; the values of the last key change fastest")
+    name: str = declared("the config's name, and its schedule and sizes that were not varied", default="")
 
     __repr__ = short_repr
 
@@ -104,7 +105,7 @@ class Sweep:
                 lines.setdefault(self._name(point, over) or kind.title, []).append((number, value))
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
-        return draw_lines(lines, over, kind.title, kind.unit, width, theme)
+        return draw_lines(lines, over, kind.title, kind.unit, width, theme, what=self.name)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
     def plot_front(self, *, width: float | None = None, theme: str = "light", limit: float | None = None) -> Figure:
@@ -129,7 +130,7 @@ class Sweep:
         names = [self._name(point) for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
-        words: Any = {"step": step, "groups": groups, "limit": limit}
+        words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name}
         return draw_front(pairs, names, memory.title, memory.unit, width, theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:
@@ -265,7 +266,16 @@ def sweep(
         raise ConfigError(f"{count:,} points are too many; sweep at most {MAX_POINTS:,}")
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     refuse_common_faults(source, points)
-    return Sweep(list(values), list(run_points(source, points, executor=executor, workers=workers, store=store)))
+    found = list(run_points(source, points, executor=executor, workers=workers, store=store))
+    return Sweep(list(values), found, _what_ran(source, values))
+
+
+def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
+    """Return the config's name, and its schedule and sizes without those that a sweep varies."""
+    sizes = {key: value_at(source.data, f"schedule.{key}") for key in ("name", "devices", "microbatches")}
+    known = {key: value for key, value in sizes.items() if value is not None and f"schedule.{key}" not in varied}
+    words = [value if key == "name" else counted(value, key[:-1]) for key, value in known.items()]
+    return ", ".join(map(str, [*filter(None, [source.data.get("name")]), *words]))
 
 
 def refuse_common_faults(source: ConfigSource, points: Sequence[Mapping[str, Any]]) -> None:
