@@ -214,6 +214,9 @@ def test_combined_1f1b_is_offered_as_megatron_runs_it():
     combined = [one for one in space.layouts() if space.combines(one)]
     assert {one["layout.recompute"] for one in combined} == {*space.values["layout.recompute"]} - {"full"} != set()
     assert [one["schedule.stages_per_device"] for one in space.schedules(1, combined=True)] == [1]
+    given = {**data, "schedule": {}, "batch": 512, "layout": {**data["layout"], "overlap": "two-stream"}}
+    own = search_space(given, free[1:], framework="Megatron-LM")  # overlap of the config
+    assert {one["layout.recompute"] for one in own.layouts() if own.combines(one) is False} == {"full"}
 
 
 def test_the_winner_is_a_config_that_gives_the_same_step():

@@ -133,7 +133,7 @@ class Space:
         alone, two_streams = size(EXPERT) == 1, point.get(OVERLAP) == TWO_STREAM
         if alone and (point.get(EXCHANGE) == "hierarchical" or two_streams):
             return False
-        if two_streams and point.get(RECOMPUTE_LEVEL) == "full":  # combined schedules repeat no whole block
+        if two_streams and point.get(RECOMPUTE_LEVEL) == "full":  # see `combines`
             return False
         if size(TENSOR) == 1 or not point.get("layout.sequence_parallel", True):
             point.pop(OVERLAP_TENSOR, None)
@@ -169,7 +169,12 @@ class Space:
                 yield chosen if offload is None else {**chosen, OFFLOAD: offload}
 
     def combines(self, layout: Changes) -> bool | None:
-        """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`."""
+        """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`.
+
+        They repeat no whole block.
+        """
+        if layout.get(RECOMPUTE_LEVEL, value_at(self.config.data, RECOMPUTE_LEVEL)) == "full":
+            return False
         return layout[OVERLAP] == TWO_STREAM if OVERLAP in layout else None
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
