@@ -75,7 +75,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     waits, last = _waits(boxes)
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
-    few = len(timeline.row_start) <= _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
+    few = len(timeline.row_start) <= 4 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,

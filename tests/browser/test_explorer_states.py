@@ -10,6 +10,8 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
+import ppsim
+
 
 @pytest.fixture(autouse=True)
 def desktop(sized):
@@ -279,7 +281,9 @@ def test_an_unknown_schedule_is_said_once_with_a_list_and_faults_have_the_words_
         {**UNIT, "devices": 8, "microbatches": 12},
         [{"schedule": "interleaved-1f1b"}, {"schedule": "nosuch"}],
     )
-    notes = page.until("return [...document.querySelectorAll('.note > span')].map((one) => one.textContent)")
+    notes = page.until(
+        "return [...document.querySelectorAll('.note > span:first-child')].map((one) => one.textContent)"
+    )
     assert notes[0].startswith("interleaved-1f1b: 12 microbatches with group size 8: ")
     assert not re.search("=|_", notes[0])
     assert notes[1] == "nosuch: this ppsim knows no schedule of this name."
@@ -289,6 +293,21 @@ def test_an_unknown_schedule_is_said_once_with_a_list_and_faults_have_the_words_
     Select(page.find("#notes .note select")).select_by_value("1f1b")
     page.until("return document.querySelectorAll('.note').length === 1")
     assert settled(page)[1] == run("1f1b", devices=8, microbatches=12)
+
+
+def test_devices_that_need_other_gpus_offer_as_many_or_other_data_parallelism(page, serve):
+    name, schedule = "llama-3-70b-64xh100", {"schedule": "1f1b"}
+    with serve(f"configs/{name}.yaml") as address:
+        start(page, address, {"config": name, "devices": 8, "microbatches": 16, "transport": ""}, [schedule])
+        buttons = "return [...document.querySelectorAll('.note button')].map((one) => one.textContent)"
+        assert page.until(buttons) == ["Use 128 GPUs", "Keep 64, data parallelism 1"]
+        assert page.find("input[name='hardware.gpus']").is_displayed()
+        page.browser.find_elements("css selector", ".note button")[1].click()
+        changes = {"schedule.name": "1f1b", "schedule.stages_per_device": None, "schedule.options": None}
+        changes |= {"schedule.devices": 8, "schedule.microbatches": 16, "layout.data": 1}
+        changed = ppsim.load_config(f"configs/{name}.yaml").changed(changes).simulate()
+        assert settled(page) == [changed.makespan]
+        page.browser.get("about:blank")
 
 
 def test_a_size_that_is_no_number_is_not_in_the_title(page, explorer):

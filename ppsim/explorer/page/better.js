@@ -20,8 +20,8 @@ function askFaster() {   // the other families at these sizes and costs, as soon
 }
 
 const share = (step, own) => signed(step / own - 1);
-function short(seconds, step) {   // in the unit of the step
-  const [factor, unit] = unitFor(step);
+function short(seconds, step) {   // in the unit of the step, or in its own if it is short
+  const [factor, unit] = unitFor(seconds * unitFor(step)[0] < 0.1 ? seconds : step);
   return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
 }
 

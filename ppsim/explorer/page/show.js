@@ -50,7 +50,8 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
 const WORDS = { forward: "cost F", input_grad: "cost I", weight_grad: "cost W", latency: "transfer", overlap: "fused F and B", by_device: "cost by device" };
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
-  return text.replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
@@ -77,8 +78,14 @@ function showFaults() {   // the field concerned, and in a schedule's card the s
     if (!text) continue;
     const named = [...document.querySelectorAll("#setup input, #setup select")].filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
     const quoted = named.filter(({ value }) => value && text.includes(value));
-    for (const input of quoted.length ? quoted : named.slice(0, 1)) input.setAttribute("aria-invalid", "true");
+    for (const input of quoted.length ? quoted : named.slice(0, 1)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); }
   }
+}
+
+function gpuButtons(text) {   // of a config whose devices need another number of GPUs: as many GPUs, or less data parallelism
+  const [, has, needs] = /hardware\.gpus is (\d+), but .* make (\d+)/.exec(text) || [], { changes = {}, config } = state.common, data = Number(changes["layout.data"] ?? offer.configs[config]?.keys.find(({ key }) => key === "layout.data")?.value ?? 1) * has / needs;
+  const use = (words, key, value) => button(words, () => { (state.common.changes ||= {})[key] = value; showAll(); });
+  return !has ? [] : [use(`Use ${needs} GPUs`, "hardware.gpus", Number(needs)), ...(Number.isInteger(data) ? [use(`Keep ${has}, data parallelism ${data}`, "layout.data", data)] : [])];
 }
 
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
@@ -86,7 +93,7 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
   const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
     : !isKnown(index) ? families(index, "choose one", "Known schedules") : run.good ? button("Undo", () => { state.common = structuredClone(run.good.common); if (!shared) state.schedules[index] = structuredClone(run.good.schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), right);
+  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), right));
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
 }

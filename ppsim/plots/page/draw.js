@@ -149,40 +149,41 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
     }
     if (chart.dimmed && chart.faulty) return;
     const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch);
-    const { before, size } = numbers.of(`${letter}${parts.length}`, device) ?? numberIn(letter, number, to - from, each);   // else each where it fits
-    if (size && textWidth(before + number, size) <= to - from) write(before + number, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
+    const { before, size } = numbers.of(`${letter}${parts.length}`, device, wide);
+    if (size && ((from === x && to === x + wide) || textWidth(before + number, size) <= to - from)) write(before + number, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
   });
 }
 
 const textWidth = (text, size) => (text.length + (text[0] === "W" ? 0.55 : 0)) * 0.56 * size + (text.length > 1 ? 4 : 2.5);   // with its space; two and more characters need more at their sides
 
-function numberIn(letter, number, wide, tall) {   // the size of a number in a box, 0 if it does not fit, and what stands before it: in grey the letter if both fit
-  for (const before of themeName === "grey" ? [letter, ""] : [""]) {
-    const room = textWidth(before + number, 0), size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / (textWidth(before + number, 1) - room))), 9), 12);
-    if (tall >= 11 && textWidth(before + number, size) <= wide) return { before, size };
-  }
-  return { before: "", size: 0 };
+function numberSize(text, wide, tall) {   // 9 to 12 pixels, 0 if the text does not fit
+  const room = textWidth(text, 0), size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / (textWidth(text, 1) - room))), 9), 12);
+  return tall >= 11 && textWidth(text, size) <= wide ? size : 0;
 }
 
-function lengthsOf(chart) {   // by kind, boxes and parts of slots apart, the seconds of each device's shortest and longest box
+function usualOf(chart) {   // by kind, boxes and parts of slots apart, the median seconds of each device's boxes
   const found = new Map();
   for (let device = 0; device < chart.devices; device++) for (let [box, end] = chart.boxesOf(device); box < end; box++) {
     const parts = chart.column.length[box] ? chart.parts(box) : [];
     for (const [letter] of parts) {
-      const name = `${letter}${parts.length}`, rows = found.get(name) || Array.from({ length: chart.devices }, () => [Infinity, 0]), [least, most] = rows[device], long = chart.end(box) - chart.start(box);
-      rows[device] = [Math.min(least, long), Math.max(most, long)];
-      found.set(name, rows);
+      const name = `${letter}${parts.length}`, rows = found.get(name) || found.set(name, Array.from({ length: chart.devices }, () => [])).get(name);
+      rows[device].push(chart.end(box) - chart.start(box));
     }
   }
+  for (const [name, rows] of found) found.set(name, rows.map((lengths) => lengths.sort((one, other) => one - other)[lengths.length >> 1]));
   return found;
 }
 
-function numbersOf(chart, place) {   // whether a device's boxes of a kind have numbers, and their size: all or none of those that are equally wide (Boxes.numbers)
-  const [top, bottom] = isLow(chart) ? [0, 1] : chart.band, tall = (bottom - top) * (place.row - gapOf(chart)), lengths = chart.lengths ??= lengthsOf(chart), found = new Map();
-  const of = (name, device) => {
-    const key = `${name} ${device}`, [least, most] = lengths.get(name)[device];
-    if (!found.has(key)) found.set(key, most > 1.01 * least ? null : numberIn(name[0], "0".repeat(chart.digits), pixels(least), tall / name[1]));
-    return found.get(key);
+function numbersOf(chart, place) {   // the size of a box's number, 0 without one, and what stands before it (Boxes.numbers): boxes that hold the longest have one, nearly usual ones alike
+  const [top, bottom] = isLow(chart) ? [0, 1] : chart.band, tall = (bottom - top) * (place.row - gapOf(chart)), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits);
+  const size = (name, before, wide) => numberSize(before + longest, wide, tall / name[1]), letters = new Map();
+  if (themeName === "grey") for (const [name, rows] of usual) {
+    const own = rows.filter((one) => one);
+    letters.set(name, 2 * own.filter((one) => size(name, name[0], pixels(one))).length >= own.length ? name[0] : "");
+  }
+  const of = (name, device, wide) => {
+    const before = letters.get(name) || "", median = pixels(usual.get(name)[device]);
+    return { before, size: size(name, before, Math.abs(wide - median) < 0.2 * median ? median : wide) };
   };
   return { of, tall };
 }
@@ -245,9 +246,8 @@ const widthOf = (text) => { context.font = font(11); return context.measureText(
 
 function against() {   // the heading of differences, which names the base
   if (charts.length < 2) return charts[0]?.bound ? "vs bound" : "";
-  let name = `vs ${charts[base]?.short}`;
-  while (widthOf(name) > (phone() ? 84 : 150)) name = `${name.slice(0, -2)}…`;
-  return name;
+  const name = `vs ${charts[base]?.short}`;
+  return widthOf(name) > (phone() ? 84 : 150) ? "vs base" : name;
 }
 
 function differenceOf(chart) {

@@ -104,8 +104,10 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
   for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
-  if (phone()) { if (capacity) label(`${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, x2, toY(capacity) - 4, { size: 10, align: "right", colour: theme.limit }); return; }
-  if (capacity && chart === charts.find((one) => one.memory.capacity)) label(`${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
+  const limit = `${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, named = capacity && chart === charts.find((one) => one.memory.capacity);   // once
+  if (named && phone()) label(limit, x2, toY(capacity) + 12, { size: 10, align: "right", colour: theme.limit });
+  if (phone()) return;
+  if (named) label(limit, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
   const others = showsOthers(chart) && tall > 26;
   label(`${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10 });
   if (others) label("thin: the others", x2 + 16, top + tall, { size: 10 });
