@@ -423,7 +423,7 @@ def test_titles_carry_the_name_of_a_config_once():
     run_, other = config.simulate(), config.simulate(ppsim.build("gpipe", devices=8, microbatches=32))
     sizes = "1f1b, 8 devices, 32 microbatches"
     assert f"{config.data['name']}: {sizes}" in words_of(run_.plot())
-    assert run_.plot_ledger().axes[0].get_title(loc="left").startswith(f"{config.data['name']}: {sizes}")
+    assert f"{config.data['name']}: {sizes}" in words_of(run_.plot_ledger())
     words = words_of(compared([run_, other]))
     assert {f"{config.data['name']}: 8 devices, 32 microbatches", "1f1b", "gpipe"} <= set(words)
 
@@ -606,6 +606,18 @@ def test_bars_of_the_ledger_are_as_long_as_idle_time_and_say_its_part_of_the_ste
     assert [text.get_text() for text in axes.texts] == [f"{timeline.bubble_fraction:.1%}".replace("%", " %")] * 4
     assert {to_hex(bar.get_facecolor()) for bar in axes.patches} <= set(colours.causes.values())
     assert to_hex(figure.get_facecolor()) == colours.paper
+
+
+def test_the_ledger_has_the_rows_names_and_its_causes_in_reading_order():
+    config = ppsim.load_config(ROOT / "configs" / "qwen3.5-vl-27b-17xh100.yaml")
+    figure = config.simulate().plot_ledger()
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ViT 0", "backbone 1", "backbone 2"]
+    legend = [text for text in figure.texts if text.get_gid() == "legend"]
+    causes = [text.get_text().partition(" ")[0] for text in sorted(legend, key=lambda one: one.get_position()[::-1])]
+    assert [text.get_text().partition(" ")[0] for text in legend] == [
+        one for one in ppsim.analysis.CAUSES if one in causes
+    ]
+    assert "idle 30.1 % of a step of 3.00 s, by cause" in words_of(figure)
 
 
 def test_figures_of_many_runs_have_a_theme_and_a_width():

@@ -22,7 +22,7 @@ def rows_of(text):
 
 def test_1f1b_of_two_devices_looks_like_this():
     assert chart(devices=2, microbatches=3, width=60) == (
-        "1f1b, 2 devices, 3 microbatches: makespan 12 s, bubble fraction 25.0 %\n"
+        "1f1b, 2 devices, 3 microbatches: step 12 s, idle 25.0 %\n"
         "device 0 │F0 │F1 ········│B0     │F2 │B1     ····│B2     \n"
         "device 1 ····│F0 │B0     │F1 │B1     │F2 │B2     ········\n"
         "         └───────────────────┬───────────────────┬────────\n"
@@ -34,7 +34,7 @@ def test_1f1b_of_two_devices_looks_like_this():
 
 def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
     assert stepped().to_text(width=60) == (
-        "gpipe, 2 devices, 1 microbatch: makespan 7.2 s, bubble fraction 58.3 %\n"
+        "gpipe, 2 devices, 1 microbatch: step 7.2 s, idle 58.3 %\n"
         "device 0 uu│F0   ··················│B0         rrr│O\n"
         "device 1 uu······│F0   │B0         rrr············│O\n"
         "         └─────────────────────────────┬─────────────\n"
@@ -142,7 +142,7 @@ def test_zero_length_actions_are_counted_in_a_note():
     text = chart(devices=2, microbatches=3, costs=ppsim.Costs(forward=0, backward=1), width=60)
     assert "not shown: 6 action(s) of zero length" in text
     assert "F0" not in "".join(rows_of(text))
-    assert "makespan 0 s" in chart(costs=ppsim.Costs(forward=0, backward=0))
+    assert "step 0 s" in chart(costs=ppsim.Costs(forward=0, backward=0))
 
 
 def test_ascii_charts_hold_no_other_characters():

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
+from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
@@ -232,10 +232,10 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "steps", or
+    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "cause", "steps", or
     without a symbol "mixed" or "low"; its words.
 
-    `kind` is that of the swatch, `lane` the sort of the lane.
+    `kind` is that of the swatch, `lane` the sort of the lane or the cause of idle time.
     """
 
     sort: str
@@ -246,8 +246,8 @@ class LegendEntry:
     def swatch(self, theme: Theme) -> list[tuple[float, float, float, float, str]]:
         """Return the rectangles of the symbol: left, top, width and height in a square of 12 pixels, and colour."""
         if self.lane is not None:
-            top, tall = (0, 12) if self.lane in (STEPS, FILLS) else (3, 5)
-            return [(0, top, 12, tall, theme.lanes[self.lane])]
+            top, tall = (3, 5) if self.sort == "lane" and self.lane not in (STEPS, FILLS) else (0, 12)
+            return [(0, top, 12, tall, {**theme.lanes, **theme.causes}[self.lane])]
         if self.sort == "slot":
             return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
         if self.sort in ("low", "mixed"):
@@ -350,19 +350,10 @@ def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:
 
 
 def headline(timeline: TimelineColumns) -> str:
-    """Return schedule, sizes, step time and bubble in one line; of several iterations, the steady bubble."""
-    if timeline.schedule.iterations > 1:
-        return (
-            f"{title_text(timeline)}: "
-            f"step {seconds_text(iteration_time(timeline))}{short_interval(timeline)}, "
-            f"bubble fraction {percent_text(steady_bubble_fraction(timeline))} in the steady part"
-        )
-    step, whole = iteration_time(timeline), makespan(timeline)
-    if_shorter = f", step {seconds_text(step)}" if step < whole else ""
-    return (
-        f"{title_text(timeline)}: makespan {seconds_text(whole)}{if_shorter}{short_interval(timeline)}, "
-        f"bubble fraction {percent_text(bubble_fraction(timeline))}"
-    )
+    """Return schedule, sizes, step time and idle time in one line; of several iterations, those of the steady part."""
+    steady = " in the steady part" if timeline.schedule.iterations > 1 else ""
+    step = f"step {seconds_text(iteration_time(timeline))}{short_interval(timeline)}"
+    return f"{title_text(timeline)}: {step}, idle {percent_text(steady_bubble_fraction(timeline))}{steady}"
 
 
 def sizes_text(schedule: ScheduleColumns) -> str:

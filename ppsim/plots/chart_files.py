@@ -61,7 +61,7 @@ def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: f
         raise ConfigError(f"dpi={shown(dpi)} must be the pixels per inch of a PNG, from 1 to {MAX_DPI}, such as 150")
     from ppsim.plots.figures import rendered
 
-    write_atomically(path, rendered(make(), suffix[1:], dpi))
+    write_atomically(path, rendered(make(), suffix[1:], dpi if suffix == ".png" else None))
 
 
 def is_page(path: str | PathLike[str]) -> bool:

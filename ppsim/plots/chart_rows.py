@@ -163,6 +163,12 @@ class ChartRows(Artist):
             above, below = place.band(lane.device, boxes.band, gap)
             narrow = scale.gap_strength(lane.length * place.second / place.pixel)
             self._lines(renderer, place.x(lane.start), above, below, place.pixel, theme.paper, narrow)
+        for lane in (lane for lane in boxes.lanes if lane.has_band):  # a short span alone has a pixel of its colour
+            after = np.append(np.inf, lane.start[1:] - lane.end[:-1])
+            alone = (np.abs(after) * place.second > 2 * place.pixel) & (lane.length * place.second < 2 * place.pixel)
+            above, below = place.band(lane.device[alone], lane_edges(lane, boxes.lanes), gap)
+            middle = place.x(lane.start[alone] + lane.length[alone] / 2)
+            self._lines(renderer, middle, above, below, 1.5 * place.pixel, theme.lanes[lane.sort])
         begins = boxes.step_begins
         for thick, colour in ((4.5, theme.paper), (1.5, theme.edge)):
             self._lines(renderer, left[begins], top[begins], bottom[begins], thick * place.pixel, colour)

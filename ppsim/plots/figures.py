@@ -102,7 +102,7 @@ class Chart(Figure):
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return an SVG if it is small, or else a PNG with twice the pixels, and its width in pixels."""
         width, height = (f"{inches * NOTEBOOK:.0f}" for inches in self.get_size_inches())
-        drawn = rendered(self, "svg").decode()
+        drawn = rendered(self, "svg", 2 * NOTEBOOK).decode()
         if len(drawn) > MAX_SVG:
             return {"image/png": rendered(self, "png", 2 * NOTEBOOK)}, {"image/png": {"width": int(width)}}
         sized = f'width="{width}" height="{height}" style="max-width:100%;height:auto"'
@@ -110,12 +110,15 @@ class Chart(Figure):
         return {"image/svg+xml": drawn[drawn.index("<svg") :]}, {}
 
 
-def rendered(figure: Figure, form: str, dpi: float = DPI) -> bytes:
-    """Return the figure as a file of the format "png", "svg" or "pdf", without the date."""
+def rendered(figure: Figure, form: str, dpi: float | None = None) -> bytes:
+    """Return the figure as a file of the format "png", "svg" or "pdf", without the date.
+
+    `dpi` is the pixels per inch of a PNG (default: `DPI`) and of images in the other formats (default: 300).
+    """
     buffer = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
     with matplotlib.rc_context(settings()):
-        figure.savefig(buffer, format=form, dpi=dpi if form == "png" else max(dpi, 300), metadata=dateless)
+        figure.savefig(buffer, format=form, dpi=dpi or (DPI if form == "png" else 300), metadata=dateless)
     return buffer.getvalue()
 
 

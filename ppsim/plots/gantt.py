@@ -251,5 +251,7 @@ def _draw_into(
     ax.set_xlabel(f"time ({unit.symbol})")
     ax.set_title(title_text(boxes.timeline) if title is None else title, loc="left", parse_math=False)
     ChartRows(ax, boxes, theme, labels)
-    Legend([boxes], theme, mixed=marks.is_mixed(boxes, marks.second_of(ax)), **lines).add_to(ax)
+    second = marks.second_of(ax)
+    marked = marks.has_marks(boxes, second, marks.row_height(ax, boxes))
+    Legend([boxes], theme, mixed=marks.is_mixed(boxes, second), marked=marked, **lines).add_to(ax)
     return ax

@@ -16,12 +16,12 @@ from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, busy_text, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows
 from ppsim.plots.figures import PIXELS, Chart, bare_axes, checked_width, font_points, text_width, time_axis
-from ppsim.plots.legend import Legend, Writer
+from ppsim.plots.legend import TITLE, Legend, Writer, write_title
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.palette import GREY, Theme
 
 MAX_TICKS = 10
-_MARGIN, _TITLE, _SUBTITLE, _VALUE, _NAME = 14, 14, 11, 12, 13  # pixels of the rules, as all sizes below
+_MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # pixels of the rules, as all sizes below
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
@@ -164,8 +164,10 @@ def compose(
     heights = [rows / block.devices for rows, block in zip(layout.rows, blocks, strict=True)]
     blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
     every = [block.boxes for block in blocks]
-    mixed = any(marks.is_mixed(boxes, (layout.right - layout.left) / longest) for boxes in every)
-    legend = Legend(every, theme, memory=strip, mixed=mixed, **lines)
+    second = (layout.right - layout.left) / longest
+    mixed = any(marks.is_mixed(boxes, second) for boxes in every)
+    marked = any(marks.has_marks(boxes, second, row) for boxes, row in zip(every, heights, strict=True))
+    legend = Legend(every, theme, memory=strip, mixed=mixed, marked=marked, **lines)
     is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
     notes = [*notes, busy_text(every[0])] if is_unclear and len(every) == 1 else notes
     below, notes = _place_notes(layout, title, [*notes, *legend.remarks], len(blocks) == 1)
@@ -179,7 +181,7 @@ def compose(
     )
     writer = Writer(figure, theme)
     if title:
-        _write_title(writer, title, layout, notes, below)
+        write_title(writer, title, notes, layout.margin, below)
     for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
         writer.write(place, head - 6, text, color=theme.quiet, ha="right")
     found, y = [], float(head)
@@ -213,27 +215,13 @@ def compose(
 
 def _place_notes(layout: _FigureLayout, title: str, notes: list[str], alone: bool) -> tuple[bool, list[str]]:
     """Return whether the notes stand below the title and not beside it, and as many of them as fit."""
-    beside = layout.width - 2 * layout.margin - text_width(title, _TITLE, True) - 12
+    beside = layout.width - 2 * layout.margin - text_width(title, TITLE, True) - 12
     if not notes or text_width(" · ".join(notes), _SUBTITLE) <= beside:
         return False, notes
     whole = layout.places[0] - 60 - layout.margin if layout.beside else layout.width - 2 * layout.margin
     while len(notes) > 1 and text_width(" · ".join(notes), _SUBTITLE) > whole:
         notes = notes[:-1]
     return True, notes
-
-
-def _write_title(writer: Writer, title: str, layout: _FigureLayout, notes: list[str], below: bool) -> None:
-    """Write the title, smaller if it is too wide, and the notes beside it or below it."""
-    room = layout.width - 2 * layout.margin
-    size = _TITLE if layout.width >= _WIDE else 12
-    wide = text_width(title, size, True)
-    size = max(min(size, size * room / max(wide, 1)), 6)
-    words = writer.write(layout.margin, 18, title, size, fontweight="bold")
-    style: Any = {"color": writer.theme.quiet}
-    if below:
-        writer.write(layout.margin, 35, " · ".join(notes), **style)
-    elif notes:
-        writer.write_beside(words, 12, 18, " · ".join(notes), **style)
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:

@@ -22,7 +22,8 @@ from ppsim.plots.memory_strip import BAND, MOST_LINES, MemoryStrip
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
 
-_LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11  # pixels
+TITLE = 14  # pixels, as all sizes below
+_LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
 _SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
 MIXED = "narrow actions mix their colours"
 
@@ -53,6 +54,18 @@ class Writer:
         return self.figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high), **style)
 
 
+def write_title(writer: Writer, title: str, notes: Sequence[str], margin: float, below: bool) -> None:
+    """Write the title, smaller if it is too wide, and the notes beside it or below it."""
+    room = float(writer.figure.get_figwidth()) * PIXELS - 2 * margin
+    size = max(min(TITLE if margin else 12, TITLE * room / max(text_width(title, TITLE, True), 1)), 6)
+    words = writer.write(margin, 18, title, size, fontweight="bold")
+    style: Any = {"color": writer.theme.quiet}
+    if below:
+        writer.write(margin, 35, " · ".join(notes), **style)
+    elif notes:
+        writer.write_beside(words, 12, 18, " · ".join(notes), **style)
+
+
 @dataclass(frozen=True)
 class _Line:
     """An entry for a line: its words and its style."""
@@ -66,10 +79,10 @@ class Legend:
 
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, *, memory: MemoryStrip | None = None, transfers: bool = False,
-        critical: bool = False, mixed: bool = False, slow: Marks = UNMARKED,
+        critical: bool = False, mixed: bool = False, marked: bool = True, slow: Marks = UNMARKED,
     ):  # fmt: skip
         self.theme, style = theme, dict[str, Any]()
-        hidden = ("stage", "reverse") if mixed else ()
+        hidden = () if marked else ("stage", "reverse")
         evictions = any(len(boxes.timeline.schedule.evicted) for boxes in every)
         lines = [name for name, drawn in (("transfers", transfers), ("evictions", evictions)) if drawn]
         low = any(boxes.plain for boxes in every)

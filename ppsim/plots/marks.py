@@ -21,7 +21,7 @@ from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import Marks
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import median_box
-from ppsim.plots.scale import PATH, box_fade, path_widths, row_gap
+from ppsim.plots.scale import LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
 
 _MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST = 0.05  # of the median action: what takes less longer has no bar
@@ -50,6 +50,11 @@ def second_of(ax: Axes) -> float:
 def is_mixed(boxes: Boxes, second: float) -> bool:
     """Return whether boxes are so narrow, at these pixels a second, that they mix their colours."""
     return 0.0 < median_box(boxes) * second < _MIXED
+
+
+def has_marks(boxes: Boxes, second: float, row: float) -> bool:
+    """Return whether boxes show marks of stages and directions, at these pixels a second and of a row."""
+    return row >= LOWEST_MARK and fade(median_box(boxes) * second) > 0
 
 
 def _strength(ax: Axes, boxes: Boxes) -> float:

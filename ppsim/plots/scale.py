@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-NARROWEST_MARK, FULL_MARK, LOWEST_MARK = 3.0, 6.0, 6.0  # pixels
+NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 5.0, 6.0  # pixels; gaps and marks have full strength 3 pixels on
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 APART, APART_FOR_LINES = 0.1, 0.3  # part of a row that lies between rows; more, so that dashes of transfers are seen
 PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
@@ -32,14 +32,14 @@ def round_ticks(last: float, max_ticks: int) -> np.ndarray:
     return np.arange(math.floor(last / step * (1 + 1e-9)) + 1) * step
 
 
-def fade(width: np.ndarray) -> np.ndarray:
-    """Return the strength (0..1) of gaps and marks of boxes of these widths."""
-    return np.clip((width - NARROWEST_MARK) / (FULL_MARK - NARROWEST_MARK), 0.0, 1.0)
+def fade(width: Any) -> Any:
+    """Return the strength (0..1) of marks of boxes of these widths; shorter ones would be dots."""
+    return np.clip((width - NARROWEST_MARK) / 3.0, 0.0, 1.0)
 
 
 def gap_strength(width: np.ndarray) -> np.ndarray:
     """Return the strength (0..1) of the line of paper at the begin of each box."""
-    return np.minimum(1.0, 0.1 * width) * fade(width)
+    return np.minimum(1.0, 0.1 * width) * np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
 
 
 def box_fade(box: float) -> float:

@@ -334,7 +334,7 @@ class Timeline(TimelineColumns):
         """Return an interactive Gantt chart as a plotly figure; hover names the action and what it waited for.
 
         `start` and `end` choose a window in seconds from the first start. A window with more than 5,000 boxes is drawn
-        as an overview. `title` is by default the sizes, makespan and bubble fraction; `theme` is that of `plot`. Raises
+        as an overview. `title` is by default the sizes, step and idle time; `theme` is that of `plot`. Raises
         ConfigError for another theme, if `start` is not before `end`, or plotly is not installed.
         """
         from ppsim.plots.interactive import interactive_figure
