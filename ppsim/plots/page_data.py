@@ -11,19 +11,13 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bounds import lower_bound
-from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
+from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
 from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import shown_in
-from ppsim.analysis.memory import (
-    device_memory,
-    memory_curves,
-    peak_activations,
-    peak_memory,
-    usable_limit,
-)
+from ppsim.analysis.memory import device_memory, memory_curves, peak_activations, peak_memory, usable_limit
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
@@ -88,7 +82,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "step": iteration_time(timeline),
         "bound": lower_bound(timeline).seconds if few else None,
         "interval": short_interval(timeline),
-        "bubble": bubble_fraction(timeline),
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": median_box(boxes),

@@ -9,7 +9,7 @@ function chartFor(index) {   // the last good picture, or a part with a name and
   if (run.good && !early) return run.good.chart;
   const devices = run.good?.chart.devices || Number(state.common.devices) || 1, none = [], offsets = new Uint32Array(devices + 1);
   return run.blank?.devices === devices ? run.blank : run.blank = {
-    title: nameOf(index), devices, makespan: 0, step: 0, bubble: 0, idle: 0, tick: 1, box: 0, longest: 0, locals: 1, slices: 1, kinds: none, lanes: none, band: [0, 1], ledger: {}, causes: {},
+    title: nameOf(index), devices, makespan: 0, step: 0, idle: 0, tick: 1, box: 0, longest: 0, locals: 1, slices: 1, kinds: none, lanes: none, band: [0, 1], ledger: {}, causes: {},
     memory: { unit: "activations", most: 0, peaks: none, capacity: null }, unpacked: { start: none, length: none, kind: none, local: none, microbatch: [0], cause: none, listed: none, begins: none, offsets, "transfer target": none, "transfer length": none, "memory offsets": offsets, "memory time": none, "memory level": none },
   };
 }
@@ -40,8 +40,7 @@ function showWork() {   // what takes longer than 0.4 s
   showNotes();
 }
 
-const bare = (index, fault) => fault.replace(`${nameOf(index)}: `, "");
-const faultsOf = (index) => (runs[index]?.result?.faults || []).map((fault) => bare(index, fault));
+const faultsOf = (index) => (runs[index]?.result?.faults || []).map((fault) => fault.replace(`${nameOf(index)}: `, ""));
 function commonFault() {   // the fault that every schedule has: one of the fields that all share
   const texts = all().map((index) => faultsOf(index).join("\n"));
   return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
@@ -125,7 +124,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   lines.replaceChildren(...rows.length ? [at(make("span", { className: "caption", textContent: "better?" }), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { text, act } = betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, work ? workOf(index) : faulty ? "" : `${text} `, work ? plain("Cancel", () => cancel(index)) : !faulty && act ? plain(...act) : ""), top, left);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, work ? workOf(index) : faulty ? "" : `${text} `, work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
   find("better").replaceChildren(...rows.map(({ index }) => { const { text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${text || "—"} `, act ? plain(...act) : ""); }));

@@ -109,5 +109,3 @@ function watch() {   // show work that takes longer, and the time it takes
   find("status").textContent = actions ? `${actions.toLocaleString("en")} actions, simulated and drawn in ${Math.max(...runs.map((run) => run.took || 0))} ms` : "";
   askFaster();
 }
-
-function cancel(index) { runs[index].flight?.controller.abort(); }

@@ -78,8 +78,8 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     drawMarked(chart, place);
     drawTransfers(chart, place, moves);
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
-    if (chosen?.chart === chart) drawFollowed(chart, place);
-    if (hovered?.chart === chart) drawOutline(chart, place, hovered.item, theme.text);
+    if (chosen?.chart === chart) drawPath(chart, place, followed);
+    for (const one of [chosen, hovered]) if (one?.chart === chart) drawOutline(chart, place, one.item);
     const end = toX(chart.makespan);
     context.fillStyle = theme.text;
     context.fillRect(end - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
@@ -129,16 +129,11 @@ function drawRow(chart, place, device) {
 
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * fade(wide), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
-function markBar(tall) {   // thickness of a mark, and its distance to the edge
-  const thick = Math.min(Math.max(Math.round(0.14 * tall), 2), 4);
-  return [thick, Math.max(1, Math.round(thick / 2))];
-}
-
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
-  const parts = chart.parts(box), each = tall / parts.length;
-  const local = chart.column.local[box], reverse = chart.column.reverse?.[box];
+  const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
+  const thick = Math.min(Math.max(Math.round(0.14 * each), 2), 4), inset = Math.max(1, Math.round(thick / 2)), pad = wide >= 8 ? 1.5 : 0.5;   // of marks
   parts.forEach(([letter, , microbatch], half) => {
-    const y = top + half * each, [thick, inset] = markBar(each), pad = wide >= 8 ? 1.5 : 0.5;
+    const y = top + half * each;
     context.fillStyle = theme.on[letter];
     if (numbers.tall / parts.length >= 6) {   // of the mean row: rows of whole pixels differ by one
       context.globalAlpha = fade(wide);
@@ -206,10 +201,10 @@ function drawLane(chart, place, device, part) {
   }
 }
 
-function drawOutline(chart, place, item, colour) {
+function drawOutline(chart, place, item) {
   if (chart.isTransfer(item)) return;
   const { top, tall } = bandOf(chart, place, chart.deviceOf(item), chart.isBox(item) ? chart.band : chart.partOf(item).lane);
-  context.strokeStyle = colour; context.lineWidth = 2;
+  context.strokeStyle = theme.text; context.lineWidth = 2;
   context.strokeRect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.end(item) - chart.start(item)), 2), tall + 2);
 }
 

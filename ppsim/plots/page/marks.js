@@ -73,11 +73,6 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineCap = "butt";
 }
 
-function drawFollowed(chart, place) {
-  drawPath(chart, place, followed);
-  drawOutline(chart, place, chosen.item, theme.text);
-}
-
 const showsOthers = (chart) => chart.devices > 1 && rowHeight(chart) >= 12 && chart.devices <= MAX_CURVES;   // in the strip of memory
 
 function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines, and the limit

@@ -66,16 +66,6 @@ function differences(chart) {   // of a measured step, the actions in view and t
   return [false, true].flatMap((waits) => seen.filter(({ wait }) => wait === waits).slice(0, MARKED)).map((one) => ({ ...one, what: !slowLines(chart, one.box, one.wait ? "stalls" : "stragglers").length ? "longer" : one.wait ? "stall" : "straggler" }));
 }
 
-function marksOf(chart) {   // box -> [what, words] of stragglers, and of the stalls before a box
-  if (chart.marked) return chart.marked;
-  chart.marked = new Map();
-  for (const what of ["stragglers", "stalls"]) for (const [name, words] of Object.entries(chart[what] || {})) {
-    const box = named(chart).get(name);
-    if (box !== undefined) chart.marked.set(box, [...(chart.marked.get(box) || []), [what, words]]);
-  }
-  return chart.marked;
-}
-
 function drawMarked(chart, place) {   // a frame around a straggler, a bracket under a stall, a bar above what else takes longer
   for (const { box, seconds, wait, what } of differences(chart)) {
     const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
@@ -91,7 +81,7 @@ function drawMarked(chart, place) {   // a frame around a straggler, a bracket u
   }
 }
 
-function slowLines(chart, item, what) { return (marksOf(chart).get(item) || []).filter(([one]) => one === what).map(([, words]) => words); }
+const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].filter(Boolean);   // why a straggler, or the stall before an action, is marked
 
 function measuredLines(chart, item) {   // the length in the other chart, and why an action is marked
   const other = partner(chart), same = other && chart.isBox(item) ? twin(chart, item) : undefined;
@@ -102,11 +92,7 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 }
 
 function measuredLegend() {
-  const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), entry = (text, symbol) => make("span", {}, symbol, text), entries = [];
-  if (found.has("longer")) entries.push(entry("longer than simulated", swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`)));
-  if (found.has("straggler")) entries.push(entry("straggler", make("i", { className: "framed" })));
-  if (found.has("stall")) entries.push(entry("stall", make("i", { className: "bracket" })));
-  if (found.size) entries.push(make("span", { textContent: `(the ${MARKED} longest in view)` }));
-  if (Object.keys(charts[MEASURED]?.slow || {}).length) entries.push(make("span", { className: "slow" }, "▸ slow device"));
-  return entries;
+  const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`)], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
+  return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size ? [make("span", { textContent: `(the ${MARKED} longest in view)` })] : []),
+    ...(Object.keys(charts[MEASURED]?.slow || {}).length ? [make("span", { className: "slow" }, "▸ slow device")] : [])];
 }

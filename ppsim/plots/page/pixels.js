@@ -7,19 +7,11 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
 });
 const footprint = (box) => Math.min(Math.max(4.5 - box, 1), 3);   // pixels that a column takes its mean over, by the width of the median box
 
-function lightsOf(chart) {   // per kind, what it adds to idle time; hidden kinds are paper
-  const idle = light(theme.idle);
-  return chart.kinds.map((kind) => {
-    const shown = hidden.has(kind.title) ? light(theme.paper) : light(theme.kinds[kind.name]);
-    return shown.map((part, channel) => part - idle[channel]);
-  });
-}
-
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${[...hidden].join()} ${half}`;
   if (chart.sums?.[half]?.key === key) return chart.sums[half];
-  const lights = lightsOf(chart), { length, kind } = chart.column, before = new Float64Array(3 * (chart.boxes + 1));
-  const idle = light(theme.idle);
+  const { length, kind } = chart.column, before = new Float64Array(3 * (chart.boxes + 1)), idle = light(theme.idle);
+  const lights = chart.kinds.map(({ title, name }) => light(hidden.has(title) ? theme.paper : theme.kinds[name]).map((part, channel) => part - idle[channel]));   // hidden kinds are paper
   for (let box = 0; box < chart.boxes; box++) {
     let add = lights[kind[box]];
     const what = chart.kinds[kind[box]];

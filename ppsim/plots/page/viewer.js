@@ -12,10 +12,8 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   dress();
   if (options.steps) dressSteps();
   listen();
-  return { show, mark, press, costsText, setState, setBase, select: (from, to) => select(from * until, to * until) };
+  return { show, mark, press, costsText, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * until, to * until) };
 }
-
-function setBase(number) { base = number; clamp(); }
 
 function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers)
   charts.forEach((chart, number) => Object.assign(chart, { dimmed: 0, waiting: false, faulty: false }, marks[number]));
@@ -53,8 +51,8 @@ function shownSeconds(lengths) {   // the longest timeline, unless it takes over
 }
 
 function chooseAgain(chart, name) {   // the action that was chosen before, if it still exists
-  for (let box = 0; box < chart.boxes; box++) if (nameOf(chart, box) === name) { chosen = { chart, item: box }; followed = chart.chain(box); return; }
-  tell("");
+  const item = named(chart).get(name);
+  if (item === undefined) tell(""); else { chosen = { chart, item }; followed = chart.chain(item); }
 }
 
 function dress() {   // the theme that was asked for, else light or dark as the reader's system; on paper light or grey
@@ -236,10 +234,8 @@ function press(event) {
   if (arrows && !event.shiftKey && on.has("critical") && !chosen && arrows[0]) stepPath(arrows[0]);
   else if (arrows && chosen && !event.shiftKey) stepTo(...arrows);
   else if (arrows) move(arrows[0] / 5, arrows[1] * pane() / 5);
-  else if (event.key === "+" || event.key === "=") zoomTime(0.7, middle());
-  else if (event.key === "-") zoomTime(1 / 0.7, middle());
-  else if (event.key === "]") zoomRows(1.3, CAPS + pane() / 2);
-  else if (event.key === "[") zoomRows(1 / 1.3, CAPS + pane() / 2);
+  else if ("+=-".includes(event.key)) zoomTime(event.key === "-" ? 1 / 0.7 : 0.7, middle());
+  else if ("[]".includes(event.key)) zoomRows(event.key === "[" ? 1 / 1.3 : 1.3, CAPS + pane() / 2);
   else if (event.key === "0" || event.key === "Home") showWhole();
   else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : choose(charts[0], charts[0].firstEndingAfter(0, view.t0));
   else if (event.key === "Backspace" && chosen && followed.length > 1) choose(chosen.chart, followed.at(-2));
@@ -250,16 +246,11 @@ function press(event) {
   else if (event.key === "b" && charts.length > 1) { base = (base + 1) % charts.length; clamp(); }
   else if (event.key === " ") play();
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
-  else if (/^[1-9]$/.test(event.key) && charts[event.key - 1]) goTo(event.key - 1);
+  else if (/^[1-9]$/.test(event.key) && charts[event.key - 1]) choose(charts[event.key - 1], charts[event.key - 1].firstEndingAfter(0, view.t0));
   else if ((event.key === "<" || event.key === ">") && options.steps) stepIteration(event.key === ">" ? 1 : -1);
   else if (name) { flip(on, name); step = -1; if (name === "critical") tell(""); refresh(); }
   else return;
   event.preventDefault();
-}
-
-function goTo(number) {   // scroll to a schedule, and choose its first action
-  const chart = charts[number];
-  choose(chart, chart.firstEndingAfter(0, view.t0));
 }
 
 function pointed() {   // the schedule below the pointer
