@@ -18,7 +18,7 @@ from validation.verdict import verdict
 
 pytestmark = pytest.mark.alone
 
-SLEEP = ("--compute", "sleep", "--steps", 4, "--warm-up", 1)
+SLEEP = ("--compute", "sleep", "--steps", 4, "--warm-up", 0)
 STAGE = {"forward": 0.02, "backward": 0.04}  # seconds of one stage
 LEAST, MOST, MOST_ON_EIGHT = 0.99, 1.06, 1.10
 
