@@ -52,19 +52,22 @@ NO_PIPELINE = (
 )
 SHARDED = (
     "not certain: by our model microbatches of many sequences hide the gathers of sharded weights, the host starts an "
-    "expert for more tokens at once, and few or no tokens are exchanged. NVIDIA's ModelZoo ran this model like that in "
-    "bf16 on 256 H100, with microbatches of 4 and full recomputation: 17.6 s, as long as its pipeline. No run shows "
-    "larger microbatches."
+    "expert for more tokens at once, and few or no tokens are exchanged. A part of this is measured: in bf16 on 256 "
+    "H100, with microbatches of 4, experts over a node and full recomputation, NVIDIA's ModelZoo took 17.6 s for 2,048 "
+    "sequences, as long as its pipeline in bf16, where the pipeline of Megatron-Bridge 25.11 in fp8 took 20.8 s. No "
+    "run shows larger microbatches, or whole experts that are gathered. Megatron-Bridge calls its FSDP with a pipeline "
+    "supported by the code, and not benchmarked in each combination (docs/training/megatron-fsdp.md)."
 )
 WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is missing, or an honest gain
     "bloom-176b": NO_RECOMPUTE,
     "gpt-neox-20b": NO_RECOMPUTE,
     "gpt-145b": "an honest gain by our model: the table of the paper has TP 8 for every model from 18B on. TP 4 sends "
     "less, and with five stages per device a pipeline of 16 idles no longer than the run's.",
-    "qwen3-30b-16xh100": "an honest gain by our model: microbatches of 2 halve what the host takes for experts in fp8. "
-    "NVIDIA saved this time later in another way: in bf16, with CUDA graphs and exchanges overlapped, the same groups "
-    "take 20.1 s, where this run took 29 (067f987, skills/nemo-mbridge-perf-moe-hardware-configs). Little memory is "
-    "left in the best layout found, and HybridEP's buffers are not counted (issue 1731).",
+    "qwen3-30b-16xh100": "an honest gain by our model: microbatches of 2 halve what the host takes for experts in fp8; "
+    "they fit with a pipeline of 2, whose exchanges stay in a node. NVIDIA saved this time later in another way: in "
+    "bf16, with CUDA graphs and exchanges overlapped, the same groups take 20.1 s, where this run took 29 (067f987, "
+    "skills/nemo-mbridge-perf-moe-hardware-configs). Little memory is left in the best layout found, and HybridEP's "
+    "buffers are not counted (issue 1731).",
     "gpt-oss-120b-64xh100": "an honest gain by our model: 36 blocks make no eight equal stages, so that the recipe has "
     "one stage per device, and the others wait for that with the head. Eight unequal stages, which a layout string "
     "gives, idle less.",
@@ -126,8 +129,9 @@ SAID = {  # what an expert would say about a line
     "should try microbatches of 1 first.",
     "qwen3-next-80b-128xh100": "Plausible: no tensor parallelism, a short pipeline, and experts over two nodes.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
-    "kimi-k2-256xh100": "Plausible: experts, sharded weights, recomputation and pipeline as published; the config as "
-    "it is lies over the usable memory by our model.",
+    "kimi-k2-256xh100": "Doubtful: experts over 128 GPUs, where published runs have 32 or 64. With these and a "
+    "pipeline, one GPU alone holds each expert, and Megatron's FSDP then adds gradients up wrongly (issue 6660). The "
+    "config as it is lies over the usable memory by our model.",
     "gpt-oss-120b-64xh100": "Doubtful: tensor parallelism of 4 splits a hidden size of 2,880, where the config has "
     "none. It makes room for microbatches of 4.",
     "gpt-145b-1536xa100": "Plausible: with a sharded optimizer and selective recompute, which came after the paper, a "
