@@ -60,7 +60,7 @@ function rangeOf(chart) {   // seconds of all devices by kind and by cause, and 
 
 function bar(values, colour, most, text) {   // its parts, of at most `most`, and its words behind them
   const row = make("span", { className: "bar" });
-  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.flexBasis = `calc(${part / most} * (100% - 84px))`; row.append(one); }
+  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.flexBasis = `calc(${part / most} * (100% - var(--words, 54px)))`; row.append(one); }
   row.append(text);
   return make("td", {}, row);
 }
