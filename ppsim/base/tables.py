@@ -15,6 +15,7 @@ from ppsim.base.units import ScaledUnit, axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+_MINUS = re.compile(r"(?<!\S)-(?=\d)")
 _LONG = 50  # characters: longer cells of an HTML table may be several lines
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
 _IS_NUMBER = re.compile(r"[+-]?\d|base$|$").match  # in a column of numbers; "base" is what others are compared with
@@ -62,8 +63,9 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     sides = ["right" if all(map(_IS_NUMBER, column)) else "left" for column in zip(*rows, strict=True)]
 
     def cell(tag: str, side: str, text: str) -> str:
-        text = escape(text.replace("-", "\N{MINUS SIGN}", 1) if text[:1] == "-" else text)
-        return f"<{tag} style='text-align:{side}{';white-space:nowrap' * (len(text) < _LONG)}'>{text}</{tag}>"
+        text = escape(_MINUS.sub("\N{MINUS SIGN}", text))
+        wraps = "" if tag == "th" or len(text) > _LONG else ";white-space:nowrap"
+        return f"<{tag} style='text-align:{side}{wraps}'>{text}</{tag}>"
 
     lines = [("th", heads), *(("td", row) for row in rows)]
     body = "".join(f"<tr>{''.join(map(cell, [tag] * len(row), ['left', *sides[1:]], row))}</tr>" for tag, row in lines)

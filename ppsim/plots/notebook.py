@@ -27,7 +27,7 @@ from ppsim.plots.boxes import (
 )
 from ppsim.plots.lanes import Spans, lane_edges, part_of_row
 from ppsim.plots.page_data import measures_line
-from ppsim.plots.palette import DARK, LIGHT, ONLY_DARK, ONLY_LIGHT, Html, notebook_theme, reader_style
+from ppsim.plots.palette import DARK, FONT, LIGHT, ONLY_DARK, ONLY_LIGHT, Html, notebook_theme, reader_style
 from ppsim.plots.pixels import PixelColumns, median_box, picture, png_address
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
@@ -37,7 +37,7 @@ _CHART = _WIDTH - _LEFT - 8  # pixels from the first start to the last end
 _ROWS, _MAX_ROW, _MAX_DIVIDED_ROW = 480, 24, 32  # pixels: all rows; maximum of a row, and of one with lanes or halves
 _MAX_BOXES, _NARROWEST = 2_000, 3.0  # more boxes, or narrower ones (pixels), are an image
 _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: a row, limit of all rows, the rest
-_BAR = 200  # pixels of the longest bar of a ledger
+_BAR = 120  # pixels of the longest bar of a ledger
 _SCRIPT = (
     '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
@@ -64,7 +64,7 @@ def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
     still = _Still(boxes, theme).html()
     follow = "" if theme else _FOLLOW
     return Html(
-        f'{reader_style(still)}<div style="font:13px sans-serif"><b>{html.escape(title_text(timeline))}</b><br>'
+        f'{reader_style(still)}<div style="font:12px {FONT}"><b>{html.escape(title_text(timeline))}</b><br>'
         f'{html.escape(measures_line(timeline))}<div id="{name}">{still}</div>'
         f"{_SCRIPT.format(name=name, height=height, page=page, follow=follow)}</div>"
     )
@@ -81,7 +81,9 @@ def ledger_html(found: LedgerColumns) -> Html:
     table = html_table([heads[0], "", *heads[1:]], [[row[0], "bar" * (row in rows[:-2]), *row[1:]] for row in rows])
     for cause in causes:
         swatch = f'<i style="display:inline-block;width:10px;height:10px;background:{colours[cause]}"></i>'
-        table = table.replace(f">{cause}<", f' title="{CAUSES[cause]}">{swatch} {cause}<')
+        table = table.replace(
+            f">{cause}<", f' title="{CAUSES[cause]}"><span style="white-space:nowrap">{swatch} {cause}</span><'
+        )
     for places in ends.tolist():
         parts = [
             f"{colours[cause]} {x}px {y}px" for cause, (x, y) in zip(causes, pairwise(places), strict=True) if x < y
@@ -116,7 +118,7 @@ class _Still:
         return (
             f'<svg viewBox="0 0 {_WIDTH} {self.tall + _AXIS}" width="{_WIDTH}" height="{self.tall + _AXIS}" '
             f'xmlns="http://www.w3.org/2000/svg" style="max-width:100%;margin:6px 0 2px;background:{self.theme.paper}" '
-            f'font-family="sans-serif" font-size="11" fill="{self.theme.text}" role="img" aria-label="Gantt chart">'
+            f'font-family="{FONT}" font-size="11" fill="{self.theme.text}" role="img" aria-label="Gantt chart">'
             f"{rows}{self._device_names()}{self._axis()}</svg><br>{self._legend()}"
         )
 

@@ -12,7 +12,7 @@ from ppsim.actions import Kind
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted
 from ppsim.plots.boxes import local_stage, sizes_text
-from ppsim.plots.palette import LIGHT, Html, Theme, notebook_theme, reader_style, theme_of
+from ppsim.plots.palette import FONT, LIGHT, Html, Theme, notebook_theme, reader_style, theme_of
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
@@ -73,8 +73,8 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, t
     )
     note = layout.rule + _left_out(schedule, devices, slots, layout.slots)
     table = (
-        f'<div style="overflow-x:auto;font:12px sans-serif"><b>{html.escape(sizes_text(schedule))}</b>'
-        f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:11px;text-align:center">'
+        f'<div style="overflow-x:auto;font:12px {FONT}"><b>{html.escape(sizes_text(schedule))}</b>'
+        f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:10px;text-align:center">'
         f'<tr><th>slot</th>{head}</tr>{body}</table><div style="opacity:0.75">{html.escape(note)}</div></div>'
     )
     return Html((_reader_style() if theme is None else "") + table)

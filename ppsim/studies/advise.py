@@ -25,7 +25,7 @@ from ppsim.launch import own_flags, own_framework
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
 from ppsim.studies.free_keys import schedules_run_by
-from ppsim.studies.points import NOISE, POINT_MEASURES, Candidate, fits_within
+from ppsim.studies.points import NOISE, POINT_MEASURES, Candidate, fits_within, peak_of
 from ppsim.studies.reasons import removed_cause, seconds_by_cause
 from ppsim.studies.towers import PLACEMENT, SCHEDULES_BESIDE, encoder_size
 from ppsim.studies.worker_pool import InProcess, open_resources
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-UNITS = {"step": "seconds", "step_difference": "seconds", "tokens_per_second": "tokens per second"}
 ADVISED = ("iteration_time", "tokens_per_second", "peak_memory", "peak_activations")
 ROW = (
     "what", "changes", "idea", "kind", "step", "step_difference", "tokens_per_second", "peak", "peak_difference",
@@ -125,9 +124,19 @@ class AdviceList:
         )
 
     def _repr_html_(self) -> str:
+        now = self.run.iteration_time
+        rows = [{"change": "none", "step": now, "vs now": "base", "peak": peak_of(self.run)}] + [
+            {
+                "change": one.words,
+                "step": one.step,
+                "vs now": one.step / now - 1,
+                "peak": one.peak,
+                "removes": one.removes,
+            }
+            for one in self.better
+        ]
         peak = "activations" if self.run.peak_memory is None else "bytes"
-        rows = [{name: value for name, value in row.items() if name != "changes"} for row in self.rows()]
-        return page_table(rows, {**UNITS, "peak": peak, "peak_difference": peak})
+        return page_table(rows, {"step": "seconds", "vs now": "fraction", "peak": peak})
 
 
 @checked_call()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ppsim.analysis.measures import MEASURES
+from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
@@ -119,12 +119,34 @@ class Choice:
         drawn = {one.rank: one for one in (*self.front, *self.ranked)}.values()
         if not drawn:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
-        memory = MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
+        memory = self._memory
         pairs = [(one.memory, one.step) for one in drawn]
-        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme, what=self.space.config.name)
+        words: Any = {"what": self.space.config.name}
+        if memory.unit == "bytes":
+            words["limit"] = memory_limit(self.space.config, self.headroom)
+        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme, **words)
+
+    @property
+    def _memory(self) -> Measure:
+        return MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
 
     def _repr_html_(self) -> str:
-        return page_table(self.rows(), {name: measure.unit for name, measure in MEASURES.items()})
+        if not self.ranked:
+            return self._nothing_fits
+        first = self.ranked[0]
+        measures = [self._memory, MEASURES["tokens_per_second"], MEASURES["mfu"]]
+        rows = [
+            {
+                "#": one.place,
+                "layout": name,
+                "step": one.step,
+                "vs first": "base" if one is first else one.step / first.step - 1,
+            }
+            | {measure.title: one.numbers[measure.name] for measure in measures}
+            for name, one in zip(_names(self.ranked), self.ranked, strict=True)
+        ]
+        units = {"step": "seconds", "vs first": "fraction"}
+        return page_table(rows, units | {measure.title: measure.unit for measure in measures})
 
     @property
     def over(self) -> float | None:

@@ -201,8 +201,7 @@ class Comparison:
         if not self.timelines:
             return "no schedule ran"
         rows, units = self._chart_numbers()
-        names = ("stages_per_device", "tokens_per_second", "mfu", "transfers", "weight_copies")
-        more = {MEASURES[name].title: MEASURES[name] for name in names}
+        more = {MEASURES[name].title: MEASURES[name] for name in ("tokens_per_second", "mfu", "transfers")}
         rows = [
             row | {title: one.number(run) for title, one in more.items()}
             for row, run in zip(rows, self.timelines, strict=True)

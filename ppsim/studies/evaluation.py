@@ -11,6 +11,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.interval import spread
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import short_repr
+from ppsim.base.tables import page_table
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace
 from ppsim.studies.calibration import predict, run_name
@@ -57,6 +58,11 @@ class Evaluation:
     assumptions: list[str]  # how the profile prices kinds of these runs that it was not fitted to
 
     __repr__ = short_repr
+
+    def _repr_html_(self) -> str:
+        shown = {"name": "", "fitted": "", "measured": "seconds", "predicted": "seconds", "error": "fraction"}
+        rows = [{key: getattr(run, key) for key in shown} for run in self.runs]
+        return page_table(rows, {key: unit for key, unit in shown.items() if unit})
 
 
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
