@@ -91,7 +91,8 @@ def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
     if len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers)):
         _make_logarithmic(axes, "x", numbers)
     else:
-        axes.locator_params(axis="x", integer=all(float(number).is_integer() for number in numbers))
+        is_whole = all(float(number).is_integer() for number in numbers)
+        axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=is_whole)
 
 
 def _make_logarithmic(axes: Axes, name: str, ticks: Sequence[float]) -> None:

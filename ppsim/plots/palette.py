@@ -106,7 +106,7 @@ def _luminance(colour: str) -> float:
 
 # HTML in notebooks: the colours of a theme, or light and dark ones as the page around it
 
-FONT = "'DejaVu Sans',Verdana,sans-serif"  # of matplotlib, whose charts are beside it
+FONT = "'Liberation Sans',Arial,Helvetica,sans-serif"  # of static charts and of the viewer
 _LIGHT_PAGES = "[data-jp-theme-light=true],.vscode-light,[data-theme=light]"  # JupyterLab, VS Code, furo
 _DARK_PAGES = "[data-jp-theme-light=false],.vscode-dark,[data-theme=dark],[theme=dark]"  # and Colab
 _IS_LIGHT, _IS_DARK = "--pp-light", "--pp-dark"

@@ -74,7 +74,7 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, t
     note = layout.rule + _left_out(schedule, devices, slots, layout.slots)
     table = (
         f'<div style="overflow-x:auto;font:12px {FONT}"><b>{html.escape(sizes_text(schedule))}</b>'
-        f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:10px;text-align:center">'
+        f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:11px;text-align:center">'
         f'<tr><th>slot</th>{head}</tr>{body}</table><div style="opacity:0.75">{html.escape(note)}</div></div>'
     )
     return Html((_reader_style() if theme is None else "") + table)
