@@ -45,6 +45,10 @@ def words_of(figure):
     return [part for text in texts for part in (text.get_text(), *text.get_text().split(" · "))]
 
 
+def lines_of_axes(axes):
+    return [part for part in axes.collections if isinstance(part, LineCollection)]
+
+
 def path_of(axes):
     """Points of the critical path, (points, 2), and the width of each line between two of them in points."""
     halo, path = (lines for lines in axes.collections if lines.get_gid() == "critical path")
@@ -68,14 +72,17 @@ def test_the_title_is_followed_by_the_costs_and_grey_mixtures_by_the_parts_of_th
     assert not [words for words in words_of(run("zb-h1", 64, 256, costs).plot()) if words.startswith("busy")]
 
 
-def test_what_is_slow_in_a_measured_step_is_framed_bracketed_and_in_the_legend():
+def test_the_five_slowest_actions_and_waits_of_a_measured_step_are_marked_and_in_the_legend():
     measured, usual = run(costs=ppsim.Costs(forward=[1, 3, 1, 1])), run()
     slow: Any = SimpleNamespace(devices={}, actions={"1F2": "a straggler"}, stalls={"0B0": "a stall"})
     figure = draw_comparison([measured, usual], slow=slow, note="1F2 takes 3 s")
     assert {"straggler", "stall", "longer than simulated", "1F2 takes 3 s"} <= set(words_of(figure))
-    assert {part.get_bbox().width for part in figure.axes[0].patches} == {3.0}
-    (longer,) = (part for part in figure.axes[0].collections if to_hex(part.get_color()[0]) == LIGHT.longer)
-    assert len(longer.get_segments()) == 8
+    axes = figure.axes[0]
+    assert {part.get_bbox().bounds[::2] for part in axes.patches} == {(7, 3)}  # 1F2, and its halo
+    longer = [part for part in lines_of_axes(axes) if to_hex(part.get_color()[0]) == LIGHT.longer]
+    lengths = [round(float(np.ptp(part.get_segments()[0][:, 0])), 9) for part in longer]
+    assert lengths[:4] == [2, 2, 2, 2]  # of the five longest actions all but 1F2, then the waits
+    assert len(lengths) + sum(to_hex(line.get_color()) == LIGHT.limit for line in axes.lines) == 4 + 5
 
 
 def test_a_fused_slot_shows_both_parts_with_their_numbers():
@@ -251,7 +258,7 @@ def test_memory_over_time_stands_under_the_chart_with_its_unit(costs, memory, wo
 
 
 def lines_in(axes):
-    return [part.get_segments() for part in axes.collections if isinstance(part, LineCollection)]
+    return [part.get_segments() for part in lines_of_axes(axes)]
 
 
 def test_the_memory_curve_reaches_the_peak_and_the_fullest_device_is_an_area():

@@ -332,7 +332,7 @@ def costs_text(every: Sequence[Boxes]) -> str:
     names, axis = dict[str, list[str]](), time_unit(max(makespan(boxes.timeline) for boxes in every))
     for name, times in ends.items():
         own, digits = max(times), 2 if name == "transfer" else 3
-        unit = axis if own * axis.factor >= 0.1 else time_unit(own)
+        unit = axis if min(times) * axis.factor > 0.099 else time_unit(own)
         texts = [f"{float(f'{time * unit.factor:.{digits}g}'):g}" for time in (min(times), own)]
         names.setdefault(f"{'–'.join(dict.fromkeys(texts))} {unit.symbol}", []).append(name)
     return " · ".join(f"{' '.join(of)} {text}" for text, of in names.items()).replace("OVERLAP_F_B", "F+B")

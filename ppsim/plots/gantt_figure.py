@@ -171,7 +171,7 @@ def compose(
     is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
     notes = [*notes, busy_text(every[0])] if is_unclear and len(every) == 1 else notes
     below, notes = _place_notes(layout, title, [*notes, *legend.remarks], len(blocks) == 1)
-    head = (24 if title else 4) + 18 * (layout.beside or below)
+    head = (24 if title else 4) + 20 * (layout.beside or below)
     above, between = 0 if layout.beside else 26, 14
     caption = 0 if layout.beside else 14
     tall = sum(layout.rows) + len(blocks) * (above + between + (layout.memory + 8 + caption if memory else 0))
@@ -183,7 +183,7 @@ def compose(
     if title:
         write_title(writer, title, notes, layout.margin, below)
     for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
-        writer.write(place, head - 6, text, color=theme.quiet, ha="right")
+        writer.write(place, head - 8, text, color=theme.quiet, ha="right")
     found, y = [], float(head)
     for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)

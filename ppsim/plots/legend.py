@@ -17,7 +17,7 @@ from matplotlib.text import Annotation
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, font_points, text_width
-from ppsim.plots.marks import DASHES, longer_boxes
+from ppsim.plots.marks import DASHES, differences
 from ppsim.plots.memory_strip import BAND, MOST_LINES, MemoryStrip
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
@@ -61,7 +61,7 @@ def write_title(writer: Writer, title: str, notes: Sequence[str], margin: float,
     words = writer.write(margin, 18, title, size, fontweight="bold")
     style: Any = {"color": writer.theme.quiet}
     if below:
-        writer.write(margin, 35, " · ".join(notes), **style)
+        writer.write(margin, 36, " · ".join(notes), **style)
     elif notes:
         writer.write_beside(words, 12, 18, " · ".join(notes), **style)
 
@@ -99,12 +99,14 @@ class Legend:
             self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if critical:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
-        if slow.actions:
+        slowest = differences(every[0], every[1], slow) if slow is not UNMARKED else []
+        whats = {what.partition(" ")[0] for what, *_ in slowest}
+        if "straggler" in whats:
             frame = {"marker": "s", "markersize": 4.5, "markerfacecolor": "none", "markevery": [1], "linestyle": "none"}
             self._add("straggler", color=theme.limit, **frame)
-        if slow.stalls:
+        if "stall" in whats:
             self._add("stall", color=theme.limit, linewidth=2 * POINTS)
-        if slow is not UNMARKED and not low and not mixed and len(longer_boxes(*every[:2])[0]):
+        if "longer" in whats:
             self._add("longer than simulated", color=theme.longer, linewidth=2 * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)

@@ -24,7 +24,7 @@ from ppsim.plots.pixels import median_box
 from ppsim.plots.scale import LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
 
 _MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
-_LEAST = 0.05  # of the median action: what takes less longer has no bar
+_LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -156,36 +156,50 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         add_lines(ax, np.stack([points[:-1], points[1:]], axis=1), zorder=6, **style)
 
 
-def longer_boxes(boxes: Boxes, other: Boxes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the boxes that take longer than in another chart, and until when they would run with its times."""
-    found = {other.name(box): other.length[box] for box in range(len(other.row))}
-    usual = np.array([found.get(boxes.name(box), np.inf) for box in range(len(boxes.row))])
-    mine = np.flatnonzero(boxes.length - usual > _LEAST * median_box(boxes))
-    return mine, boxes.start[mine] + usual[mine]
+def differences(boxes: Boxes, other: Boxes, slow: Marks) -> list[tuple[str, int, float]]:
+    """Return the actions that exceed those of another chart most, and the waits before actions: what, box, seconds.
+
+    The first word is "straggler" or "stall" for those in `slow`, else "longer" or "longer wait".
+    """
+    names, found = [boxes.name(box) for box in range(len(boxes.row))], []
+    twin = {other.name(box): box for box in range(len(other.row))}
+    mine = [box for box, name in enumerate(names) if name in twin and boxes.device[box] == other.device[twin[name]]]
+    same = [twin[names[box]] for box in mine]
+    for own, others, marked, words in (
+        (boxes.length, other.length, slow.actions, ("longer", "straggler")),
+        (_waits(boxes), _waits(other), slow.stalls, ("longer wait", "stall")),
+    ):
+        excess = own[mine] - others[same]
+        for place in np.argsort(-excess, kind="stable")[:_MARKED]:
+            if excess[place] > _LEAST * median_box(boxes):
+                found.append((words[names[mine[place]] in marked], mine[place], float(excess[place])))
+    return found
+
+
+def _waits(boxes: Boxes) -> np.ndarray:
+    """Return the seconds that each box's device was idle before it."""
+    before = np.append(0.0, boxes.end[:-1])
+    before[boxes.offsets[:-1][np.diff(boxes.offsets) > 0]] = 0.0
+    return np.maximum(boxes.start - before, 0.0)
 
 
 def add_slow(ax: Axes, boxes: Boxes, simulated: Boxes, slow: Marks, theme: Theme) -> None:
-    """Frame the stragglers of a measured step, bracket its stalls, and draw bars above what takes longer."""
+    """Frame stragglers of a measured step, bracket stalls, and draw bars above what else takes longer."""
     top, bottom, gap = row_edges(ax, boxes)
-    before = np.append(0.0, boxes.end[:-1])
-    before[boxes.offsets[:-1][np.diff(boxes.offsets) > 0]] = 0.0
-    own = {boxes.name(box): box for box in range(len(boxes.row))}
-    style: Any = {"clip_on": False, "zorder": 6.5}
-    for box in [own[name] for name in slow.actions if name in own]:
-        place = (boxes.start[box], boxes.device[box] + top)
-        for wide, colour in ((5, theme.halo), (2, theme.limit)):
-            frame: Any = {"linewidth": wide * POINTS, "edgecolor": colour, "facecolor": "none", **style}
-            ax.add_patch(Rectangle(place, boxes.length[box], bottom - top, **frame))
-    for box in [own[name] for name in slow.stalls if name in own]:
-        low = boxes.device[box] + bottom - 0.03
-        ends = np.repeat([before[box], boxes.start[box]], 2)
-        ax.plot(ends, [low - 0.2, low, low, low - 0.2], color=theme.limit, linewidth=2 * POINTS, **style)
-    if not boxes.plain and not is_mixed(boxes, second_of(ax)):
-        mine, usual = longer_boxes(boxes, simulated)
-        height = np.repeat(boxes.device[mine] + top - 0.5 * gap, 2).reshape(-1, 2)
-        times = np.stack([usual, boxes.end[mine]], axis=1)
-        lines: Any = {"colors": theme.longer, "linewidths": 2 * POINTS, "zorder": 6, "clip_on": False}
-        add_lines(ax, np.stack([times, height], axis=2), **lines)
+    waits, style = _waits(boxes), {"clip_on": False, "zorder": 6.5}
+    lines: Any = {"colors": theme.longer, "linewidths": 2 * POINTS, "zorder": 6, "clip_on": False}
+    for what, box, seconds in differences(boxes, simulated, slow):
+        start, row = boxes.start[box], boxes.device[box]
+        if what == "straggler":
+            for wide, colour in ((5, theme.halo), (2, theme.limit)):
+                frame: Any = {"linewidth": wide * POINTS, "edgecolor": colour, "facecolor": "none", **style}
+                ax.add_patch(Rectangle((start, row + top), boxes.length[box], bottom - top, **frame))
+        elif what == "stall":
+            low, ends = row + bottom - 0.03, np.repeat([start - waits[box], start], 2)
+            ax.plot(ends, [low - 0.2, low, low, low - 0.2], color=theme.limit, linewidth=2 * POINTS, **style)
+        else:
+            end = boxes.end[box] if what == "longer" else start
+            add_lines(ax, [[(end - seconds, row + top - 0.5 * gap), (end, row + top - 0.5 * gap)]], **lines)
 
 
 def _boxes_of_path(boxes: Boxes) -> np.ndarray:
