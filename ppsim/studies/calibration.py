@@ -23,7 +23,7 @@ SIGMA = 1.4826  # median absolute deviation -> standard deviation of a normal di
 # Half of the 95 % interval of a median, in interquartile ranges over the root of the count, of a normal distribution:
 # 1.96 standard errors of sqrt(pi / 2) sigma / sqrt(n), and an interquartile range of 1.349 sigma.
 MEDIAN_INTERVAL = 1.96 * math.sqrt(math.pi / 2) / 1.349
-ROUNDS = 8  # steps of the secant method that finds the factor of the stretch
+ROUNDS, ROUNDING = 8, 1e-12  # of the secant method that finds the factor of the stretch: most steps, error that ends it
 ALIKE = 0.1  # of their median: parts that differ by at most this hold the same layers
 SMALL = 0.02  # of their median: smaller differences of a stage are no sign of other layers
 RESAMPLES = 5000  # resamples for the intervals of latency and bandwidth
@@ -181,7 +181,7 @@ def _stretched(profile: Profile, traces: Sequence[Trace]) -> Profile:
     low, high = 1.0, 1.01
     low_error, high_error = error(low), error(high)
     for _ in range(ROUNDS):
-        if high_error == low_error:
+        if abs(high_error) < ROUNDING or high_error == low_error:
             break
         at = max(0.0, high - high_error * (high - low) / (high_error - low_error))
         low, low_error, high, high_error = high, high_error, at, error(at)
