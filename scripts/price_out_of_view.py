@@ -370,7 +370,7 @@ def llm_foundry(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
         layout = {"framework": "mosaicml", "data": gpus, "sharded": True}
         layout |= {"microbatch_size": microbatch}
         layout |= {"recompute": "full"} if row["Activation Checkpointing"] == "True" else {}
-        attention = "flash-2" if "Large Scale" in headings[1] else "flash-1"
+        attention = "flash-2" if "Large Scale" in headings[1] else "triton"  # default of submit_benchmarks.py of 2023
         model = data["models"][f"MPT-{size}"] | {"sequence": sequence, "attention": attention}
         config = config_of(data, model, device, gpus, layout, schedule_of(1, steps))
         seconds = int(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"])

@@ -79,6 +79,9 @@ FULL_HEAD = 128
 FP8_ATTENTION, TILE = 1.35, 128
 UNFUSED_PASSES = 3.0  # rotation or activation as separate operators, in part on fp32 copies
 PERMUTE_SPEED = 0.75  # rows in another order: 0.5 of the bandwidth, other passes 0.666 (SimuMax, b200_bf16_ceperm)
+# Triton's first version, forward and backward, relative to FlashAttention 1: 0.471 and 0.255 of an A100's peak in bf16
+# with 4,096 tokens (triton-lang/triton, python/test/regression/test_performance.py of 2023), where that has 0.232
+TRITON = (2.03, 1.10)
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
 
@@ -97,7 +100,9 @@ class OperatorLaw:
     products: float = declared("part of `peak` that the best matrix product reaches", fraction, example="0.8")
     attention: float = declared("part of `peak` that the best attention kernel reaches", fraction, example="0.5")
     flash_2: float = declared("the same of FlashAttention-2", fraction, example="0.34")
-    flash_1: float = declared("the same of FlashAttention 1 and its Triton version", fraction, example="0.14")
+    flash_1: float = declared(
+        "the same of FlashAttention 1; that of Triton is 2.03 times as fast in F, 1.1 in I", fraction, example="0.14"
+    )
     source: str = declared("where these rates come from", text, "given", example="measured in May")
     sdpa: float | None = declared("that of PyTorch's", fraction, None, example="0.27", default_text="like `flash_2`")
     products_fp8: float | None = declared(
@@ -108,7 +113,7 @@ class OperatorLaw:
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
     head_tail: float = declared(
-        "width of a head that doubles the time of kernels other than `flash-1`; the rates above: heads of 128",
+        "width of a head that doubles the time of `flash`, `flash-2` and `sdpa`; the rates above: heads of 128",
         weight, 24.0, example="24",
     )  # fmt: skip
     memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
@@ -125,7 +130,13 @@ class OperatorLaw:
 
     def kernel(self, name: str) -> float:
         """Return the part of the peak that an attention kernel reaches."""
-        return {"flash": self.attention, "flash-1": self.flash_1, "sdpa": self.sdpa}.get(name) or self.flash_2
+        known = {
+            "flash": self.attention,
+            "flash-1": self.flash_1,
+            "triton": TRITON[0] * self.flash_1,
+            "sdpa": self.sdpa,
+        }
+        return known.get(name) or self.flash_2
 
 
 class Rates(NamedTuple):
@@ -159,10 +170,10 @@ class Rates(NamedTuple):
     def attention(self, kernel: str, flops: float, tokens: float, width: float = FULL_HEAD) -> float:
         """Return the seconds of a fused attention forward of `flops` over sequences of `tokens`, heads of `width`.
 
-        Narrow heads have fewer FLOPs per exponential; they do not slow FlashAttention 1.
+        Narrow heads have fewer FLOPs per exponential; they do not slow FlashAttention 1 and Triton's.
         """
         law = self.law
-        tail = 0.0 if kernel == "flash-1" else law.head_tail
+        tail = 0.0 if kernel in ("flash-1", "triton") else law.head_tail
         slower = (1 + law.attention_tail / tokens) * (1 + tail / min(width, FULL_HEAD)) / (1 + tail / FULL_HEAD)
         return flops * slower / (self.peak * law.kernel(kernel))
 
@@ -292,6 +303,7 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
         near, seen = min(window + TILE, sequence), window / sequence * (2 - window / sequence)
         seconds = rates.attention(core.kernel, flops * near / window, near, core.query)
         again = rates.attention(core.kernel, flops / seen, sequence, core.query) if fp8 else seconds
+        again *= TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0
         return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
     seconds, passes = core.heads * part * products, rates.streaming(core.score_bytes * part)

@@ -52,8 +52,9 @@ class Shape:
         "the head uses the embedding's matrix: counted once, held by each device that has either"
     )
     attention: str = declared(
-        "`flash`, the device's best kernel; `flash-2`, `flash-1`, older; `sdpa`, PyTorch's own; `full`: s x s are held",
-        choice("flash", "flash-2", "sdpa", "flash-1", "full"), "flash", example="full",
+        "`flash`, the device's best kernel; `flash-2`, `flash-1`, older; `triton`, Triton's of 2023; `sdpa`, PyTorch's "
+        "own; `full`: s x s are held",
+        choice("flash", "flash-2", "sdpa", "flash-1", "triton", "full"), "flash", example="full",
     )  # fmt: skip
     causal: bool = _flag("count half of the s x s matrices, as kernels do; published FLOP formulas count all", True)
     window: int = _size("tokens that a query attends to at most", "128", "0: all")
