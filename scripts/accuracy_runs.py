@@ -20,6 +20,7 @@ from ppsim.costs.spread import DIMENSIONS, FP8, PER_DOUBLING, beyond, scales
 
 QUANTILES = (0.05, 0.95)
 TIE, SMALLEST_SWEEP = 0.01, 3
+FEWEST_SOURCES = 4  # of a class, so that one run may be left out of its interval
 OTHER_FRAMEWORK = (
     1.18  # a framework that no run of a class had: as one more source, `unseen_source` of the bf16 classes
 )
@@ -162,10 +163,21 @@ def _row(members: list[Priced], unseen: float) -> dict[str, Any]:
 
 
 def interval_of(members: Sequence[Priced], unseen: float) -> tuple[float, float]:
-    """Return the interval of one more source: the percentiles of these, wider the fewer sources they have."""
-    wider = unseen ** (1 / len({run.source for run in members}))
-    low, high = quantiles(members)
-    return low / wider, high * wider
+    """Return the interval of one more source: the percentiles of these, wider the fewer sources they have.
+
+    No single run sets an end: with four sources or more each end is what remains without the run that moves it most.
+    """
+    sources = by(members, "source")
+    wider, ends = unseen ** (1 / len(sources)), [quantiles(members)]
+    if len(sources) >= FEWEST_SOURCES:
+        ends = [quantiles([run for run in members if run is not one]) for one in _lone(members)]
+    return max(low for low, _ in ends) / wider, min(high for _, high in ends) * wider
+
+
+def _lone(members: Sequence[Priced]) -> list[Priced]:
+    """Return the runs without which a percentile changes most: the first and last of each source, by their ratios."""
+    of_sources = (sorted(own, key=lambda run: run.ratio) for own in by(members, "source").values())
+    return [run for own in of_sources for run in (own[0], own[-1])]
 
 
 def left_out_inside(runs: Sequence[Priced]) -> dict[str, list[bool]]:

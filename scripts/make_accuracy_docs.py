@@ -44,7 +44,7 @@ from accuracy_runs import (
 )  # fmt: skip
 from catalogue import relative_speed
 from make_towers_docs import predictions
-from published import CONSTANTS, DATA, read_runs, refused_runs
+from published import CONSTANTS, DATA, LEFT_OUT, read_runs, refused_runs
 from published_memory import Peak, published_peaks
 
 from ppsim import load_config
@@ -112,6 +112,7 @@ def pages(
         "towers": _tower_rows(),
         "aims": _aim_rows(bf16, checks, peaks),
         "constants": _constant_rows(),
+        "left_out_errors": _left_out_error_rows(),
         "by_class": _class_rows([*in_view, *others], table),
         "by_source": _source_rows(bf16),
         "pages": _page_rows(),
@@ -336,6 +337,14 @@ def _sweep_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
 def _order_text(order: Mapping[str, float]) -> str:
     pairs, apart = order["pairs"], order["apart"]
     return f"{pairs} pairs of schedules measured on one model, nine in ten lie within a factor {apart:.2f}"
+
+
+def _left_out_error_rows() -> Iterator[tuple[str, ...]]:
+    """The errors that scripts/fit_operators.py found: before the fit, after it, and of sources left out of it."""
+    yield ("mean of class errors", "constants before", "fitted to all sources", "fitted to all other sources")
+    found = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
+    for name, key in (("each run of a class weighing the same", "errors"), ("each source", "errors_by_source")):
+        yield (name, *(percent_text(error, 2) for error in found[key].values()))
 
 
 def _constant_rows() -> Iterator[tuple[str, ...]]:

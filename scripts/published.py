@@ -19,7 +19,6 @@ DATA = Path(__file__).resolve().parents[1] / "docs" / "data"
 RUNS, LEFT_OUT = DATA / "published_runs.yaml", DATA / "left_out.json"
 OF_LAW = {name: name for name in ("sustained", "tail", "memory", "launch")} | {"sustained_blackwell": "sustained"}
 CONSTANTS = ("sustained", "sustained_blackwell", "tail", "memory", "launch", "contention")
-CHECKS = ("Qi et al. 2023 table 4", "MooreThreads/SimuMax")  # sources that have no part in the fit at all
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Run:
     """A published run: its source, its config, the measured seconds of a step.
 
     `sweep` is what it shares with the runs that it differs from in its layout alone. `by_sheet` is the config with the
-    known device in the place of one whose kernels the source measured. A `check` has no part in the fit. `earlier` are
-    the seconds that the source measured of the same layout in earlier releases.
+    known device in the place of one whose kernels the source measured. `earlier` are the seconds that the source
+    measured of the same layout in earlier releases.
     """
 
     name: str
@@ -37,17 +36,11 @@ class Run:
     measured: float
     sweep: str
     by_sheet: Config | None = None
-    check: bool = False
     earlier: tuple[float, ...] = ()
 
     def simulated(self, constants: Mapping[str, float] = FITTED) -> Timeline:
         """The run with other constants of the operator law."""
         return replace(self.config, costs=with_constants(self.costs, constants)).simulate()
-
-    @property
-    def only_checked(self) -> bool:
-        """Whether it has no part in the fit."""
-        return self.check or self.source in CHECKS or self.costs.layout.casts is not None
 
     @property
     def costs(self) -> DerivedCosts:
@@ -106,7 +99,6 @@ def run_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> Run | str:
         run["step_seconds"],
         sweep,
         by_sheet,
-        "check" in run,
         tuple(run.get("earlier", ())),
     )
 

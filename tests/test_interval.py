@@ -144,6 +144,13 @@ def test_an_interval_is_wider_the_fewer_sources_it_has():
     assert accuracy_runs.interval_of(two, 1.21) == pytest.approx((1 / 1.1, 1.1))
 
 
+def test_no_single_run_sets_an_end_of_an_interval_with_four_sources():
+    three = [priced(ratio, source) for source in "abc" for ratio in (0.9, 1.0, 1.1)]
+    assert accuracy_runs.interval_of([*three, priced(9.0, "d")], 1.0) == pytest.approx((0.9, 1.1), abs=0.01)
+    low, high = accuracy_runs.interval_of([*three[:6], priced(9.0, "d")], 1.0)  # three sources: each run counts
+    assert (low, high) == (pytest.approx(0.9, abs=0.01), pytest.approx(9.0, abs=1.0))
+
+
 def test_sources_lie_as_far_apart_as_their_medians():
     apart = [priced(1.0, "one"), priced(2.0, "two"), priced(0.5, "one", "b")]
     factor = accuracy_runs.unseen_source(apart)
