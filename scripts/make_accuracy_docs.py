@@ -144,7 +144,7 @@ def pages(
         "order": _order_text(order_of_schedules(runs)),
         "models_count": len(models),
         "models_error": percent_text(mean_error(models)),
-        "memory_part": percent_text(FITTED["memory"], 0),
+        "memory_part": percent_text(FITTED["memory_hbm3"], 0),
         "in_gib": percent_text(memory_error(peaks, 2**30 / 1e9)),
     }
     fields = words | {name: _lines(rows) for name, rows in tables.items()}

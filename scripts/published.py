@@ -17,8 +17,9 @@ from ppsim.costs.spread import class_of
 
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data"
 RUNS, LEFT_OUT = DATA / "published_runs.yaml", DATA / "left_out.json"
-OF_LAW = {name: name for name in ("sustained", "tail", "memory", "launch")} | {"sustained_blackwell": "sustained"}
-CONSTANTS = ("sustained", "sustained_blackwell", "tail", "memory", "launch", "contention")
+OF_LAW = {name: name for name in ("sustained", "tail", "memory", "launch")}
+OF_LAW |= {"sustained_blackwell": "sustained", "memory_hbm3": "memory"}
+CONSTANTS = ("sustained", "sustained_blackwell", "tail", "memory", "memory_hbm3", "launch", "contention")
 
 
 @dataclass(frozen=True)
