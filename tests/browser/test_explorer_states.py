@@ -293,6 +293,8 @@ def test_an_unknown_schedule_is_said_once_with_a_list_and_faults_have_the_words_
     Select(page.find("#notes .note select")).select_by_value("1f1b")
     page.until("return document.querySelectorAll('.note').length === 1")
     assert settled(page)[1] == run("1f1b", devices=8, microbatches=12)
+    start(page, explorer, UNIT, [{"schedule": "nosuch"}])
+    page.until("return document.querySelector('#notes .note')?.innerText.startsWith('nosuch: this ppsim knows no')")
 
 
 def test_devices_that_need_other_gpus_offer_as_many_or_other_data_parallelism(page, serve):

@@ -13,7 +13,7 @@ const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) :
 const right = () => (phone() ? 12 : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
-const tallestRow = () => (charts.length < 2 || (charts.length < 3 && !phone()) ? 60 : phone() ? 34 : 44);
+const tallestRow = () => (charts.length < 2 || (charts.length < 3 && !phone()) ? 60 : charts.length > 2 && phone() ? 34 : 44);
 const shown = () => Math.min(charts.length, 4);   // schedules that share the height
 
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
