@@ -12,12 +12,12 @@ import typer
 
 from ppsim.analysis.interval import spread
 from ppsim.analysis.measures import Measure, shown_in
-from ppsim.analysis.memory import fit_in_words, usable_bytes
+from ppsim.analysis.memory import fit_of, usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import LEGEND, SAME, capacity_of, gigabytes, runs_in, step_text, usable_text, versus
+from ppsim.commands.cells import LEGEND, SAME, gigabytes, runs_in, step_text, usable_text, versus
 from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
 from ppsim.config import Config
@@ -88,7 +88,7 @@ def _answer(comparison: Comparison, case: Config) -> str:
     """
     rows, named = comparison.rows(), comparison.named
     own = None if comparison.current is None else comparison.current.schedule.name
-    states = {row["schedule"]: _state(row, case, comparison.headroom) for row in rows}
+    states = {run.schedule.name: fit_of(run, comparison.headroom) or "fits" for run in comparison.timelines}
     now = None if comparison.current is None else comparison.current.iteration_time
     over = [row for row in rows if states[row["schedule"]] == "over"]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
@@ -123,13 +123,6 @@ def _answer(comparison: Comparison, case: Config) -> str:
     lines += ["", *(line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note))]
     lines += ["", *_refusals(comparison.refused)] if named else []
     return "\n".join(lines).rstrip("\n")
-
-
-def _state(row: dict, case: Config, headroom: float) -> str:
-    capacity = capacity_of(case)
-    if capacity is None or row["peak_memory"] is None:
-        return "fits"
-    return fit_in_words(float(np.max(row["peak_memory"])), capacity, headroom)
 
 
 def _peak(row: dict) -> str:

@@ -146,7 +146,7 @@ class Legend:
 
     def height(self, width: float) -> float:
         """Return the height in pixels of a legend of this width."""
-        return _LINE * (1 + max(line for _, line, _ in self._places(width)))
+        return _LINE * (1 + max((line for _, line, _ in self._places(width)), default=0))
 
     def draw(self, figure: Figure, left: float, top: float, width: float) -> None:
         """Draw the legend into a figure, from a place in pixels from its left and upper edge."""

@@ -124,19 +124,12 @@ class AdviceList:
         )
 
     def _repr_html_(self) -> str:
-        now = self.run.iteration_time
-        rows = [{"change": "none", "step": now, "vs now": "base", "peak": peak_of(self.run)}] + [
-            {
-                "change": one.words,
-                "step": one.step,
-                "vs now": one.step / now - 1,
-                "peak": one.peak,
-                "removes": one.removes,
-            }
-            for one in self.better
-        ]
+        now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")
+        rows = [("none", now, "base", peak_of(self.run), None)]
+        rows += [(one.words, one.step, one.step / now - 1, one.peak, one.removes) for one in self.better]
         peak = "activations" if self.run.peak_memory is None else "bytes"
-        return page_table(rows, {"step": "seconds", "vs now": "fraction", "peak": peak})
+        named = [dict(zip(heads, row, strict=True)) for row in rows]
+        return page_table(named, {"step": "seconds", "vs now": "fraction", "peak": peak})
 
 
 @checked_call()

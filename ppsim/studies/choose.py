@@ -133,17 +133,11 @@ class Choice:
     def _repr_html_(self) -> str:
         if not self.ranked:
             return self._nothing_fits
-        first = self.ranked[0]
-        measures = [self._memory, MEASURES["tokens_per_second"], MEASURES["mfu"]]
+        first, measures = self.ranked[0].step, [self._memory, MEASURES["tokens_per_second"], MEASURES["mfu"]]
         rows = [
-            {
-                "#": one.place,
-                "layout": name,
-                "step": one.step,
-                "vs first": "base" if one is first else one.step / first.step - 1,
-            }
+            {"#": one.place, "layout": name, "step": one.step, "vs first": one.step / first - 1 if number else "base"}
             | {measure.title: one.numbers[measure.name] for measure in measures}
-            for name, one in zip(_names(self.ranked), self.ranked, strict=True)
+            for number, (name, one) in enumerate(zip(_names(self.ranked), self.ranked, strict=True))
         ]
         units = {"step": "seconds", "vs first": "fraction"}
         return page_table(rows, units | {measure.title: measure.unit for measure in measures})
