@@ -497,6 +497,9 @@ def test_the_legend_names_lanes_and_lines_only_where_they_are_drawn():
     mixed = words_of(run("zb-v", devices=64, microbatches=256).plot())
     assert "narrow actions mix their colours" in mixed
     assert "second stage of the device" not in mixed
+    narrow = words_of(compared([run("1f1b", 8, 32), run("zb-v", 8, 64)]))  # whose marks would be dots
+    assert "second stage of the device" not in narrow
+    assert "second stage of the device" in words_of(run("zb-v").plot())
 
 
 def test_slices_are_labelled_with_microbatch_and_piece():

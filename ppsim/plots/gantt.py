@@ -252,6 +252,6 @@ def _draw_into(
     ax.set_title(title_text(boxes.timeline) if title is None else title, loc="left", parse_math=False)
     ChartRows(ax, boxes, theme, labels)
     second = marks.second_of(ax)
-    marked = marks.has_marks(boxes, second, marks.row_height(ax, boxes))
+    marked = [boxes] if marks.has_marks(boxes, second, marks.row_height(ax, boxes)) else []
     Legend([boxes], theme, mixed=marks.is_mixed(boxes, second), marked=marked, **lines).add_to(ax)
     return ax

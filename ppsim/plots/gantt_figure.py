@@ -133,13 +133,10 @@ def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], unit: str = "") 
     """Return the widths of the columns of numbers, with headings above them or, if there is a unit, before them."""
     found = []
     for at, head in enumerate(heads):
-        value, wide = max(text_width(_numbers(block, unit)[at], _VALUE, True) for block in blocks), _head_width(head)
+        value = max(text_width(_numbers(block, unit)[at], _VALUE, True) for block in blocks)
+        wide = text_width(head, _SUBTITLE) + _HEAD * bool(head)
         found.append((wide + value if unit else max(wide, value)) + _APART if value else 0.0)
     return found
-
-
-def _head_width(head: str) -> float:
-    return text_width(head, _SUBTITLE) + _HEAD * bool(head)
 
 
 def _against(blocks: Sequence[ChartBlock]) -> str:
@@ -166,11 +163,11 @@ def compose(
     every = [block.boxes for block in blocks]
     second = (layout.right - layout.left) / longest
     mixed = any(marks.is_mixed(boxes, second) for boxes in every)
-    marked = any(marks.has_marks(boxes, second, row) for boxes, row in zip(every, heights, strict=True))
+    marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
     legend = Legend(every, theme, memory=strip, mixed=mixed, marked=marked, **lines)
     is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
     notes = [*notes, busy_text(every[0])] if is_unclear and len(every) == 1 else notes
-    below, notes = _place_notes(layout, title, [*notes, *legend.remarks], len(blocks) == 1)
+    below, notes = _place_notes(layout, title, [*notes, *legend.remarks])
     head = (24 if title else 4) + 20 * (layout.beside or below)
     above, between = 0 if layout.beside else 26, 14
     caption = 0 if layout.beside else 14
@@ -213,7 +210,7 @@ def compose(
     return found
 
 
-def _place_notes(layout: _FigureLayout, title: str, notes: list[str], alone: bool) -> tuple[bool, list[str]]:
+def _place_notes(layout: _FigureLayout, title: str, notes: list[str]) -> tuple[bool, list[str]]:
     """Return whether the notes stand below the title and not beside it, and as many of them as fit."""
     beside = layout.width - 2 * layout.margin - text_width(title, TITLE, True) - 12
     if not notes or text_width(" · ".join(notes), _SUBTITLE) <= beside:

@@ -79,14 +79,17 @@ class Legend:
 
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, *, memory: MemoryStrip | None = None, transfers: bool = False,
-        critical: bool = False, mixed: bool = False, marked: bool = True, slow: Marks = UNMARKED,
+        critical: bool = False, mixed: bool = False, marked: Sequence[Boxes] = (), slow: Marks = UNMARKED,
     ):  # fmt: skip
         self.theme, style = theme, dict[str, Any]()
-        hidden = () if marked else ("stage", "reverse")
+        drawn = {
+            "stage": any(boxes.locals > 1 for boxes in marked),
+            "reverse": any(boxes.reverse.any() for boxes in marked),
+        }
         evictions = any(len(boxes.timeline.schedule.evicted) for boxes in every)
         lines = [name for name, drawn in (("transfers", transfers), ("evictions", evictions)) if drawn]
         low = any(boxes.plain for boxes in every)
-        entries = [one for one in legend_entries(every, lines) if one.sort not in hidden]
+        entries = [one for one in legend_entries(every, lines) if drawn.get(one.sort, True)]
         self.remarks = [one.text for one in entries if one.sort == "low"]  # what is left out: not keys
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         if lines and mixed and not low:
@@ -110,12 +113,10 @@ class Legend:
             self._add("longer than simulated", color=theme.longer, linewidth=2 * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
-            others = {boxes.timeline.schedule.devices - 1 for boxes in every}
-            if any(0 < number <= MOST_LINES for number in others):
-                self._add(f"{memory.name} of the others", color=theme.memory, linewidth=0.7 * POINTS, alpha=0.55)
-            if max(others) > MOST_LINES:
-                style = {"linewidth": 5 * POINTS, "alpha": BAND, "solid_capstyle": "butt"}
-                self._add(f"{memory.name} of the others", color=theme.memory, **style)
+            if others := max(boxes.timeline.schedule.devices - 1 for boxes in every):
+                style = {"linewidth": 5 * POINTS, "alpha": BAND} if others > MOST_LINES else {
+                    "linewidth": 0.7 * POINTS, "alpha": 0.55}  # fmt: skip
+                self._add(f"{memory.name} of the others", color=theme.memory, solid_capstyle="butt", **style)
         if mixed:
             self.entries.append(LegendEntry("mixed", MIXED))
 
