@@ -620,14 +620,16 @@ def test_bars_of_the_ledger_are_as_long_as_idle_time_and_say_its_part_of_the_ste
 
 def test_the_ledger_has_the_rows_names_and_its_causes_in_reading_order():
     config = ppsim.load_config(ROOT / "configs" / "qwen3.5-vl-27b-17xh100.yaml")
-    figure = config.simulate().plot_ledger()
+    timeline = config.simulate()
+    figure = timeline.plot_ledger()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ViT 0", "backbone 1", "backbone 2"]
     legend = [text for text in figure.texts if text.get_gid() == "legend"]
     causes = [text.get_text().partition(" ")[0] for text in sorted(legend, key=lambda one: one.get_position()[::-1])]
     assert [text.get_text().partition(" ")[0] for text in legend] == [
         one for one in ppsim.analysis.CAUSES if one in causes
     ]
-    assert "idle 30.1 % of a step of 3.00 s, by cause" in words_of(figure)
+    idle = f"{timeline.bubble_fraction:.1%}".replace("%", " %")
+    assert f"idle {idle} of a step of {timeline.makespan:.2f} s, by cause" in words_of(figure)
 
 
 def test_figures_of_many_runs_have_a_theme_and_a_width():
