@@ -17,7 +17,7 @@ from matplotlib.text import Annotation
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, font_points, text_width
-from ppsim.plots.marks import DASHES, differences
+from ppsim.plots.marks import DASHES, largest_differences
 from ppsim.plots.memory_strip import BAND, MOST_LINES, MemoryStrip
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
@@ -102,7 +102,7 @@ class Legend:
             self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if critical:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
-        slowest = differences(every[0], every[1], slow) if slow is not UNMARKED else []
+        slowest = largest_differences(every[0], every[1], slow) if slow is not UNMARKED else []
         whats = {what.partition(" ")[0] for what, *_ in slowest}
         if "straggler" in whats:
             frame = {"marker": "s", "markersize": 4.5, "markerfacecolor": "none", "markevery": [1], "linestyle": "none"}

@@ -156,7 +156,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         add_lines(ax, np.stack([points[:-1], points[1:]], axis=1), zorder=6, **style)
 
 
-def differences(boxes: Boxes, other: Boxes, slow: Marks) -> list[tuple[str, int, float]]:
+def largest_differences(boxes: Boxes, other: Boxes, slow: Marks) -> list[tuple[str, int, float]]:
     """Return the actions that exceed those of another chart most, and the waits before actions: what, box, seconds.
 
     The first word is "straggler" or "stall" for those in `slow`, else "longer" or "longer wait".
@@ -188,7 +188,7 @@ def add_slow(ax: Axes, boxes: Boxes, simulated: Boxes, slow: Marks, theme: Theme
     top, bottom, gap = row_edges(ax, boxes)
     waits, style = _waits(boxes), {"clip_on": False, "zorder": 6.5}
     lines: Any = {"colors": theme.longer, "linewidths": 2 * POINTS, "zorder": 6, "clip_on": False}
-    for what, box, seconds in differences(boxes, simulated, slow):
+    for what, box, seconds in largest_differences(boxes, simulated, slow):
         start, row = boxes.start[box], boxes.device[box]
         if what == "straggler":
             for wide, colour in ((5, theme.halo), (2, theme.limit)):
