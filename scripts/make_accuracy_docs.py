@@ -22,6 +22,7 @@ from accuracy_runs import (
     FURTHER,
     MODELS,
     OTHER_FRAMEWORK,
+    OUT_OF_VIEW,
     Priced,
     by,
     further_runs,
@@ -135,7 +136,7 @@ def pages(
         "sources_out": len(_set_aside()),
         "error_in": _of_classes(in_view),
         "error_out": _of_classes(others),
-        "priced": _set_aside_day("priced")[:10],
+        "priced": _set_aside_day("priced"),
         "date": _set_aside_day("set_aside"),
         "unseen": f"{unseen_source(in_bf16([*in_view, *others])):.2f}",
         "other_framework": OTHER_FRAMEWORK,
@@ -198,11 +199,15 @@ def _aim_rows(runs: Sequence[Priced], checks: Sequence[Priced], peaks: Sequence[
 def _goal_rows(in_view: Sequence[Priced], others: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
     yield ("mean of absolute errors", "aim", "out of view", "in view")
     dense = [[run for run in runs if run.group == FP8[0]] for runs in (others, in_view)]
+    unknown = [row["name"] for row in _set_aside().values() if row["known"] == "nothing"]
+    strange = [run for run in others if run.source in unknown]
     for words, aims, error, lists in (
         ("each class weighing the same", "8 % out of view, 6 % in view", mean_error, (others, in_view)),
+        (f"the same of the {len(unknown)} sources of projects that were unknown: {counted(len(strange), 'step')}", "",
+         mean_error, (strange, [])),
         ("the same with the middle error of a class in place of its mean", "", middle_error, (others, in_view)),
         ("dense in fp8", "4 %", mean_error, dense),
-    ):
+    ):  # fmt: skip
         yield (words, aims, *(percent_text(mean_of_classes(runs, error)) if runs else "" for runs in lists))
 
 
@@ -301,7 +306,8 @@ def _class_rows(runs: Sequence[Priced], table: Mapping[str, Mapping[str, Any]]) 
 
 def _fit_rows() -> Iterator[tuple[str, ...]]:
     yield ("source", "crashed", "of these predicted not to fit", "ran", "of these predicted not to fit")
-    for source, counts in json.loads(FURTHER.read_text(encoding="utf-8"))["fits"].items():
+    files = (json.loads(path.read_text(encoding="utf-8")) for path in (FURTHER, OUT_OF_VIEW))
+    for source, counts in (pair for one in files for pair in one["fits"].items()):
         ran, wrong, crashed, found = counts.values()
         yield (source, str(crashed), percent_text(found / crashed, 0) if crashed else "", str(ran),
                percent_text(wrong / ran, 0))  # fmt: skip

@@ -1,7 +1,6 @@
 """The interval of a derived step, and the table and page that it comes from."""
 
 import json
-import math
 import re
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from published_memory import published_peaks
 import ppsim as library
 from ppsim.base.units import seconds_text
 from ppsim.costs import DEVICES, order_error
-from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, scales, spread_of
+from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, beyond, class_of, scales, spread_of
 
 CLASSES = json.loads(TABLE.read_text(encoding="utf-8"))["classes"]
 
@@ -32,10 +31,8 @@ def ends_of(run):
 
 def test_a_derived_step_lies_between_the_ends_of_its_class(llama):
     run = llama.simulate()
-    row, beyond = CLASSES["dense on H100"], scales(llama.costs, 8)["block_flops"]
-    most = row["measured"]["block_flops"][1]
-    wider = PER_DOUBLING ** math.log2(beyond / most)
-    assert wider > 1
+    row = CLASSES["dense on H100"]
+    wider = PER_DOUBLING ** beyond(scales(llama.costs, 8), row["measured"])
     assert run.interval == pytest.approx((run.makespan * row["low"] / wider, run.makespan * row["high"] * wider))
     document = run.to_dict()
     assert document["interval"] == list(run.interval)
@@ -112,13 +109,13 @@ def test_a_run_belongs_to_the_first_class_that_fits(llama):
 def test_each_doubling_beyond_what_was_measured_widens_both_ends(llama):
     row = CLASSES["dense on H100"]
     most, layout = row["measured"]["gpus"][1], replace(llama.costs.layout, context=2)
-    inside, beyond = (
+    inside, outside = (
         spread_of(replace(llama.costs, layout=replace(layout, data=int(times * most / 16))), 8) for times in (1, 4)
     )
     assert (inside.low, inside.high, inside.doublings) == (row["low"], row["high"], 0)
-    assert (beyond.group, beyond.doublings) == ("dense on H100", pytest.approx(2))
-    assert beyond.low == pytest.approx(row["low"] / PER_DOUBLING**2)
-    assert beyond.high == pytest.approx(row["high"] * PER_DOUBLING**2)
+    assert (outside.group, outside.doublings) == ("dense on H100", pytest.approx(2))
+    assert outside.low == pytest.approx(row["low"] / PER_DOUBLING**2)
+    assert outside.high == pytest.approx(row["high"] * PER_DOUBLING**2)
 
 
 def test_a_run_is_compared_by_its_work_on_one_gpu(llama):
