@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from charts import LIGHT, THEMES, PixelColumns, make_boxes, picture
+from charts import LIGHT, THEMES, PixelColumns, costs_text, make_boxes, picture
+from command_line import CONFIGS
 from pages import Iterations, Marks, page_of
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
@@ -63,6 +64,11 @@ def pixels_of(page):
         "return [c.width, c.height, btoa(data.data.reduce((text, one) => text + String.fromCharCode(one), ''))]"
     )
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(tall, wide, 4)[..., :3]
+
+
+def channels(colour):
+    """Red, green and blue of #rrggbb."""
+    return np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)], float)
 
 
 def point(page, x, y):
@@ -341,6 +347,23 @@ def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_row
     page.until("return !document.querySelector('.legend').textContent.includes('too low')")
     assert "activation reload" in page.text(".legend")
     assert "transfer; of a backward" in page.text(".legend")
+
+
+@pytest.mark.parametrize("name", ["llama-3-70b-64xh100", "deepseek-v3-2048xh800"])
+def test_costs_memory_over_the_limit_marks_and_short_spans_are_as_in_still_charts(page, tmp_path, name):
+    timeline = ppsim.load_config(CONFIGS / f"{name}.yaml").simulate()
+    boxes, path = make_boxes(timeline), tmp_path / "one.html"
+    path.write_text(page_of(timeline, shown=("memory",)), encoding="utf-8")
+    page.open(path.as_uri())
+    assert costs_text([boxes]) in page.text("#measures")
+    is_marked = name.startswith("deepseek")  # wide boxes of two directions, and peaks over the limit
+    assert ("other direction" in page.text(".legend"), "later stage" in page.text(".legend")) == (is_marked, False)
+    seen = pixels_of(page).astype(float)
+    over = channels(LIGHT.paper)
+    for colour, part in ((LIGHT.memory, 0.25), (LIGHT.memory, 0.12), (LIGHT.limit, 0.2)):  # band, area, over the limit
+        over = over + part * (channels(colour) - over)
+    for colour, is_seen in ((over, is_marked), (channels(LIGHT.lanes["reductions"]), True)):
+        assert (np.count_nonzero(np.abs(seen - colour).max(axis=2) <= 2) > 40) == is_seen
 
 
 def test_transfers_pass_behind_the_actions_of_other_devices(page, tmp_path):

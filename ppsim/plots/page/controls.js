@@ -67,13 +67,13 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), showsOthers(chart), differences(chart).map(({ what }) => what)]), places().some(endsInSight), !!chosen, phone(), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), differences(chart).map(({ what }) => what)]), places().some(endsInSight), !!chosen, phone(), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
 const isMixed = (chart) => boxWidth(chart) < 2;
-const isMarked = (chart) => boxWidth(chart) > 4 && rowHeight(chart) >= 7;   // marks of stages and directions can be seen
+const isMarked = (chart) => markFade(chart, boxWidth(chart)) > 0 && boxTall(chart) >= 6;   // shows marks of stages and directions
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 
@@ -103,7 +103,8 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   add(on.has("critical") || chosen, on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = phone() ? places().filter((place) => place.memory) : [], levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;   // elsewhere they are named beside
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
-  add(strips.some(({ chart }) => showsOthers(chart)), "other devices", theme.memory, "line thin");
+  const others = charts.filter(({ devices }) => devices > 1), thin = !others.some(hasBand);
+  add(strips.length && others.length, "other devices", theme.memory, thin ? "line thin" : "band");
   add(places().some(endsInSight), "▼ end of step");
   const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
   parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));

@@ -1,7 +1,7 @@
 // The picture: fills as means of pixels, and upon them gaps, marks and numbers that fade in with the width of boxes (ppsim.plots.scale).
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
-const fade = (wide) => Math.min(Math.max((wide - 3) / 3, 0), 1);
+const fade = (wide, from) => Math.min(Math.max((wide - from) / 3, 0), 1), markFade = (chart, wide) => fade(Math.min(wide, boxWidth(chart)), 5);
 const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && !isLow(chart) ? 0.3 : 0.1; return row < 6 ? 0 : Math.min(Math.max(Math.round(row * apart), 1), 40 * apart); };
 const gapFade = (chart) => Math.min(Math.max((boxWidth(chart) - 1) / 5, 0), 1);
 
@@ -123,11 +123,11 @@ function drawRow(chart, place, device) {
     if (chart.begins.has(box)) for (const [half, colour] of [[2.25, theme.paper], [0.75, theme.edge]]) { context.fillStyle = colour; context.fillRect(x - half, band.begin, 2 * half, band.whole); }
     if (wide <= 3 || hidden.has(chart.kindOf(box).title)) continue;
     drawGap(band, x, wide);
-    drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart, place));
+    drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
   }
 }
 
-const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * fade(wide), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
+const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * fade(wide, 3), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
   const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
@@ -135,8 +135,8 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each;
     context.fillStyle = theme.on[letter];
-    if (numbers.tall / parts.length >= 6) {   // of the mean row: rows of whole pixels differ by one
-      context.globalAlpha = fade(wide);
+    if (numbers.tall / parts.length >= 6) {
+      context.globalAlpha = markFade(chart, wide);
       const part = chart.locals > 4 && wide < 12 ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
@@ -169,8 +169,13 @@ function usualOf(chart) {   // by kind, boxes and parts of slots apart, the medi
   return found;
 }
 
-function numbersOf(chart, place) {   // the size of a box's number, 0 without one, and what stands before it (Boxes.numbers): boxes that hold the longest have one, nearly usual ones alike
-  const [top, bottom] = isLow(chart) ? [0, 1] : chart.band, tall = (bottom - top) * (place.row - gapOf(chart)), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits);
+function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pixels differ by one
+  const [top, bottom] = isLow(chart) ? [0, 1] : chart.band;
+  return (bottom - top) * (rowHeight(chart) - gapOf(chart));
+}
+
+function numbersOf(chart) {   // the size of a box's number, 0 without one, and what stands before it (Boxes.numbers): boxes that hold the longest have one, nearly usual ones alike
+  const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits);
   const size = (name, before, wide) => numberSize(before + longest, wide, tall / name[1]), letters = new Map();
   if (themeName === "grey") for (const [name, rows] of usual) {
     const own = rows.filter((one) => one);
@@ -191,11 +196,12 @@ function drawLane(chart, place, device, part) {
   context.fillStyle = theme.not_idle;
   context.fillRect(begin, top, end - begin, tall);
   if (hidden.has(part.title)) return;
-  for (let item = from; item < to; item++) {
-    const x = toX(chart.start(item)), wide = pixels(chart.end(item) - chart.start(item));
+  for (let item = from, before = -Infinity; item < to; item++) {
+    const start = chart.start(item), x = toX(start), wide = pixels(chart.end(item) - start), alone = wide < 2 && Math.abs(pixels(start - before)) > 2;
+    before = chart.end(item);
     if (x > width || x + wide < left()) continue;
     context.fillStyle = theme.lanes[part.sort];
-    context.fillRect(x, top, Math.max(wide, 0.6), tall);
+    if (alone) context.fillRect(Math.round(x + wide / 2 - 0.75), top, 1.5, tall); else context.fillRect(x, top, wide, tall);   // a short span alone has a pixel of its colour
     const text = part.numbered || part.staged ? nameOf(chart, item).match(part.numbered ? /\d*$/ : /^\d*/)[0] : "";
     if (tall >= 11 && text.length * 9 * 0.56 + 2.5 <= wide) write(text, x + wide / 2, top + tall / 2 + 3.2, { size: 9, align: "center", colour: theme.on_lanes[part.sort] });
   }

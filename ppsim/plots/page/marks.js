@@ -1,5 +1,5 @@
 // Lines on and below the rows: transfers, paths, memory, the axis of time, a selected range, the line of play.
-const MAX_LINES = 4000, MAX_CURVES = 64;
+const MAX_LINES = 4000;
 const lines = [];   // transfers in the picture: { chart, item, ends: [x, y, x, y] }
 
 function lineOf(chart, place, item) {   // [x, y, x, y] from the edge of the sender's row to that of the receiver's
@@ -73,26 +73,26 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineCap = "butt";
 }
 
-const showsOthers = (chart) => chart.devices > 1 && rowHeight(chart) >= 12 && chart.devices <= MAX_CURVES;   // in the strip of memory
+const hasBand = (chart) => chart.devices > 4;   // of the memory of the others: many lines would be a mesh
 
-function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines, and the limit
+function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines or as a band, and the limit; what is over it has its colour
   const { most, peaks, capacity, unit } = chart.memory, all = Math.max(...charts.map(({ memory }) => Math.max(memory.most, memory.capacity || 0)));
   const fullest = peaks.indexOf(Math.max(...peaks)), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
   const x2 = left() + innerWidth();
   context.strokeStyle = theme.grid; context.lineWidth = 1;
   context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
   within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
-    if (showsOthers(chart)) {
-      context.globalAlpha = Math.min(0.55, 3 / chart.devices); context.strokeStyle = theme.memory; context.lineWidth = 0.7;   // many are no lattice
-      for (let device = 0; device < chart.devices; device++) if (device !== fullest) { levelPath(chart, device, toY); context.stroke(); }
-    }
-    levelPath(chart, fullest, toY);
-    context.globalAlpha = 1; context.strokeStyle = theme.memory; context.lineWidth = 1.3; context.stroke();
-    context.lineTo(toX(chart.makespan), toY(0)); context.lineTo(Math.max(toX(0), left() - 2), toY(0)); context.closePath();
-    context.globalAlpha = 0.12; context.fillStyle = theme.memory; context.fill();
-    context.globalAlpha = 1;
+    if (hasBand(chart)) bandOfOthers(chart, fullest, toY);
+    else for (let device = 0; device < chart.devices; device++) if (device !== fullest) strokeLevel(chart, device, toY, theme.memory, 0.7, 0.55);
+    const area = (colour, opacity, floor) => {
+      strokeLevel(chart, fullest, toY, colour, 1.3);
+      context.lineTo(toX(chart.makespan), toY(floor)); context.lineTo(Math.max(toX(0), left() - 2), toY(floor)); context.closePath();
+      context.globalAlpha = opacity; context.fillStyle = colour; context.fill();
+      context.globalAlpha = 1;
+    };
+    area(theme.memory, 0.12, 0);
     if (!capacity) return;
-    if (most > capacity) within(left(), top - 4, x2, toY(capacity), () => { levelPath(chart, fullest, toY); context.strokeStyle = theme.limit; context.lineWidth = 1.3; context.stroke(); });
+    if (most > capacity) within(left(), top - 4, x2, toY(capacity), () => area(theme.limit, 0.2, capacity));
     context.setLineDash([6, 3]); context.strokeStyle = theme.limit; context.lineWidth = 1.2;
     context.beginPath(); context.moveTo(left(), toY(capacity)); context.lineTo(x2, toY(capacity)); context.stroke();
     context.setLineDash([]);
@@ -103,12 +103,26 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   if (named && phone()) label(limit, x2, toY(capacity) + 12, { size: 10, align: "right", colour: theme.limit });
   if (phone()) return;
   if (named) label(limit, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
-  const others = showsOthers(chart) && tall > 26;
+  const others = chart.devices > 1 && tall > 26;
   label(`${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10 });
-  if (others) label("thin: the others", x2 + 16, top + tall, { size: 10 });
+  if (others) label(`${hasBand(chart) ? "band" : "thin"}: the others`, x2 + 16, top + tall, { size: 10 });
 }
 
-function levelPath(chart, device, toY) {   // the step curve of a device's memory, as the context's path
+function bandOfOthers(chart, fullest, toY) {   // from the least to the most memory of the other devices in each pixel
+  const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column, most = Math.ceil(innerWidth());
+  const low = new Float64Array(most).fill(Infinity), high = new Float64Array(most), origin = toX(0) - left(), tick = pixels(chart.tick), columnOf = (time) => Math.floor(origin + time * tick);
+  const last = Math.min(columnOf(chart.makespan / chart.tick), most - 1);
+  for (let device = 0; device < chart.devices; device++) for (let point = offsets[device], end = offsets[device + 1]; device !== fullest && point < end; point++) {
+    const to = point + 1 < end ? Math.min(columnOf(times[point + 1]), last) : last;
+    for (let column = Math.max(columnOf(times[point]), 0); column <= to; column++) { low[column] = Math.min(low[column], levels[point]); high[column] = Math.max(high[column], levels[point]); }
+  }
+  const scale = chart.memory.most / 65535;
+  context.globalAlpha = 0.25; context.fillStyle = theme.memory;
+  for (let column = 0; column <= last; column++) if (low[column] < Infinity) context.fillRect(left() + column, toY(high[column] * scale), 1, (high[column] - low[column]) * scale * (toY(0) - toY(1)));
+  context.globalAlpha = 1;
+}
+
+function strokeLevel(chart, device, toY, colour, wide, opacity = 1) {   // the step curve of a device's memory, which stays the context's path
   const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column;
   const scale = chart.memory.most / 65535, end = offsets[device + 1];
   const begin = Math.max(firstWhere(offsets[device], end, (point) => times[point] * chart.tick > view.t0) - 1, offsets[device]);
@@ -121,6 +135,8 @@ function levelPath(chart, device, toY) {   // the step curve of a device's memor
     context.lineTo(x, y = toY(levels[point] * scale));
   }
   context.lineTo(toX(chart.makespan), y);
+  context.strokeStyle = colour; context.lineWidth = wide; context.globalAlpha = opacity;
+  context.stroke();
 }
 
 function ticksOf() {   // 4 to 10 ticks at 1, 2 or 5 times a power of ten, in seconds, with their unit

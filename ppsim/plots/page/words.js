@@ -120,7 +120,7 @@ function costsText() {   // seconds of each kind of action and of transfers, equ
   }
   const texts = new Map(), axis = unitFor(Math.max(...charts.map(({ makespan }) => makespan)));
   for (const [name, [least, most]] of [...spans].sort(([one], [other]) => NAMES.indexOf(one) - NAMES.indexOf(other))) {
-    const [factor, symbol] = most * axis[0] >= 0.1 ? axis : unitFor(most), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
+    const [factor, symbol] = least * axis[0] > 0.099 ? axis : unitFor(most), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
     texts.set(text, [...(texts.get(text) || []), name]);
   }
   return [...texts].map(([text, names]) => `${names.join(" ")} ${text}`).join(" · ");
