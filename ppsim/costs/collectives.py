@@ -203,10 +203,7 @@ def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not layout.hides_context:
         return forward, backward
     attending = setup.work(layer).core * part
-    return (
-        exposed_seconds(setup, forward, attending),
-        exposed_seconds(setup, backward, 2 * SCORES_AGAIN * attending),
-    )
+    return (exposed_seconds(setup, forward, attending), exposed_seconds(setup, backward, 2 * SCORES_AGAIN * attending))
 
 
 def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:

@@ -70,10 +70,7 @@ class LayerPieces:
 
 
 def combined_slot(
-    forward: Sequence[LayerPieces],
-    backward: Sequence[LayerPieces],
-    *,
-    delayed_weights: bool = False,
+    forward: Sequence[LayerPieces], backward: Sequence[LayerPieces], *, delayed_weights: bool = False
 ) -> float:
     """Return the seconds of a slot in which one stage's F and one stage's B overlap layer by layer.
 

@@ -20,15 +20,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.units import counted, percent_text, three_digits, time_unit
 from ppsim.plots import marks, scale
-from ppsim.plots.boxes import (
-    Boxes,
-    block_names,
-    common_title,
-    costs_text,
-    device_labels,
-    make_boxes,
-    title_text,
-)
+from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
 from ppsim.plots.figures import checked_width, figure_of, settings, time_axis
 from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_rows

@@ -24,12 +24,7 @@ TITLES = {
     STEPS: "optimizer step",
     FILLS: "work in idle time",
 }
-KINDS = {
-    GATHERS: Kind.UNSHARD,
-    RELOADS: Kind.RELOAD,
-    REDUCTIONS: Kind.REDUCE_GRAD,
-    OFFLOADS: Kind.OFFLOAD,
-}
+KINDS = {GATHERS: Kind.UNSHARD, RELOADS: Kind.RELOAD, REDUCTIONS: Kind.REDUCE_GRAD, OFFLOADS: Kind.OFFLOAD}
 LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O", FILLS: "="}
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)

@@ -16,15 +16,7 @@ from ppsim.analysis.ledger import CAUSES, LedgerColumns, ledger_parts
 from ppsim.base.tables import html_table
 from ppsim.base.units import time_unit
 from ppsim.plots import scale
-from ppsim.plots.boxes import (
-    Boxes,
-    LegendEntry,
-    device_labels,
-    halves,
-    legend_entries,
-    make_boxes,
-    title_text,
-)
+from ppsim.plots.boxes import Boxes, LegendEntry, device_labels, halves, legend_entries, make_boxes, title_text
 from ppsim.plots.lanes import Spans, lane_edges, part_of_row
 from ppsim.plots.page_data import measures_line
 from ppsim.plots.palette import DARK, FONT, LIGHT, ONLY_DARK, ONLY_LIGHT, Html, notebook_theme, reader_style

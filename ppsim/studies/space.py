@@ -288,9 +288,7 @@ def _require_sections(data: Mapping[str, Any], place: str) -> None:
 
 
 def _chosen(
-    data: Mapping[str, Any],
-    free: Iterable[str] | Mapping[str, Iterable[Any]] | None,
-    only: Mapping[str, list[Any]],
+    data: Mapping[str, Any], free: Iterable[str] | Mapping[str, Iterable[Any]] | None, only: Mapping[str, list[Any]]
 ) -> dict[str, list[Any] | None]:
     """Return the free keys, in the order of FREE, with the values given for them or None."""
     wanted: dict[str, list[Any] | None] = {}
