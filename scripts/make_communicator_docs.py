@@ -5,7 +5,7 @@ from pathlib import Path
 import ppsim
 from ppsim.base.files import write_atomically
 from ppsim.lowering.program import POOLS
-from ppsim.plots.chart_files import save_comparison
+from ppsim.plots.chart_files import save_gantt
 from ppsim.run.timelines import Timeline
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -156,7 +156,7 @@ def pictured() -> dict[str, Timeline]:
 def draw() -> None:
     """Draw the example under three transports on one time axis."""
     runs = pictured()
-    save_comparison(list(runs.values()), PICTURE, titles=list(runs), labels=False, dpi=110)
+    save_gantt(list(runs.values()), PICTURE, titles=list(runs), labels=False, dpi=110)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ppsim.commands.advise import page
 from ppsim.config import load_config
-from ppsim.plots.chart_files import save_comparison
+from ppsim.plots.chart_files import save_gantt
 from ppsim.plots.viewer import save_html
 from ppsim.studies.advise import advise
 
@@ -24,7 +24,7 @@ def main(config: str, folder: str) -> None:
     print("the single change that helps most:")
     print("\n".join(takewhile(bool, page(found))))
     titles = ["now", best.words]
-    save_comparison(runs, picture, titles=titles)
+    save_gantt(runs, picture, titles=titles)
     save_html(runs, viewer, titles)
     print(f"\nwrote {picture}: both steps on one time axis")
     print(f"wrote {viewer}: open it in a browser to zoom, to follow the critical path and to see memory")

@@ -52,10 +52,10 @@ def draw_picture() -> None:
     from make_schedule_docs import simulated
 
     import ppsim
-    from ppsim.plots.chart_files import save_comparison
+    from ppsim.plots.chart_files import save_gantt
 
     timelines = [simulated(ppsim.schedules()[name]) for name in SHOWN]
-    save_comparison(timelines, PICTURE)
+    save_gantt(timelines, PICTURE)
 
 
 def main() -> None:

@@ -3,19 +3,17 @@
 from ppsim.plots.boxes import block_names, common_title, costs_text, legend_entries, local_stage, make_boxes, sizes_text
 from ppsim.plots.gantt import draw_comparison
 from ppsim.plots.many_runs import COLOURS, draw_bars, draw_front, draw_lines
-from ppsim.plots.palette import DARK, GREY, LIGHT, THEMES, TITLES, contrast
+from ppsim.plots.palette import DARK, GREY, LIGHT, THEMES, TITLES, contrast, light_of, to_linear
 from ppsim.plots.pixels import (
     PixelColumns,
     bins,
     footprint,
     from_linear,
-    light_of,
     lines_of,
     median_box,
     picture,
     png_address,
     shares,
-    to_linear,
 )  # fmt: skip
 from ppsim.plots.scale import round_ticks, row_gap
 

@@ -17,7 +17,7 @@ from ppsim.commands.reporting import OutputOption, answer, check_endings, comman
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
-from ppsim.plots.chart_files import PICTURES, save_comparison
+from ppsim.plots.chart_files import PICTURES, save_gantt
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import orders
 from ppsim.studies import evaluation as study
@@ -78,7 +78,7 @@ def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
             titles.append(f"{run_name(run)}, {word}")
-    save_comparison(timelines, path, titles=titles, group=2)
+    save_gantt(timelines, path, titles=titles, group=2)
 
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:

@@ -23,35 +23,25 @@ _USUAL = {"labels": "auto", "dpi": 150}  # values of options that are not None i
 
 
 def save_gantt(
-    timeline: TimelineColumns, path: str | PathLike[str], *, dpi: float = 150, theme: str | None = None, **options: Any
-) -> None:
-    """Draw a timeline with the options of `ppsim.plots.gantt.draw` and write it atomically.
+    timelines: TimelineColumns | Sequence[TimelineColumns], path: str | PathLike[str], *, dpi: float = 150,
+    theme: str | None = None, **options: Any,
+) -> None:  # fmt: skip
+    """Draw one timeline with the options of `ppsim.plots.gantt.draw`, several with those of `draw_comparison`.
 
     The suffix of `path` is .png, .svg or .pdf; .html gives a page that zooms, shows what each action waited for, and
     always shows memory and idle time by cause. `dpi` is the pixels per inch of a PNG; `theme` is light for pictures,
-    and the system's for pages. Raises ConfigError for another suffix, a file that cannot be written, or an option that
-    the format does not have.
+    and the system's for pages. The file is written atomically. Raises ConfigError for another suffix, a file that
+    cannot be written, or an option that the format does not have.
     """
     if is_page(path):
         title = options.get("title")
-        _save_page(timeline, path, None if title is None else [title], theme, options | {"dpi": dpi})
+        titles = options.get("titles") if title is None else [title]
+        _save_page(timelines, path, titles, theme, options | {"dpi": dpi})
         return
-    from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
+    from ppsim.plots import gantt  # matplotlib takes half a second to load
 
-    save_figure(lambda: draw(timeline, theme=theme or "light", **options), path, dpi=dpi)
-
-
-def save_comparison(
-    timelines: Sequence[TimelineColumns], path: str | PathLike[str], *, dpi: float = 150, theme: str | None = None,
-    **options: Any,
-) -> None:  # fmt: skip
-    """Draw timelines on one time axis, as `ppsim.plots.gantt.draw_comparison`; write the file, as `save_gantt`."""
-    if is_page(path):
-        _save_page(timelines, path, options.get("titles"), theme, options | {"dpi": dpi})
-        return
-    from ppsim.plots.gantt import draw_comparison
-
-    save_figure(lambda: draw_comparison(timelines, theme=theme or "light", **options), path, dpi=dpi)
+    draw: Any = gantt.draw if isinstance(timelines, TimelineColumns) else gantt.draw_comparison
+    save_figure(lambda: draw(timelines, theme=theme or "light", **options), path, dpi=dpi)
 
 
 def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: float = 150) -> None:

@@ -15,7 +15,7 @@ from ppsim.base.units import time_unit
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, busy_text, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows
-from ppsim.plots.figures import PIXELS, Chart, bare_axes, checked_width, font_points, text_width, time_axis
+from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, text_width, time_axis
 from ppsim.plots.legend import TITLE, Legend, Writer, write_title
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.palette import GREY, Theme
@@ -41,11 +41,6 @@ class ChartBlock:
     name: str
     numbers: tuple[str, str, str, str]
     is_over: bool
-
-    @property
-    def devices(self) -> int:
-        """Number of rows."""
-        return self.boxes.timeline.schedule.devices
 
     @cached_property
     def labels(self) -> list[str]:
@@ -85,8 +80,7 @@ def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, ro
     top, bottom, _ = marks.row_edges(ax, boxes)
     ax.set_yticks(np.arange(0, devices, every) + (top + bottom) / 2, labels[::every])
     bare_axes(ax, theme, 11 * POINTS)
-    for side in ax.spines.values():
-        side.set_visible(False)
+    ax.spines[:].set_visible(False)
 
 
 def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _FigureLayout:
@@ -114,7 +108,7 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     highest = _HIGHEST if is_wide else _HIGHEST_OF_COLUMN
     limit = max(_ALL_ROWS / len(blocks), _FEWEST_ROWS)
     tall = [highest * (_DIVIDED if boxes.divided else 1.0) / (1.0 - boxes.apart) for boxes in every]
-    high = [min(block.devices * row, max(limit, 2.0 * min(block.devices, 200)))
+    high = [min(len(block.labels) * row, max(limit, 2.0 * min(len(block.labels), 200)))
             for row, block in zip(tall, blocks, strict=True)]  # fmt: skip
     return _FigureLayout(
         width, left + (names if beside else 0) + digits + 8, right, beside,
@@ -158,7 +152,7 @@ def compose(
     pixels = checked_width(width) * PIXELS
     layout = _lay_out(blocks, pixels, bool(memory))
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
-    heights = [rows / block.devices for rows, block in zip(layout.rows, blocks, strict=True)]
+    heights = [rows / len(block.labels) for rows, block in zip(layout.rows, blocks, strict=True)]
     blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
     every = [block.boxes for block in blocks]
     second = (layout.right - layout.left) / longest
@@ -173,10 +167,7 @@ def compose(
     caption = 0 if layout.beside else 14
     tall = sum(layout.rows) + len(blocks) * (above + between + (layout.memory + 8 + caption if memory else 0))
     axis, lined = 34 if layout.beside else 46, legend.height(pixels - 2 * layout.margin)
-    figure = Chart(
-        solved=False, figsize=(pixels / PIXELS, (head + tall + axis + lined + 6) / PIXELS), facecolor=theme.paper
-    )
-    writer = Writer(figure, theme)
+    writer = Writer(pixels, head + tall + axis + lined + 6, theme)
     if title:
         write_title(writer, title, notes, layout.margin, below)
     for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
@@ -205,8 +196,8 @@ def compose(
                 writer.write(layout.left, y - 2, strip.caption(number), color=theme.quiet)
             y += layout.memory + 8
         y += between - 8
-    _add_axis(writer, layout, (head, y), longest, every, theme)
-    legend.draw(figure, layout.margin, y + axis, pixels)
+    _add_axis(writer, layout, (head, y), longest, every)
+    legend.draw(writer, layout.margin, y + axis)
     return found
 
 
@@ -230,10 +221,9 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
         room = (layout.left if layout.beside else layout.places[0]) - left
         size = max(min(_NAME, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
         writer.write(left, base, block.name, size, fontweight="bold")
-    differs = values[1]
     bold: Any = {"fontweight": "bold"}
-    over: Any = {"fontweight": "bold", "color": theme.limit} if block.is_over else {}
-    styles = (bold, {"color": theme.quiet} if differs in ("base", "") else bold, {}, over)
+    over: Any = {**bold, "color": theme.limit} if block.is_over else {}
+    styles = (bold, {"color": theme.quiet} if values[1] in ("base", "") else bold, {}, over)
     for x, head, text, style in zip(layout.places, layout.heads, values, styles, strict=False):
         words = writer.write(x, base, text, _VALUE, ha="right", **style)
         if not layout.beside and head and text not in ("base", ""):
@@ -258,17 +248,15 @@ def _mark_end(ax: Axes, block: ChartBlock, longest: float, theme: Theme, layout:
 
 
 def _add_axis(
-    writer: Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float, every: Sequence[Boxes],
-    theme: Theme,
-) -> None:  # fmt: skip
+    writer: Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float, every: Sequence[Boxes]
+) -> None:
     """Add the axis of time below all rows, which begin and end at `rows`, with a triangle at the end of each step."""
-    top, y = rows
+    (top, y), theme = rows, writer.theme
     ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
     ax.set_yticks([])
     unit = time_axis(ax, longest, MAX_TICKS if layout.width >= _WIDE else 8)
-    for name, side in ax.spines.items():
-        side.set_visible(name == "bottom")
-        side.set(color=theme.edge, linewidth=POINTS)
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    ax.spines["bottom"].set(color=theme.edge, linewidth=POINTS)
     ax.tick_params(
         axis="x", length=4 * POINTS, width=POINTS, color=theme.edge, pad=4 * POINTS, labelcolor=theme.quiet,
         labelsize=font_points(11 * POINTS),
@@ -277,8 +265,7 @@ def _add_axis(
         style: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": theme.grid, "linewidth": 0.5}
         ax.vlines(ax.get_xticks(), 0.0, y - top, **style)
         ax.set_zorder(-1)
-    ends = sorted({makespan(boxes.timeline) for boxes in every})
-    ends = [end for end in ends if end <= longest * (1 + 1e-9)]
+    ends = sorted({end for end in (makespan(boxes.timeline) for boxes in every) if end <= longest * (1 + 1e-9)})
     ax.plot(
         ends, [4.0] * len(ends), "v", color=theme.text, markersize=7 * POINTS, clip_on=False, zorder=8,
         transform=ax.get_xaxis_transform(), markeredgewidth=0,

@@ -12,7 +12,7 @@ from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import PIXELS, Chart, checked_width, font_points, plain_axes, settings, text_width, time_axis
+from ppsim.plots.figures import PIXELS, checked_width, font_points, plain_axes, settings, text_width, time_axis
 from ppsim.plots.legend import Legend, Writer, write_title
 from ppsim.plots.palette import theme_of
 from ppsim.plots.scale import device_steps
@@ -47,8 +47,7 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
         below = text_width(title_text(timeline), 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
         top, left = 28 + 18 * below, margin + max(text_width(label, _SIZE) for label in labels) + 8
         height = top + rows + _AXIS + legend.height(wide - 2 * margin) + 6
-        figure = Chart(solved=False, figsize=(wide / PIXELS, height / PIXELS), facecolor=colours.paper)
-        writer = Writer(figure, colours)
+        writer = Writer(wide, height, colours)
         write_title(writer, title_text(timeline), notes, margin, below)
         ax = writer.axes(left, top, wide - left - max(margin, 9), rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
@@ -67,5 +66,5 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
         for device, idle in enumerate(reached.tolist() if devices <= _NAMED else ()):
             ax.annotate(percent_text(idle / (step or 1.0)), (idle, device), (3, 0), textcoords="offset points", **style)
-        legend.draw(figure, margin, top + rows + _AXIS, wide)
-    return figure
+        legend.draw(writer, margin, top + rows + _AXIS)
+    return writer.figure

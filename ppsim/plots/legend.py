@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import PIXELS, font_points, text_width
+from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.marks import DASHES, largest_differences
 from ppsim.plots.memory_strip import BAND, MOST_LINES, MemoryStrip
 from ppsim.plots.page_data import UNMARKED, Marks
@@ -29,34 +28,34 @@ MIXED = "narrow actions mix their colours"
 
 
 class Writer:
-    """Text of a figure, placed in pixels from its left and upper edge."""
+    """A figure of a size in pixels, whose text and axes have places in pixels from its left and upper edge."""
 
-    def __init__(self, figure: Figure, theme: Theme):
-        self.figure, self.theme = figure, theme
+    def __init__(self, wide: float, high: float, theme: Theme):
+        self.wide, self.high, self.theme = wide, high, theme
+        self.figure = Chart(solved=False, figsize=(wide / PIXELS, high / PIXELS), facecolor=theme.paper)
 
     def write(self, x: float, y: float, text: str, size: float = _SIZE, **style: Any) -> Any:
         """Write a text whose base line is at y."""
-        wide, high = self.figure.get_size_inches() * PIXELS
         style = {"color": self.theme.text, "va": "baseline", "fontsize": font_points(size * POINTS), **style}
-        return self.figure.text(x / wide, 1 - y / high, text, parse_math=False, **style)
+        return self.figure.text(x / self.wide, 1 - y / self.high, text, parse_math=False, **style)
 
     def write_beside(self, other: Any, apart: float, y: float, text: str, **style: Any) -> None:
         """Write a text from some pixels after the end of another text, or to some pixels before its begin."""
-        high = 1 - y / (float(self.figure.get_figheight()) * PIXELS)
         style = {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "textcoords": "offset points", **style}
         places: Any = {"xytext": (apart * POINTS, 0), "xycoords": (other, "figure fraction")}
-        words = Annotation(text, (float(apart > 0), high), **places, annotation_clip=False, parse_math=False, **style)
+        end = float(apart > 0), 1 - y / self.high
+        words = Annotation(text, end, **places, annotation_clip=False, parse_math=False, **style)
         self.figure.add_artist(words)
 
     def axes(self, left: float, top: float, width: float, height: float, **style: Any) -> Axes:
         """Add axes."""
-        wide, high = self.figure.get_size_inches() * PIXELS
-        return self.figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high), **style)
+        place = left / self.wide, 1 - (top + height) / self.high, width / self.wide, height / self.high
+        return self.figure.add_axes(place, **style)
 
 
 def write_title(writer: Writer, title: str, notes: Sequence[str], margin: float, below: bool) -> None:
     """Write the title, smaller if it is too wide, and the notes beside it or below it."""
-    room = float(writer.figure.get_figwidth()) * PIXELS - 2 * margin
+    room = writer.wide - 2 * margin
     size = max(min(TITLE if margin else 12, TITLE * room / max(text_width(title, TITLE, True), 1)), 6)
     words = writer.write(margin, 18, title, size, fontweight="bold")
     style: Any = {"color": writer.theme.quiet}
@@ -149,14 +148,13 @@ class Legend:
         """Return the height in pixels of a legend of this width."""
         return _LINE * (1 + max((line for _, line, _ in self._places(width)), default=0))
 
-    def draw(self, figure: Figure, left: float, top: float, width: float) -> None:
+    def draw(self, writer: Writer, left: float, top: float) -> None:
         """Draw the legend into a figure, from a place in pixels from its left and upper edge."""
-        writer, high = Writer(figure, self.theme), float(figure.get_figheight()) * PIXELS
-        for entry, (x, line, words) in zip(self.entries, self._places(width - 2 * left), strict=True):
+        for entry, (x, line, words) in zip(self.entries, self._places(writer.wide - 2 * left), strict=True):
             y = top + line * _LINE
-            for part in self._swatch(entry, left + x, y, high):
-                part.set_transform(figure.dpi_scale_trans)
-                figure.add_artist(part)
+            for part in self._swatch(entry, left + x, y, writer.high):
+                part.set_transform(writer.figure.dpi_scale_trans)
+                writer.figure.add_artist(part)
             writer.write(left + x + _indent(entry), y + 10, words, gid="legend")
 
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:

@@ -32,6 +32,7 @@ _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
 _SMALL = 6.0  # points: size of all words but the title
 _MARKERS = "osD^vP*X"
+_LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
     ((side * (7 if abs(up) < 10 else 14), up), side)
     for up in (-2, 8, -12, 18, -22, 28, -32, 38, -42, 52, -56) for side in (1, -1)
@@ -54,7 +55,7 @@ def draw_lines(
         colours = theme_of(theme)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         word = over.rpartition(".")[2].replace("_", " ")
-        figure, axes = _axes(width, colours, _titled(what, f"{title} over {word}"), f"{title} ({symbol})")
+        figure, axes = _axes(width, colours, what, f"{title} over {word}", f"{title} ({symbol})")
         ends, inks = [], COLOURS[theme]
         for place, (name, pairs) in enumerate(_distinct(lines)):
             numbers, values = zip(*pairs, strict=True)
@@ -121,9 +122,7 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         x, value, name, colour = ends[place]
         share = (y + rank * apart - low) / (high - low)
         style: Any = {"xytext": (1.01, share), "textcoords": "axes fraction", "fontsize": font_points(_SMALL)}
-        style["arrowprops"] = {
-            "arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5),
-        }  # fmt: skip
+        style["arrowprops"] = {**_LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5)}
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
 
@@ -144,7 +143,7 @@ def draw_front(
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, front = [(x * byte, y * second) for x, y in pairs], pareto_front(pairs)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
-        figure, axes = _axes(width, colours, _titled(what, f"{step} against {memory}"), axis_names[1])
+        figure, axes = _axes(width, colours, what, f"{step} against {memory}", axis_names[1])
         axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         inks = _draw_points(axes, points, groups, colours)
@@ -153,12 +152,18 @@ def draw_front(
             style: Any = {"color": colours.limit, "linewidth": 0.8, "linestyle": (0, (5, 2.5)), "zorder": 1}
             taken.append(axes.axvline(limit * byte, **style))
             style = {"color": colours.limit, "fontsize": font_points(_SMALL), "textcoords": "offset points"}
-            place: Any = (limit * byte, 1.0), (3, -7), ("data", "axes fraction")
-            taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", place[0], place[1], place[2], **style))
-        style = (
-            {"label": "Pareto front", "linewidth": 1.1} if len(front) > 1 else {"label": "best in both", "linewidth": 0}
-        )
-        style |= {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "color": line}
+            style |= {"xytext": (3, -7), "xycoords": ("data", "axes fraction")}
+            taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", (limit * byte, 1.0), **style))
+        label, thick = ("Pareto front", 1.1) if len(front) > 1 else ("best in both", 0)
+        style = {
+            "label": label,
+            "linewidth": thick,
+            "marker": "o",
+            "markersize": 8,
+            "markerfacecolor": "none",
+            "markeredgewidth": 1.1,
+            "color": line,
+        }
         axes.plot(*zip(*(points[index] for index in front), strict=True), drawstyle="steps-post", zorder=4, **style)
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
@@ -235,13 +240,7 @@ def _name_points(
                 taken.append(box.padded(point))
                 named += 1
                 if abs(offset[1] + 2) > 3:
-                    leader: Any = {
-                        "arrowstyle": "-",
-                        "color": inks[number],
-                        "linewidth": 0.5,
-                        "shrinkA": 0,
-                        "shrinkB": 4,
-                    }
+                    leader: Any = {**_LEADER, "color": inks[number], "shrinkB": 4}
                     middle = offset[0] - side, offset[1] + 2
                     axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
                 break
@@ -258,11 +257,10 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
         axes.barh(range(len(rows)), [100 * fractions[row] for row in rows], 0.7, color=COLOURS[LIGHT.name][1])
         plain_axes(axes, LIGHT, _SMALL)
         axes.axvline(0.0, color=LIGHT.text, linewidth=0.8)
-        small = font_points(_SMALL)
         for place, row in enumerate(rows):
             text = percent_text(fractions[row], signed=True).replace("-", "−")
             back = fractions[row] <= 0 > min(fractions)
-            style: Any = {"fontsize": small, "color": LIGHT.text, "va": "center"}
+            style: Any = {"fontsize": font_points(_SMALL), "color": LIGHT.text, "va": "center"}
             shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
             axes.annotate(text, (100 * fractions[row], place), ha="right" if back else "left", **shift, **style)
             axes.text(1.02, place, notes[row].replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
@@ -276,13 +274,12 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     return figure
 
 
-def _titled(what: str, chart: str) -> str:
-    """Return the title of a chart after what was run."""
-    return f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
+def _axes(width: float | None, theme: Theme, what: str, chart: str, name: str) -> tuple[Figure, Axes]:
+    """Return a figure for a column or a page of a paper, titled by what was run and the chart, and its axes.
 
-
-def _axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Figure, Axes]:
-    """Return a figure for a column or a page of a paper with a title, and its axes with the name of the upright one."""
+    `name` is that of the upright axis.
+    """
+    title = f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
     wide = checked_width(width)
     figure = Chart(figsize=(wide, max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide), facecolor=theme.paper)
     axes = figure.add_subplot()

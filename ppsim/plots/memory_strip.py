@@ -126,9 +126,8 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
         levels = [level for level in levels if level == round(level)]
     ax.set_yticks(levels, [strip.amount(level).removesuffix(strip.symbol).strip() for level in levels])
     bare_axes(ax, theme, 10 * POINTS)
-    for name, side in ax.spines.items():
-        side.set_visible(name == "bottom")
-        side.set(color=theme.grid, linewidth=POINTS)
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)
 
 
 def _write(ax: Axes, strip: MemoryStrip, peak: float, fullest: int, theme: Theme, beside: bool, is_first: bool) -> None:

@@ -67,6 +67,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     timeline = boxes.timeline
     points, memory = _memory(timeline)
     waits, last = _waits(boxes)
+    idle = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     few = len(timeline.row_start) <= 4 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
@@ -93,7 +94,8 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "band": part_of_row(boxes.band),
         "lanes": [_lane(lane, boxes) for lane in boxes.lanes],
         "kinds": [_kind(kind) for kind in boxes.kinds],
-        **_ledger(timeline),
+        "ledger": {cause: _short(seconds) for cause, seconds in idle.items()},
+        "causes": {cause: CAUSES[cause] for cause in idle},
         "memory": memory,
         "last": last,
         "slow": {str(device): words for device, words in marks.devices.items()},
@@ -127,15 +129,6 @@ def _lane(lane: LaneSpans, boxes: Boxes) -> dict[str, Any]:
         "names": [f"{name} " for name in lane.names],
         "staged": lane.sort not in (STEPS, COLLECTIVES, FILLS),
         "numbered": lane.microbatch is not None,
-    }
-
-
-def _ledger(timeline: TimelineColumns) -> dict[str, Any]:
-    """Return the idle seconds of each device by cause, and the definition of each cause that occurs."""
-    found = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
-    return {
-        "ledger": {cause: _short(seconds) for cause, seconds in found.items()},
-        "causes": {cause: CAUSES[cause] for cause in found},
     }
 
 

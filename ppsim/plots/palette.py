@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
 
@@ -97,11 +99,18 @@ def contrast(one: str, other: str) -> float:
 
 
 def _luminance(colour: str) -> float:
-    linear = [
-        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-        for value in (channel / 255 for channel in channels(colour))
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    red, green, blue = light_of(colour).tolist()
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def light_of(colour: str) -> np.ndarray:
+    """Return #rrggbb in linear light."""
+    return to_linear(np.array(channels(colour)) / 255)
+
+
+def to_linear(srgb: Any) -> np.ndarray:
+    """Return sRGB values (0..1) in linear light."""
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
 
 
 # HTML in notebooks: the colours of a theme, or light and dark ones as the page around it

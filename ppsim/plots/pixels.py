@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.lanes import LaneSpans, lane_edges
-from ppsim.plots.palette import Theme, channels
+from ppsim.plots.palette import Theme, light_of
 
 TOUCHING = 6.0  # pixels; lower rows have no gap, and share lines of pixels by area
 
@@ -31,21 +31,11 @@ class PixelColumns(NamedTuple):
         return self.number / (self.last - self.first)
 
 
-def to_linear(srgb: Any) -> np.ndarray:
-    """Return sRGB values (0..1) in linear light."""
-    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-
-
 def from_linear(linear: np.ndarray) -> np.ndarray:
     """Return linear light as sRGB, uint8."""
     linear = np.clip(linear, 0, 1)
     srgb = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
     return np.rint(255 * srgb).astype(np.uint8)
-
-
-def light_of(colour: str) -> np.ndarray:
-    """Return #rrggbb in linear light."""
-    return to_linear(np.array(channels(colour)) / 255)
 
 
 def median_box(boxes: Boxes) -> float:

@@ -183,10 +183,10 @@ class Comparison:
         `dpi` is the pixels per inch of a PNG; an HTML page takes `titles`, `critical_path` and `theme`. Raises
         ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
-        from ppsim.plots.chart_files import save_comparison
+        from ppsim.plots.chart_files import save_gantt
 
         options: dict[str, Any] = {"width": width, "labels": labels, "memory": memory, "critical_path": critical_path}
-        save_comparison(path=path, **self._chart(titles), **options, theme=theme, dpi=dpi)
+        save_gantt(path=path, **self._chart(titles), **options, theme=theme, dpi=dpi)
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.
