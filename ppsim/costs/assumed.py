@@ -17,9 +17,8 @@ STEP_BYTES = 4 * 4 + 3 * 4 + 2
 def computation_rate(setup: Setup) -> str:
     """Return the sentence about the rate of computation, with its source."""
     device = setup.cluster.device
-    part = (
-        f"{percent_text(setup.rate / device.peak, 0)} of the {format_quantity(device.peak, 'FLOP/s')} of {device.name}"
-    )
+    peak = f"{format_quantity(device.peak, 'FLOP/s')} of {device.name}"
+    part = f"{percent_text(setup.rate / device.peak, 0)} of the {peak}"
     if device.achieved is not None:
         return f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.achieved_source})"
     return (
@@ -86,9 +85,8 @@ def host(setup: Setup) -> str | None:
     if not start:
         return None
     routing = setup.layout.router_kernels * (setup.model.experts > 0)
-    forward, backward = (
-        format_quantity((count + routing) * start, "seconds") for count in (facts.host.forward, facts.host.backward)
-    )
+    counts = facts.host.forward, facts.host.backward
+    forward, backward = (format_quantity((count + routing) * start, "seconds") for count in counts)
     return (
         f"a block lasts at least as long as {facts.name} takes to start it: {forward} in F, {backward} in B "
         f"({facts.host_source}){'' if setup.layout.run_by.asked else _stall(facts.stall)}"
@@ -120,14 +118,10 @@ def experts(setup: Setup) -> str | None:
 
 def unfused(setup: Setup) -> str | None:
     """Return the sentence about kernels that are not fused; None if they are."""
-    if setup.layout.chosen("fused"):
+    layout, moves = setup.layout, setup.layout.run_by.facts.moves
+    if layout.chosen("fused"):
         return None
-    moves = setup.layout.run_by.facts.moves
-    norms = (
-        ""
-        if setup.layout.chosen("fused_norms")
-        else f" and norms in fp32 ({moves.norm:g} times the bytes of one kernel)"
-    )
+    norms = "" if layout.chosen("fused_norms") else f" and norms in fp32 ({moves.norm:g} times the bytes of one kernel)"
     return f"kernels are not fused: results of activation functions{norms} are held, too"
 
 

@@ -29,8 +29,7 @@ class Linear:
 
     inputs: int
     outputs: int
-    # "column": the input is whole on each device, and the tensor-parallel group splits the output; "row": the reverse;
-    # "copy": not split
+    # "column": the input is whole on each device, the group splits the output; "row": the reverse; "copy": not split
     parallel: str = "column"
     # holds_input, holds_output: True if the forward holds it for the backward; of an input that two matrices share,
     # only one holds it
@@ -85,8 +84,7 @@ class Operators:
     products: tuple[Linear, ...] = ()
     cores: tuple[AttentionCore, ...] = ()
     activation_bytes: float = 0.0  # bytes that element-wise passes move which the tensor-parallel group splits
-    # norm_bytes, other_bytes: bytes that norms and other passes move, whole on each GPU of the group unless
-    # sequence-parallel
+    # norm_bytes, other_bytes: bytes of norms and other passes, whole on each GPU of the group unless sequence-parallel
     norm_bytes: float = 0.0
     other_bytes: float = 0.0
     regrouped_bytes: float = 0.0  # bytes moved to sort a GPU's tokens by its experts, and back
@@ -128,8 +126,7 @@ class Layer:
     latent_bytes: float = 0.0
     stream_bytes: float = 0.0
     # fp8_copied_bytes, fp8_split_bytes, fp8_norm_bytes, fp8_activated_bytes: parts of `copied_bytes`, `split_bytes`,
-    # `norm_bytes` and `activated_bytes` that are inputs of products which an fp8 recipe runs in fp8; held in fp8 they
-    # have half the bytes
+    # `norm_bytes` and `activated_bytes` that are inputs of products in fp8; held in fp8 they have half the bytes
     fp8_copied_bytes: float = 0.0
     fp8_split_bytes: float = 0.0
     fp8_norm_bytes: float = 0.0

@@ -40,8 +40,7 @@ COPY_BYTES = 2 * FP8_BYTES  # one weight, stored along rows and along columns
 class Casts(NamedTuple):
     """Recipe for products in fp8."""
 
-    # "tensor": one scale per tensor, from its largest value; "delayed": the same, from the previous steps; "block": one
-    # scale per block
+    # "tensor": a scale per tensor, from its largest value; "delayed": from the steps before; "block": a scale per block
     recipe: str
     experts: bool  # True if the products of routed experts run in fp8 too
     weights: bool  # True if weights are cast for each microbatch, in F and in I; else once per step
@@ -191,8 +190,7 @@ class GpuShare(NamedTuple):
     fused: bool  # True if element-wise operations are fused
     expert_tensor: int
     casts: Casts | None = None  # recipe for products in fp8; None: all run in bf16
-    # regroups, router_kernels: copies of tokens into the order of a GPU's experts and back; kernels that choose the
-    # experts
+    # regroups, router_kernels: copies of tokens into the order of experts and back; kernels that choose the experts
     regroups: int = 0
     router_kernels: int = 0
     one_by_one: bool = False  # True if the host starts a product for each expert; else those of a GPU are one kernel

@@ -44,8 +44,7 @@ class LinkRule(PairRule):
     inside: float
     between: float
     number: np.ndarray  # int64 (devices,): number of each device in the listed pairs
-    # listed, value: int64 and float64 (listed pairs,): `sender * count + receiver` in rising order, and the number of
-    # the pair
+    # listed, value: int64, float64 (listed pairs,): `sender * count + receiver` in rising order; the number of the pair
     listed: np.ndarray
     value: np.ndarray
     count: int  # devices that the listed pairs were numbered among

@@ -225,9 +225,8 @@ class StepSpread:
             unknown = f"{percent_text(ASSUMED_ERROR, 0)} assumed for a schedule that was not measured"
             source = f"{unknown}, noise between ranks, and noise of {self.steps} steps"
         if self.halved:
-            source += (
-                f"; {percent_text(HALVED_ERROR, 0)} assumed for I and W as halves of B, which one run of zb-h1 settles"
-            )
+            part = percent_text(HALVED_ERROR, 0)
+            source += f"; {part} assumed for I and W as halves of B, which one run of zb-h1 settles"
         if self.summed:
             source += f"; {percent_text(SUMMED_ERROR, 0)} assumed for B as I + W, which one run of 1f1b settles"
         return f"calibrated: {source}"

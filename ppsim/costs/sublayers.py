@@ -65,8 +65,7 @@ class _Sublayer(NamedTuple):
     moved: Operators = Operators()  # bytes that its own element-wise passes move, without norm and residual
     # further values per token that are held if kernels are not fused, split over the tensor-parallel group
     separate: float = 0.0
-    # parameters, split_parameters: parameters outside the matrices: on each GPU of a tensor-parallel group, and split
-    # over it
+    # parameters, split_parameters: those outside matrices: on each GPU of a tensor-parallel group, and split over it
     parameters: int = 0
     split_parameters: int = 0
     held: float = 0.0  # further bytes per token that are held, split over the group

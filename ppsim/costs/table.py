@@ -36,16 +36,14 @@ class CostTable(EqualColumns):
 
     # float64 (4, stages): seconds of F, B, I and W of one whole microbatch on each stage; row = code of the kind
     seconds: np.ndarray
-    # float64 (stages, stages): seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None: there is no fused
-    # kernel
+    # float64 (stages, stages): seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None: no fused kernel
     overlap: np.ndarray | None
     # latency, seconds_per_byte: float64 (devices, devices): by [sender, receiver]
     latency: np.ndarray | LinkRule
     seconds_per_byte: np.ndarray | LinkRule
     # float64 (2, stages): bytes that F (row 0) and B or I (row 1) of a stage send for one whole microbatch
     transfer_bytes: np.ndarray
-    # float64 (stages,): activations of one microbatch on each stage, in units of one device share (1/devices of the
-    # model)
+    # float64 (stages,): activations of one microbatch on each stage, in device shares (1/devices of the model)
     stage_share: np.ndarray
     # float64 (stages,): part of those activations that lives until W; I frees the rest
     weight_grad_fraction: np.ndarray
@@ -55,14 +53,12 @@ class CostTable(EqualColumns):
     activation_bytes: np.ndarray | None = None
     # float64 (3, stages): bytes of weights, gradients and optimizer state of each stage; None: no model was given
     state_bytes: np.ndarray | None = None
-    # float64 (3, 2, stages): part of `state_bytes` in the embedding and in the head; stages of one device share them.
-    # None: no copies.
+    # float64 (3, 2, stages): `state_bytes` of the embedding and of the head; stages of a device share them; None: none
     copied_bytes: np.ndarray | None = None
     workload: Workload | None = None  # None: no model was given
     # float64 (4, stages): part of `seconds` in tensor-, context- and expert-parallel collectives inside actions
     exchange_seconds: np.ndarray | None = None
-    # float64 (stages,): bytes that a backward of a whole microbatch holds in addition to activations: recomputed ones,
-    # or the loss's
+    # float64 (stages,): bytes that a backward of a whole microbatch adds to activations: recomputed ones, or the loss's
     recompute_bytes: np.ndarray | None = None
     # unshard_seconds, reduce_seconds, optimizer_seconds: float64 (stages,): seconds of gathering a stage's weights,
     # reducing its gradients over the data-parallel copies, and stepping its parameters. None: UNSHARD is free, nothing
@@ -70,8 +66,7 @@ class CostTable(EqualColumns):
     unshard_seconds: np.ndarray | None = None
     reduce_seconds: np.ndarray | None = None
     optimizer_seconds: np.ndarray | None = None
-    # int32 (devices, devices, ports of a pair): by [sender, receiver] the ports that a transfer uses; -1 fills pairs
-    # with fewer ports
+    # int32 (devices, devices, ports of a pair): ports of a transfer by [sender, receiver]; -1 fills pairs with fewer
     link_ports: np.ndarray | PortRule | None = None
     # int64 (ports,): transfers that each port carries at once, each at its full rate; None: nothing is shared
     port_capacity: np.ndarray | None = None
@@ -88,25 +83,20 @@ class CostTable(EqualColumns):
     # offload_latency, offload_seconds_per_byte: costs of a copy between a device and its host's memory, one way
     offload_latency: float = 0.0
     offload_seconds_per_byte: float = 0.0
-    # float64 (stages,): bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, or nothing if
-    # that is None
+    # float64 (stages,): bytes of one whole microbatch that an OFFLOAD moves; None: `activation_bytes`, if known
     offload_bytes: np.ndarray | None = None
     # number of neighbouring devices (0 to n-1, n to 2n-1 ...) that share a switch, through which one copy to host
     # memory and one back go at a time; None: each device has its own path
     offload_switch: int | None = None
-    # float64 (stages, microbatches of a step): factors of each microbatch's seconds, bytes and activations on each
-    # stage; None: 1
+    # float64 (stages, microbatches of a step): factors of seconds, bytes and activations on each stage; None: 1
     microbatch_scale: np.ndarray | None = None
-    # float64 (2, stages): seconds of S and T of one whole microbatch on each stage; None: 0. If the lists have no T, S
-    # lasts both.
+    # float64 (2, stages): seconds of S and T of one whole microbatch; None: 0. If the lists have no T, S lasts both
     vocabulary_seconds: np.ndarray | None = None
-    # seconds of reducing the input gradient over all parts of a split output layer; if the lists have no T, with the
-    # statistics
+    # seconds of reducing the input gradient over the parts of an output layer; without T, with the statistics
     vocabulary_reduce_seconds: float = 0.0
     # seconds of reducing the softmax statistics if the lists have T; None: `vocabulary_reduce_seconds`
     vocabulary_statistics_seconds: float | None = None
-    # float64 (stages,): bytes of one whole microbatch that S holds on each stage until its T ends, or its own end
-    # without T; None: 0
+    # float64 (stages,): bytes of one whole microbatch that S holds until its T ends, or without T itself; None: 0
     vocabulary_bytes: np.ndarray | None = None
     # name of the tower that each stage belongs to, for charts; empty if the model has one tower
     towers: tuple[str, ...] = ()

@@ -122,11 +122,6 @@ class Legend:
     def _add(self, text: str, **style: Any) -> None:
         self.entries.append(_Line(text, style))
 
-    @property
-    def texts(self) -> list[str]:
-        """The words of all entries."""
-        return [entry.text for entry in self.entries]
-
     def _places(self, width: float) -> list[tuple[float, int, str]]:
         """Return the left end, line and words of each entry."""
         short = width < 600
@@ -181,10 +176,9 @@ class Legend:
                 own = next((colour for *_, colour in entry.swatch(self.theme)), "none")
                 handles.append(Rectangle((0, 0), 1, 1, facecolor=own, edgecolor="none"))
         handles += [Rectangle((0, 0), 1, 1, facecolor="none", edgecolor="none") for _ in self.remarks]
-        ax.legend(
-            handles, self.texts + self.remarks, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, frameon=False,
-            fontsize="small",
-        )  # fmt: skip
+        words = [entry.text for entry in self.entries] + self.remarks
+        style: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "frameon": False, "fontsize": "small"}
+        ax.legend(handles, words, ncols=4, **style)
 
 
 def _indent(entry: LegendEntry | _Line) -> float:

@@ -201,12 +201,10 @@ class Comparison:
         if not self.timelines:
             return "no schedule ran"
         rows, units = self._chart_numbers()
-        more = {MEASURES[name].title: MEASURES[name] for name in ("tokens_per_second", "mfu", "transfers")}
-        rows = [
-            row | {title: one.number(run) for title, one in more.items()}
-            for row, run in zip(rows, self.timelines, strict=True)
-        ]
-        table = page_table(rows, units | {title: one.unit for title, one in more.items()})
+        more = [MEASURES[name] for name in ("tokens_per_second", "mfu", "transfers")]
+        for row, run in zip(rows, self.timelines, strict=True):
+            row.update({one.title: one.number(run) for one in more})
+        table = page_table(rows, units | {one.title: one.unit for one in more})
         table = table.replace(">over<", f"><b style='color:{notebook_theme(None).limit}'>over</b><")
         return reader_style(table) + table
 

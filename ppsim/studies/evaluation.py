@@ -32,8 +32,7 @@ class RunError:
     error: float  # predicted / measured - 1, signed
     # mean over actions of |predicted start - measured start| / measured step time, of the median step
     action_error: float
-    # by kind: median over actions of predicted / measured seconds - 1, signed, without the profile's overhead and
-    # stretch
+    # by kind: median over actions of predicted / measured seconds - 1, without the profile's overhead and stretch
     kind_error: dict[str, float]
     # steps, inside: number of measured steps, and of those within the 90 % interval of the prediction; inside is None
     # if the profile gives no interval

@@ -33,8 +33,7 @@ class Optimum:
     """The best schedule found, and a proven lower bound."""
 
     run: Timeline  # the schedule found, simulated under the given costs; `run.schedule.to_csv(path)` writes it
-    # makespan, bound: seconds of the schedule found, and a lower bound for all schedules of these actions within the
-    # limit
+    # makespan, bound: seconds of the schedule found, and a lower bound for all lists of these actions in the limit
     makespan: float
     bound: float
     proven: bool  # True if the two are equal: the schedule is optimal

@@ -29,8 +29,7 @@ class Slow:
 
     what: str  # "stage", "microbatch", "link", "action" or "stall"
     where: str  # such as `7F` (stage and kind), `microbatch 3`, `0-1` (sender and receiver), `3F7`
-    # seconds, expected: measured and expected seconds of one action or transfer, of all actions of a microbatch, or of
-    # a wait
+    # measured and expected seconds of one action or transfer, of all actions of a microbatch, or of a wait
     seconds: float
     expected: float
     excess: float  # device-seconds of the whole step above the expected ones
@@ -108,12 +107,8 @@ def _slow_microbatches(own: Plan) -> list[Slow]:
     excess = seconds - expected
     distance = ROBUST * 1.4826 * np.median(np.abs(excess - np.median(excess)))
     chosen = np.flatnonzero((seconds > SLOW_MICROBATCH * expected) & (excess - np.median(excess) > distance))
-    return [
-        Slow(
-            "microbatch", f"microbatch {number}", float(seconds[number]), float(expected[number]), float(excess[number])
-        )
-        for number in chosen.tolist()
-    ]
+    values = np.stack([seconds, expected, excess], axis=1).tolist()
+    return [Slow("microbatch", f"microbatch {number}", *values[number]) for number in chosen.tolist()]
 
 
 def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | None) -> list[Slow]:

@@ -65,11 +65,9 @@ class Space:
     # gpus, batch: GPUs of the job, and sequences of one step over all copies; equal at every point
     gpus: int
     batch: int
-    # by dotted key: values of each free key, without layout.data and schedule.microbatches, which follow from the other
-    # keys
+    # by dotted key: values of each free key, without layout.data and schedule.microbatches, which follow from them
     values: Mapping[str, list[Any]] = field(default_factory=dict)
-    # by dotted key: the config's values of layout.data and schedule.microbatches, if it sets them; other values are
-    # skipped
+    # by dotted key: the config's layout.data and schedule.microbatches, if it sets them; other values are skipped
     fixed: Mapping[str, int] = field(default_factory=dict)
     # digest by path of each file that the config names; None if it is not known
     files: Mapping[str, str | None] = field(default_factory=dict)

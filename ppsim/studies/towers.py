@@ -73,8 +73,7 @@ class TowerSearch:
     # free, only: free keys of the backbone, as in `choose`
     free: Any
     only: Mapping[str, Iterable[Any]]
-    # True if the backbone beside a separate encoder, or one in phases, may have another schedule than
-    # `SCHEDULES_BESIDE`
+    # True if a backbone beside a separate encoder, or one in phases, may have others than `SCHEDULES_BESIDE`
     any_schedule: bool
     first_only: bool  # True if the framework runs no other placement than `first`
     fitting: list[Candidate] = field(default_factory=list)

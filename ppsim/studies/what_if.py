@@ -78,8 +78,7 @@ class BreakEven:
 
     # the smallest value of the cost at which the order changes; None if one schedule is never slower in the range
     value: float | None
-    # faster_below, faster_above: the schedule that is faster (or equally fast) below the value and above it; equal if
-    # `value` is None
+    # the schedule that is faster (or equally fast) below the value and above it; equal if `value` is None
     faster_below: str
     faster_above: str
     # low, high: the range that was searched
