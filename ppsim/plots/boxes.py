@@ -331,9 +331,10 @@ def costs_text(every: Sequence[Boxes]) -> str:
             ends.setdefault(name, []).extend((float(times.min()), float(times.max())))
     names, axis = dict[str, list[str]](), time_unit(max(makespan(boxes.timeline) for boxes in every))
     for name, times in ends.items():
-        own, digits = max(times), 2 if name == "transfer" else 3
-        unit = axis if min(times) * axis.factor > 0.099 else time_unit(own)
-        texts = [f"{float(f'{time * unit.factor:.{digits}g}'):g}" for time in (min(times), own)]
+        is_moved = name == "transfer"  # all actions have one unit
+        every_time = times if is_moved else [time for one, own in ends.items() if one != "transfer" for time in own]
+        unit = axis if min(every_time) * axis.factor > 0.099 else time_unit(max(every_time))
+        texts = [f"{float(f'{time * unit.factor:.{3 - is_moved}g}'):g}" for time in (min(times), max(times))]
         names.setdefault(f"{'–'.join(dict.fromkeys(texts))} {unit.symbol}", []).append(name)
     return " · ".join(f"{' '.join(of)} {text}" for text, of in names.items()).replace("OVERLAP_F_B", "F+B")
 

@@ -252,11 +252,26 @@ def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
     start(page, explorer)
     before = settled(page)
     give(page, "forward", "1,x")
+    page.until("return runs.every((run) => run.result.faults?.length)")  # the first answer alone is of one schedule
     note = page.until("return document.querySelector('#lines .note')?.innerText")
     assert note.startswith("cost F: '1,x' is not a cost; give seconds such as 1.6")
     assert page.find("input[name=forward]").get_attribute("aria-invalid") == "true"
     assert "YAML" not in page.text("body main")
     assert page.run("return document.querySelectorAll('#lines .note').length") == 1
+    page.run("document.querySelector('#lines .note button').click()")
+    assert settled(page) == before
+
+
+def test_undo_goes_back_to_the_value_that_a_field_had_before_it_was_typed_into(page, explorer):
+    start(page, explorer)
+    before = settled(page)
+    field = page.find("input[name=microbatches]")
+    field.click()
+    field.send_keys(Keys.CONTROL, "a")
+    for key in "16x":  # 16 is drawn
+        field.send_keys(key)
+        page.until("return runs.every((run) => !run.flight)")
+    page.until("return runs.every((run) => run.result.faults?.length)")
     page.run("document.querySelector('#lines .note button').click()")
     assert settled(page) == before
 

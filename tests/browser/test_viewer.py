@@ -415,6 +415,8 @@ def test_a_range_is_selected_along_the_axis_and_has_its_numbers(page, stacked):
     assert "1f1b" in text
     assert "zb-h1" in text
     assert page.until("return location.hash.includes('range=')")
+    panel, table = (page.find(one).rect for one in (".range", ".devices"))
+    assert panel["y"] + panel["height"] <= table["y"] + 1
     page.find(".range button").click()
     page.until("return location.hash.includes('t=')")
     page.keys(CANVAS, Keys.ESCAPE)

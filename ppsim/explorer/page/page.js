@@ -36,6 +36,7 @@ async function take(file) {   // draw a dropped file, or show the validator's fa
 
 find("fold").addEventListener("click", () => fold());
 find("copy").addEventListener("click", showCopies);
+find("rail").addEventListener("focusin", () => { for (const run of runs) run.before = run.good; });   // what Undo goes back to, not to a number that is half typed
 find("views").addEventListener("click", () => find("views").setAttribute("aria-expanded", String(viewerParts.switches.classList.toggle("open"))));
 find("against").querySelector("select").addEventListener("change", (event) => viewer.setBase(Number(event.target.value)));
 find("range").querySelector("p").append(...[["the whole step", 0, 1], ["its first half", 0, 0.5], ["its second half", 0.5, 1]].map(([name, from, to]) => plain(name, () => viewer.select(from, to))));

@@ -91,7 +91,7 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
   const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
-    : !isKnown(index) ? families(index, "choose one", "Known schedules") : run.good ? button("Undo", () => { state.common = structuredClone(run.good.common); if (!shared) state.schedules[index] = structuredClone(run.good.schedule); showAll(); }) : "";
+    : !isKnown(index) ? families(index, "choose one", "Known schedules") : run.good ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
   const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), right));
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;

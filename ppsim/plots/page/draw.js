@@ -17,7 +17,7 @@ function draw() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, height);
   lines.length = 0;
-  within(0, CAPS - 6, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
+  within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
   drawCaptions();
   drawAxis();
   explain();

@@ -63,6 +63,8 @@ function dress() {   // the theme that was asked for, else light or dark as the 
   for (const name of ["paper", "idle", "text", "quiet", "grid", "edge", "panel", "limit"]) style.setProperty(`--${name}`, theme[name]);
 }
 
+function recolour() { dress(); refresh(); fillTable(); fillRange(); }
+
 function fit() {   // the canvas is as large as its pane
   root.style.setProperty("--need", `${needed()}px`);
   canvas.style.height = `${parts.pane.clientHeight}px`;
@@ -152,10 +154,10 @@ function listen() {
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
   new ResizeObserver(() => { if (parts.pane.clientHeight !== height || parts.pane.clientWidth !== width) { fit(); clamp(); } }).observe(parts.pane);   // not for parts of a pixel
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { dress(); refresh(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   window.addEventListener("resize", () => { if (!paper) { fit(); clamp(); } });
   window.addEventListener("beforeprint", print);
-  window.addEventListener("afterprint", () => { paper = false; dress(); refresh(); });
+  window.addEventListener("afterprint", () => { paper = false; recolour(); });
   if (options.fragment) window.addEventListener("hashchange", () => setState(location.hash.slice(1)));
 }
 
@@ -194,10 +196,10 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     hold();
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (!held || !down.has(event.pointerId)) return hover(event);
+    if (!held || !down.has(event.pointerId)) return event.buttons ? null : hover(event);   // not while a number beside the chart is dragged
     const begun = down.get(event.pointerId);
     if (!moved && Math.hypot(event.clientX - begun.clientX, event.clientY - begun.clientY) < 4) return;
-    moved = true;
+    moved = true; hovered = null;
     hideTip();
     latest.set(event.pointerId, event);
     const x = [...latest.values()].map((one) => one.clientX);
@@ -242,7 +244,7 @@ function press(event) {
   else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); }
   else if (event.key === "/") parts.search.focus();
   else if (event.key === "?") parts.keys.showModal();
-  else if (event.key === "g") { options.theme = themeName !== "grey" ? "grey" : options.own === "grey" ? null : options.own; dress(); refresh(); }
+  else if (event.key === "g") { options.theme = themeName !== "grey" ? "grey" : options.own === "grey" ? null : options.own; recolour(); }
   else if (event.key === "b" && charts.length > 1) { base = (base + 1) % charts.length; clamp(); }
   else if (event.key === " ") play();
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);

@@ -53,6 +53,8 @@ function nameOf(chart, item) {
   return (part.staged ? of("stage") : "") + (part.names.length ? part.names[of("kind")] : part.name) + (part.numbered ? of("microbatch") : "");
 }
 
+const spokenOf = (chart, item) => nameOf(chart, item).replace(/^\((.+);(.+)\)OVERLAP_F_B$/, "$1 + $2");   // the title names the slot
+
 function titleOf(chart, item) {
   if (chart.isTransfer(item)) return "transfer";
   return chart.isBox(item) ? chart.kindOf(item).title : chart.partOf(item).title;
@@ -71,10 +73,10 @@ function placeOf(chart, item) {
 function waitedFor(chart, item, places = placesOf(chart.end(item) - chart.start(item))) {
   const before = chart.before(item);
   if (before < 0) return chart.isBox(item) || chart.partOf(item).sort !== "fills" ? "nothing, the first of its device" : "nothing: it fills idle time";
-  const ended = `ended at ${onAxis(chart.end(before), places)}`, name = nameOf(chart, before), device = deviceName(chart, chart.deviceOf(before));
+  const ended = `ended at ${onAxis(chart.end(before), places)}`, name = spokenOf(chart, before), device = deviceName(chart, chart.deviceOf(before));
   if (chart.isTransfer(before) && chart.isBox(item))
     return chart.target(before) === item
-      ? `its input from ${nameOf(chart, chart.source(before))} on ${device}, whose transfer ${ended}`
+      ? `its input from ${spokenOf(chart, chart.source(before))} on ${device}, whose transfer ${ended}`
       : `${name}, a transfer that holds up its device, which ${ended}`;
   if (chart.isTransfer(before)) return `${name}, the transfer before it in its queue, which ${ended}`;
   if (chart.deviceOf(before) !== chart.deviceOf(item)) return `${name} on ${device}, which ${ended}`;
@@ -82,7 +84,7 @@ function waitedFor(chart, item, places = placesOf(chart.end(item) - chart.start(
 }
 
 const linesOf = (chart, item) => [
-  `${nameOf(chart, item)}   ${titleOf(chart, item)}`,
+  `${spokenOf(chart, item)}   ${titleOf(chart, item)}`,
   placeOf(chart, item),
   times(chart.start(item), chart.end(item)),
   `started after: ${waitedFor(chart, item)}`,
@@ -99,7 +101,7 @@ function idleLines(chart, device, time) {
   const [first, last] = chart.boxesOf(device), next = chart.firstEndingAfter(device, time);
   const from = next > first ? chart.end(next - 1) : 0, to = next < last ? chart.start(next) : chart.makespan;
   const stepping = chart.lanes.some((part) => part.sort === "optimizer steps" && chart.start(chart.spansOf(part, device)[0]) >= time);
-  const then = next < last ? `then ${nameOf(chart, next)}, which waited for: ${waitedFor(chart, next, placesOf(to - from))}`
+  const then = next < last ? `then ${spokenOf(chart, next)}, which waited for: ${waitedFor(chart, next, placesOf(to - from))}`
     : stepping ? "then the optimizer step" : "nothing more to do";
   return ["idle", deviceName(chart, device), times(from, to), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
 }
@@ -118,9 +120,10 @@ function costsText() {   // seconds of each kind of action and of transfers, equ
     chart.kinds.forEach(({ letter, slot }, at) => add(slot ? "F+B" : letter, of_kind[at][0] * chart.tick, of_kind[at][1] * chart.tick));
     if (moved.length) add("transfer", moved.reduce((least, one) => Math.min(least, one)) * chart.tick, moved.reduce((most, one) => Math.max(most, one)) * chart.tick);
   }
-  const texts = new Map(), axis = unitFor(Math.max(...charts.map(({ makespan }) => makespan)));
+  const texts = new Map(), axis = unitFor(Math.max(...charts.map(({ makespan }) => makespan))), unitOf = (own) => (Math.min(...own.map(([least]) => least)) * axis[0] > 0.099 ? axis : unitFor(Math.max(...own.map(([, most]) => most))));
+  const usual = unitOf([...spans].filter(([name]) => name !== "transfer").map(([, span]) => span));
   for (const [name, [least, most]] of [...spans].sort(([one], [other]) => NAMES.indexOf(one) - NAMES.indexOf(other))) {
-    const [factor, symbol] = least * axis[0] > 0.099 ? axis : unitFor(most), [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
+    const [factor, symbol] = name === "transfer" ? unitOf([[least, most]]) : usual, [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
     texts.set(text, [...(texts.get(text) || []), name]);
   }
   return [...texts].map(([text, names]) => `${names.join(" ")} ${text}`).join(" · ");
@@ -139,8 +142,8 @@ const lengthText = (length) => onAxis(length, placesOf(length));
 
 function stepLine(chart, chain, at) {   // a step of the critical path, and what it waited for
   const item = chain[at], before = chain[at - 1];
-  const why = before === undefined ? "the first" : `waits for ${nameOf(chart, chart.isTransfer(before) ? chart.source(before) : before)} (${titleOf(chart, before)}, ${lengthText(chart.end(before) - chart.start(before))})`;
-  return `critical path${charts.length > 1 ? ` of ${chart.short}` : ""}, step ${at + 1} of ${chain.length}: ${nameOf(chart, item)} ${before === undefined ? "is " : ""}${why}`;
+  const why = before === undefined ? "the first" : `waits for ${spokenOf(chart, chart.isTransfer(before) ? chart.source(before) : before)} (${titleOf(chart, before)}, ${lengthText(chart.end(before) - chart.start(before))})`;
+  return `critical path${charts.length > 1 ? ` of ${chart.short}` : ""}, step ${at + 1} of ${chain.length}: ${spokenOf(chart, item)} ${before === undefined ? "is " : ""}${why}`;
 }
 
 function chainLine(chart, chain) {   // a summary of the chain: steps, seconds in actions, in transfers and between them
