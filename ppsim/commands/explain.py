@@ -130,9 +130,12 @@ def _draw(
         return
     others = recorded.others[:MAX_DRAWN]
     titles = [*explanation.drawn, *(f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others)]
+    run, sizes, gains = Path(recorded.path).stem, sizes_text(explanation.measured.schedule), _gains(explanation)
     save_html(
         [*explanation.drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles,
         shown=("differences", "ledger"), marks=[explanation.step.marks], text=explanation_text(explanation),
+        title=sizes if run == sizes.split(",")[0] else f"{run}: {sizes}",
+        lead=f"Largest gain: {gains[0][1].replace('  ', ', ')}" if gains else "",
         iterations=_iterations(recorded, recorded.median_step if step is None else step, explanation.step, readings),
     )  # fmt: skip
 
@@ -165,20 +168,25 @@ def _answer(explanation: Explanation, steps: list[str]) -> str:
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), _change(run.makespan, whole) + reason))
     rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total: {_shares(measured)}"))
     rows += _recorded(explanation)
-    gains = [
-        (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
-        for name, seconds in explanation.variants.items()
-        if VARIANTS[name] and seconds < (1 - SAME) * whole
-    ]
     rows += [("", "", "")] + [
         ("gain" if number == 0 else "", seconds_text(seconds, DIGITS) if seconds else "", text)
-        for number, (seconds, text) in enumerate([_schedule_gain(explanation), *sorted(gains)])
+        for number, (seconds, text) in enumerate([_schedule_gain(explanation), *_gains(explanation)])
     ]
     replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
     warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
     more = "-v prints every cause, suspect and assumption"
     rows.append(("trust", _change(explanation.replayed, whole), "; ".join([replayed, *warnings, more])))
     return "\n".join(with_remarks(rows))
+
+
+def _gains(explanation: Explanation) -> list[tuple[float, str]]:
+    """Return the hypothetical steps that are shorter, and what they lack, the shortest first."""
+    whole = explanation.measured.makespan
+    return sorted(
+        (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
+        for name, seconds in explanation.variants.items()
+        if VARIANTS[name] and seconds < (1 - SAME) * whole
+    )
 
 
 def _change(seconds: float, before: float, places: int = 1) -> str:
@@ -219,6 +227,7 @@ def _schedule_gain(explanation: Explanation) -> tuple[float, str]:
 def explanation_text(explanation: Explanation) -> str:
     """Return the explanation as tables, with units."""
     parts = [
+        [sizes_text(explanation.measured.schedule)],
         _headline(explanation),
         _pipelines(explanation),
         _difference(explanation),
@@ -234,10 +243,7 @@ def explanation_text(explanation: Explanation) -> str:
 
 def _headline(explanation: Explanation) -> list[str]:
     measured, run = explanation.measured, explanation.simulated
-    lines = [
-        sizes_text(measured.schedule),
-        f"measured step   {seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}",
-    ]
+    lines = [f"measured step   {seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}"]
     error = _change(explanation.replayed, measured.makespan, 2)
     lines.append(f"replayed        {seconds_text(explanation.replayed)} ({error}), from its own action times")
     if run:

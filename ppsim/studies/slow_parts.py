@@ -56,9 +56,9 @@ class MeasuredStep(NamedTuple):
 
     @property
     def marks(self) -> Marks:
-        """Reasons for the marks of a chart: devices with slow stages, slow actions, and long waits."""
+        """Reasons for the marks of a chart: devices of the slowest stage, slow actions, and long waits."""
         schedule, devices = self.timeline.schedule, {}
-        for slow in (one for one in self.slow if one.what == "stage"):
+        for slow in [one for one in self.slow if one.what == "stage"][:1]:
             stage = int(slow.where.rstrip("FBIWRST"))
             for device in sorted(set(schedule.device[schedule.stage == stage].tolist())):
                 devices.setdefault(device, f"{slow.where} takes {slow.ratio:.2f} x the expected time")

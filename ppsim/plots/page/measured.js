@@ -94,5 +94,5 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 function measuredLegend() {
   const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`)], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
   return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size ? [make("span", { textContent: `(the ${MARKED} longest in view)` })] : []),
-    ...(Object.keys(charts[MEASURED]?.slow || {}).length ? [make("span", { className: "slow" }, "▸ slow device")] : [])];
+    ...(Object.keys(charts[MEASURED]?.slow || {}).length ? [make("span", { className: "slow" }, "▸ slowest device")] : [])];
 }
