@@ -165,12 +165,9 @@ function families(index, empty, label) {   // the list to choose a schedule from
 
 function card(one, index) {
   const again = () => change([state.schedules.indexOf(one)]), box = make("div", { className: "card" }, make("span", { className: "quiet", textContent: index + 1 }));
-  const is_base = index === baseOf(), last = state.schedules.length === 1;
-  const is_file = one.schedule === undefined;
+  const is_base = index === baseOf(), last = state.schedules.length === 1, is_file = one.schedule === undefined;
   if (is_file) box.append(make("b", { textContent: one.name || "dropped file" }));
-  else {
-    box.append(families(index, isKnown(index) ? "" : `${one.schedule} (unknown)`, `Schedule ${index + 1}`));
-  }
+  else box.append(families(index, isKnown(index) ? "" : `${one.schedule} (unknown)`, `Schedule ${index + 1}`));
   box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: is_base ? "base" : `Base: schedule ${index + 1}` })]),
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
   const family = offer.families.find((known) => known.name === one.schedule);

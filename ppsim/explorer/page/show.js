@@ -31,7 +31,7 @@ function marksOf(drawn) {
     const run = runs[index], faulty = !!run.result?.faults, waiting = waited(run) >= LONG;
     if (!chartFor(index).step) return { short: nameOf(index), waiting: true };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
-    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting ? 0.6 : 0 };
+    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
   });
 }
 
@@ -50,7 +50,7 @@ const WORDS = { forward: "cost F", input_grad: "cost I", weight_grad: "cost W", 
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
   const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/, another group_size, or grouping=.*/, " or another group_size").replace(/, or grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
@@ -63,6 +63,7 @@ function wordsOf(index) {   // a schedule's faults for its note, and shortly for
 function keyIn(text, fix) {   // the field that a fault is about
   if (fix) return Object.keys(fix)[0];
   if (/memory limit/.test(text)) return "memory_limit";
+  if (/actions are more/.test(text)) return "microbatches";
   if (/cost by device|by_device/.test(text)) return "by_device";
   return (/costs\.(\w+)|schedule\.(\w+)|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
 }
@@ -76,7 +77,7 @@ function showFaults() {   // the field concerned, and in a schedule's card the s
     box.querySelector(".fault").textContent = text && !commonFault() ? wordsOf(index).rail : "";
     if (!text) continue;
     const named = [...document.querySelectorAll("#setup input, #setup select")].filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
-    const quoted = named.filter(({ value }) => value && text.includes(value));
+    const quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
     for (const input of quoted.length ? quoted : named.slice(0, 1)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); }
   }
 }
@@ -89,7 +90,7 @@ function gpuButtons(text) {   // of a config whose devices need another number o
 
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
-  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
+  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
     : !isKnown(index) ? families(index, "choose one", "Known schedules") : run.good ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
   const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), right));
@@ -105,7 +106,7 @@ function differing(good, index) {   // the sizes of a picture that differ from t
 function showNotes() {   // over all charts: a server that is gone, and what has no picture
   const place = find("notes"), parts = [], shared = commonFault();
   if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), button("Try again", () => change()), make("div", { textContent: "The numbers are of its last answer." })));
-  if (notice) parts.push(make("div", { className: "note", textContent: notice }));
+  if (notice) parts.push(make("div", { className: "note" }, notice, plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" })));
   for (const index of shared ? all().slice(0, 1) : all()) if (faultsOf(index).length && !runs[index].good) parts.push(noteOf(index));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
@@ -131,7 +132,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
 }
 
 function showTitle() {
-  const { common } = state, { good } = runs.find((run) => run.good) || {}, size = (key) => (common[key] > 0 ? common[key] : good?.common[key] ?? "?"), one = (key, text) => `${text} ${common[key] ?? "auto"}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
+  const { common } = state, { good } = runs.find((run) => run.good) || {}, size = (key) => (common[key] > 0 ? common[key] : good?.common[key] ?? "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
   const own = good?.own_devices, [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${model ? `${model}: ` : ""}${size("devices")} devices, ${size("microbatches")} microbatches`;
   find("title").textContent = sized;

@@ -59,7 +59,7 @@ function build(root) {
 function flip(names, name) { if (!names.delete(name)) names.add(name); }
 
 function refresh() {   // after a change of the visible parts
-  for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name)));
+  for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name) && (one.dataset.name !== "memory" || !range || charts.some((chart) => partOf(chart).memory))));
   fillLegend();
   fit();
   clamp();

@@ -4,7 +4,7 @@ function select(from, to) {   // seconds; an empty range lets go
   if (!range) kept = charts.map(rowHeight);
   range = to > from ? [Math.max(from, 0), Math.min(to, until)] : null;
   fillRange();
-  clamp();
+  refresh();
 }
 
 function idleBetween(chart, device, from, to, found) {   // adds the idle seconds of a device by cause, from what each gap waited for
