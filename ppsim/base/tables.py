@@ -58,14 +58,18 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
     return [line.replace("| ", "|") for line in lines]
 
 
+def escaped(text: str) -> str:
+    """Return a text for HTML, with true minus signs."""
+    return escape(_MINUS.sub("\N{MINUS SIGN}", text))
+
+
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an HTML table that scrolls if it is wider than the page; columns of numbers are flush right."""
     sides = ["right" if all(map(_IS_NUMBER, column)) else "left" for column in zip(*rows, strict=True)]
 
     def cell(tag: str, side: str, text: str) -> str:
-        text = escape(_MINUS.sub("\N{MINUS SIGN}", text))
         wraps = "" if tag == "th" or len(text) > _LONG else ";white-space:nowrap"
-        return f"<{tag} style='text-align:{side}{wraps}'>{text}</{tag}>"
+        return f"<{tag} style='text-align:{side}{wraps}'>{escaped(text)}</{tag}>"
 
     lines = [("th", heads), *(("td", row) for row in rows)]
     body = "".join(f"<tr>{''.join(map(cell, [tag] * len(row), ['left', *sides[1:]], row))}</tr>" for tag, row in lines)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
-from ppsim.base.tables import WIDTH, aligned, with_remarks
+from ppsim.base.tables import aligned, escaped, html_table, page_table, paragraph, with_remarks
 from ppsim.base.units import counted, first_names, more_lines, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import DIGITS, SAME, memory_text
@@ -133,7 +132,7 @@ def _draw(
     run, sizes, gains = Path(recorded.path).stem, sizes_text(explanation.measured.schedule), _gains(explanation)
     save_html(
         [*explanation.drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles,
-        shown=("differences", "ledger"), marks=[explanation.step.marks], text=explanation_text(explanation),
+        shown=("differences", "ledger"), marks=[explanation.step.marks], words=_html(explanation),
         title=sizes if run == sizes.split(",")[0] else f"{run}: {sizes}",
         lead=f"Largest gain: {gains[0][1].replace('  ', ', ')}" if gains else "",
         iterations=_iterations(recorded, recorded.median_step if step is None else step, explanation.step, readings),
@@ -162,7 +161,7 @@ def _answer(explanation: Explanation, steps: list[str]) -> str:
     rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
     if run:
         causes = sorted(explanation.difference.items(), key=lambda item: -abs(item[1]))
-        texts = [f"{cause} {_signed(seconds)}" for cause, seconds in causes if abs(seconds) > SAME * whole]
+        texts = [f"{cause} {_cell(seconds, '+')}" for cause, seconds in causes if abs(seconds) > SAME * whole]
         reason = f"; measured - simulated: {', '.join(texts)}" if texts else ""
         reason += f"; memory {memory}" if (memory := memory_text(run)) else ""
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), _change(run.makespan, whole) + reason))
@@ -224,10 +223,52 @@ def _schedule_gain(explanation: Explanation) -> tuple[float, str]:
     )
 
 
+class _Table(NamedTuple):
+    """Rows of cells by head; a float is seconds."""
+
+    rows: list[dict[str, str | float]]
+    left: int = 1
+    """Columns that are flush left in text."""
+    signed: bool = False
+    """Whether seconds above 0 have a plus sign in text."""
+    more: Sequence[str] = ()
+    """Lines below the rows."""
+
+
 def explanation_text(explanation: Explanation) -> str:
     """Return the explanation as tables, with units."""
+    parts = [[sizes_text(explanation.measured.schedule)]]
+    for block in _blocks(explanation):
+        if isinstance(block, _Table):
+            plus = "+" if block.signed else ""
+            cells = [[_cell(cell, plus) for cell in row.values()] for row in block.rows]
+            parts.append([*aligned([[*map(str.strip, block.rows[0])], *cells], left=block.left), *block.more])
+        else:
+            parts.append([line for label, text in block for line in paragraph(text, label and f"{label:<15} ")])
+    return "\n\n".join(map("\n".join, parts))
+
+
+def _html(explanation: Explanation) -> str:
+    """Return the explanation's blocks as HTML; a column of seconds has one unit."""
+    parts = []
+    for block in _blocks(explanation):
+        if isinstance(block, _Table):
+            units = {head: "seconds" for head, cell in block.rows[0].items() if isinstance(cell, float)}
+            parts += [page_table(block.rows, units), *(f"<p>{escaped(line)}</p>" for line in block.more)]
+        else:
+            labelled, others = [row for row in block if row[0]], [text for label, text in block if not label]
+            parts += [html_table(labelled[0], labelled[1:])] if labelled else []
+            parts += [f"<p>{escaped(text)}</p>" for text in others]
+    return "".join(parts)
+
+
+def _cell(cell: str | float, plus: str) -> str:
+    return cell if isinstance(cell, str) else plus * (cell > 0) + seconds_text(cell)
+
+
+def _blocks(explanation: Explanation) -> list[_Table | list[tuple[str, str]]]:
+    """Return what is found as tables, and as lines of a label, which may be empty, and a text."""
     parts = [
-        [sizes_text(explanation.measured.schedule)],
         _headline(explanation),
         _pipelines(explanation),
         _difference(explanation),
@@ -235,27 +276,26 @@ def explanation_text(explanation: Explanation) -> str:
         _variants(explanation),
         _slow(explanation.slow),
         _stalls(explanation.stalls),
-        textwrap.wrap(_better(explanation), WIDTH),
-        [line for note in explanation.notes for line in textwrap.wrap(note, WIDTH)],
+        [("", _better(explanation))],
+        [("", note) for note in explanation.notes],
     ]
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return [part for part in parts if part]
 
 
-def _headline(explanation: Explanation) -> list[str]:
+def _headline(explanation: Explanation) -> list[tuple[str, str]]:
     measured, run = explanation.measured, explanation.simulated
-    lines = [f"measured step   {seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}"]
     error = _change(explanation.replayed, measured.makespan, 2)
-    lines.append(f"replayed        {seconds_text(explanation.replayed)} ({error}), from its own action times")
+    rows = [
+        ("measured step", f"{seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}"),
+        ("replayed", f"{seconds_text(explanation.replayed)} ({error}), from its own action times"),
+    ]
     if run:
         error, bubble = _change(run.makespan, measured.makespan, 2), percent_text(run.bubble_fraction)
-        lines.append(f"simulated step  {seconds_text(run.makespan)} ({error}), bubble {bubble}")
-    total, exposed = (explanation.communication[name] for name in ("total", "exposed"))
-    lines += [f"{label:<15} {value}; {remark}" for label, value, remark in _recorded(explanation)]
-    lines.append(
-        f"communication   {seconds_text(total)} in transfers of all devices; exposed, with nothing to do but wait for "
-        f"one: {seconds_text(exposed)}"
-    )
-    return lines
+        rows.append(("simulated step", f"{seconds_text(run.makespan)} ({error}), bubble {bubble}"))
+    total, exposed = (seconds_text(explanation.communication[name]) for name in ("total", "exposed"))
+    rows += [(label, f"{value}; {remark}") for label, value, remark in _recorded(explanation)]
+    exposes = f"exposed, with nothing to do but wait for one: {exposed}"
+    return [*rows, ("communication", f"{total} in transfers of all devices; {exposes}")]
 
 
 def _recorded(explanation: Explanation) -> list[tuple[str, str, str]]:
@@ -284,70 +324,73 @@ def _range(steps: Steps, word: str) -> str:
     return f"{seconds_text(steps.shortest, DIGITS)} {word} {seconds_text(steps.longest, DIGITS)}"
 
 
-def _pipelines(explanation: Explanation) -> list[str]:
+def _pipelines(explanation: Explanation) -> _Table | None:
     """Return a table of the other pipelines of the job, slowest first."""
     others = sorted(explanation.pipelines, key=lambda one: -one.step)
     if not others:
-        return []
-    rows = [("other pipelines", "median step", "bubble")]
-    for one in others[:MAX_SLOW]:
-        ranks = first_names(list(map(str, one.ranks)), MAX_RANKS)
-        rows.append((f"ranks {ranks}", seconds_text(one.step), percent_text(one.bubble_fraction)))
-    return [*aligned(rows, left=1), *more_lines(len(others) - MAX_SLOW, "")]
+        return None
+    rows: list[dict[str, str | float]] = [
+        {
+            "other pipelines": f"ranks {first_names(list(map(str, one.ranks)), MAX_RANKS)}",
+            "median step": one.step,
+            "bubble": percent_text(one.bubble_fraction),
+        }
+        for one in others[:MAX_SLOW]
+    ]
+    return _Table(rows, more=more_lines(len(others) - MAX_SLOW, ""))
 
 
-def _difference(explanation: Explanation) -> list[str]:
+def _difference(explanation: Explanation) -> _Table | None:
     if not explanation.difference:
-        return []
-    rows = [("measured - simulated", "step", "")]
-    rows += [
-        (cause, _signed(seconds), study.DIFFERENCE[cause])
+        return None
+    found = {
+        cause: seconds
         for cause, seconds in explanation.difference.items()
         if abs(seconds) > 1e-6 * explanation.measured.makespan
+    }
+    whole = {**found, "all": sum(explanation.difference.values())}
+    rows: list[dict[str, str | float]] = [
+        {"measured - simulated": cause, "step": seconds, "": study.DIFFERENCE.get(cause, "")}
+        for cause, seconds in whole.items()
     ]
-    return aligned([*rows, ("all", _signed(sum(explanation.difference.values())), "")])
+    return _Table(rows, left=3, signed=True)
 
 
-def _signed(seconds: float) -> str:
-    return ("+" if seconds > 0 else "") + seconds_text(seconds)
-
-
-def _idle(explanation: Explanation) -> list[str]:
+def _idle(explanation: Explanation) -> _Table:
     """Return a table of idle device-seconds by cause, measured and simulated."""
-    runs = [run for run in (explanation.measured, explanation.simulated) if run is not None]
-    ledgers = [run.ledger() for run in runs]
-    negligible = 1e-6 * runs[0].makespan
-    rows = [("idle by cause", *("measured", "simulated")[: len(runs)])]
-    for cause in ledgers[0]:
-        seconds = [float(ledger[cause].sum()) for ledger in ledgers]
-        if max(seconds) > negligible:
-            rows.append((cause, *map(seconds_text, seconds)))
-    return aligned([*rows, ("all", *(seconds_text(float(run.device_idle.sum())) for run in runs))], left=1)
+    runs = {"measured": explanation.measured, "simulated": explanation.simulated}
+    ledgers = {name: run.ledger() for name, run in runs.items() if run}
+    rows: list[dict[str, str | float]] = []
+    for cause in ledgers["measured"]:
+        seconds = {name: float(ledger[cause].sum()) for name, ledger in ledgers.items()}
+        if max(seconds.values()) > 1e-6 * explanation.measured.makespan:
+            rows.append({"idle by cause": cause, **seconds})
+    idle = {name: float(run.device_idle.sum()) for name, run in runs.items() if run}
+    return _Table([*rows, {"idle by cause": "all", **idle}])
 
 
-def _variants(explanation: Explanation) -> list[str]:
+def _variants(explanation: Explanation) -> _Table:
     whole, variants = explanation.measured.makespan, explanation.variants.items()
-    rows = [(name, seconds_text(seconds), _change(seconds, whole)) for name, seconds in variants]
-    return aligned([("the step would be", "", ""), *rows], left=1)
+    return _Table([{"the step would be": name, "": one, " ": _change(one, whole)} for name, one in variants])
 
 
-def _slow(slow: list[Slow]) -> list[str]:
+def _slow(slow: list[Slow]) -> _Table | list[tuple[str, str]]:
     if not slow:
-        return ["no stage, microbatch, link or action stands out"]
-    rows = [("slower than it should be", "", "measured", "expected", "", "in all"), *map(_slow_row, slow[:MAX_SLOW])]
-    return [*aligned(rows, left=2), *more_lines(len(slow) - MAX_SLOW, "")]
+        return [("", "no stage, microbatch, link or action stands out")]
+    rows = [_slow_row("slower than it should be", "expected", one) for one in slow[:MAX_SLOW]]
+    return _Table(rows, left=2, more=more_lines(len(slow) - MAX_SLOW, ""))
 
 
-def _stalls(stalled: list[Slow]) -> list[str]:
+def _stalls(stalled: list[Slow]) -> _Table | None:
     if not stalled:
-        return []
-    rows = [("waits longer than usual", "", "measured", "usual", "", "in all"), *map(_slow_row, stalled)]
-    return aligned(rows, left=2)
+        return None
+    return _Table([_slow_row("waits longer than usual", "usual", one) for one in stalled], left=2)
 
 
-def _slow_row(one: Slow) -> tuple[str, ...]:
+def _slow_row(head: str, expected: str, one: Slow) -> dict[str, str | float]:
     ratio = value_text(one.ratio if one.expected > 0 else None, "times")
-    return one.what, one.where, seconds_text(one.seconds), seconds_text(one.expected), ratio, seconds_text(one.excess)
+    measured = {"measured": one.seconds, expected: one.expected}
+    return {head: one.what, "": one.where, **measured, " ": ratio, "in all": one.excess}
 
 
 def _better(explanation: Explanation) -> str:

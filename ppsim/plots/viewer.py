@@ -10,12 +10,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise, zip_longest
 from os import PathLike
 from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
+from ppsim.base.tables import escaped
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, title_text
 from ppsim.plots.page_data import UNMARKED, Marks, page_data
@@ -47,9 +47,9 @@ def save_html(
     Several timelines share one time axis, one below the other. `titles` has one title each (default: names and sizes).
     Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
-    `marks` are of each timeline; `lead` stands below the `title`, `text` below the charts; differences are relative
-    to the timeline with number `base`. The `theme` is "light", "dark", "grey" or, if None, that of the reader's system.
-    With `iterations`, the page can pick one, and marks what exceeds the simulated step most.
+    `marks` are of each timeline; `lead` stands below the `title`, `words` (HTML) below the charts; differences are
+    relative to the timeline with number `base`. The `theme` is "light", "dark", "grey" or, if None, that of the
+    reader's system. With `iterations`, the page can pick one, and marks what exceeds the simulated step most.
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
@@ -67,7 +67,7 @@ def viewer_html(
     iterations: Iterations | None = None,
     title: str = "",
     lead: str = "",
-    text: str = "",
+    words: str = "",
     base: int = 0,
     theme: str | None = None,
 ) -> str:
@@ -93,57 +93,20 @@ def viewer_html(
                 if index != iterations.shown
             },
         }
-    title = (
-        title or common_title(timelines)
-        if len(charts) > 1
-        else title_text(timelines[0])
-        if titles is None
-        else names[0]
-    )
+    if len(charts) == 1:
+        title = title_text(timelines[0]) if titles is None else names[0]
     return filled(
         _read("viewer.html"),
         {
-            "TITLE": html.escape(title),
-            "LEAD": lead and f"<p>{_escaped(lead)}</p>",
-            "TEXT": text
-            and f'<details class="devices words"><summary>In words</summary><div>{_words(text)}</div></details>',
+            "TITLE": html.escape(title or common_title(timelines)),
+            "LEAD": lead and f"<p>{escaped(lead)}</p>",
+            "TEXT": words and f'<details class="devices words"><summary>In words</summary><div>{words}</div></details>',
             "OPTIONS": json.dumps(options),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
             "STYLE": style(),
             "SCRIPT": base64.b64encode(zlib.compress(script().encode(), 9)).decode(),
         },
     )
-
-
-def _escaped(text: str) -> str:
-    return html.escape(re.sub(r"(?<![\w.)])-(?=\d)", "\u2212", text))
-
-
-def _words(text: str) -> str:
-    """Return the blocks of a text as HTML: aligned columns as tables in one unit, and sentences as paragraphs."""
-    blocks = text.split("\n\n")
-    words = "".join(_table(block.split("\n")) if "  " in block else f"<p>{_escaped(block)}</p>" for block in blocks)
-    if "ms<" not in words:
-        return words
-    scales = {"s": 1e3, "ms": 1, "\u00b5s": 1e-3}
-    seconds = re.compile("(?<=<td>)([+\u2212]?)([0-9.,]+) (\u00b5s|m?s)(?=<)")
-    return seconds.sub(lambda one: f"{one[1]}{float(one[2].replace(',', '')) * scales[one[3]]:,.1f} ms", words)
-
-
-def _table(lines: Sequence[str]) -> str:
-    """Return aligned lines as a table: two blanks in all of them separate columns; a line without is one cell."""
-    wide = [line for line in lines if "  " in line]
-    blank = "".join("x" if any(map(str.strip, column)) else " " for column in zip_longest(*wide, fillvalue=" "))
-    places = [0, *(gap.end() for gap in re.finditer("  +", blank)), None]
-    number = re.compile(r"[+-]?[0-9.,]+ \S+|-|measured|expected|usual|simulated|in all")
-    rows = [f"<th colspan={len(places) - 1}>{_escaped(line)}</th>" for line in lines]
-    for at, line in enumerate(lines):
-        if line in wide:
-            cells = [line[begin:end].strip() for begin, end in pairwise(places)]
-            rows[at] = "".join(
-                f"<t{(kind := 'hd'[bool(number.fullmatch(one))])}>{_escaped(one)}</t{kind}>" for one in cells
-            )
-    return f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>"
 
 
 def style() -> str:
