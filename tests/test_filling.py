@@ -10,6 +10,7 @@ import pytest
 from command_line import LLAMA, UNIT_COSTS, ppsim
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.text import Text
 
 from ppsim import ConfigError, CostError, Costs, FillItem, build, load_config, simulate
 
@@ -191,7 +192,7 @@ def test_charts_show_the_pieces_among_the_actions(tmp_path):
         filled.save(tmp_path / name)
         assert "work in idle time" in (tmp_path / name).read_text(encoding="utf-8")
     assert "encoder" in (tmp_path / "chart.svg").read_text(encoding="utf-8")
-    words = [text.get_text() for text in filled.plot().texts]
+    words = [text.get_text() for text in filled.plot().findobj(Text)]
     assert any(" → " in word for word in words)
     assert any("3 pieces of work in" in word for word in words)
     assert filled == SMALL
