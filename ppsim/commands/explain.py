@@ -227,8 +227,8 @@ class _Table(NamedTuple):
     """Rows of cells by head; a float is seconds."""
 
     rows: list[dict[str, str | float]]
-    left: int = 1
-    """Columns that are flush left in text."""
+    left: int | None = 1
+    """Columns that are flush left in text; None: all."""
     signed: bool = False
     """Whether seconds above 0 have a plus sign in text."""
     more: Sequence[str] = ()
@@ -353,7 +353,7 @@ def _difference(explanation: Explanation) -> _Table | None:
         {"measured - simulated": cause, "step": seconds, "": study.DIFFERENCE.get(cause, "")}
         for cause, seconds in whole.items()
     ]
-    return _Table(rows, left=3, signed=True)
+    return _Table(rows, left=None, signed=True)
 
 
 def _idle(explanation: Explanation) -> _Table:
