@@ -55,7 +55,7 @@ def test_weights_sharded_by_block_are_gathered_beside_the_block_and_held_for_two
 
 
 def test_only_a_block_that_is_recomputed_hides_collectives_under_its_repeated_forward():
-    """Of four stages two are recomputed, or one block of each: as long as stages and blocks with that level for all."""
+    """Compare four stages of which two are recomputed, or one block of each, with that level for all of them."""
     model = replace(MODEL, num_layers=8)
     cluster = replace(CLUSTER, link=LinkSheet("narrow", 0.5, 0.0))
 

@@ -127,11 +127,11 @@ def _draw(
     if not is_page(path):
         save_figure(explanation.plot, path)
         return
-    others = recorded.others[:MAX_DRAWN]
-    titles = [*explanation.drawn, *(f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others)]
+    drawn, others = explanation.drawn, recorded.others[:MAX_DRAWN]
+    titles = [*drawn, *(f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others)]
     run, sizes, gains = Path(recorded.path).stem, sizes_text(explanation.measured.schedule), _gains(explanation)
     save_html(
-        [*explanation.drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles,
+        [*drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles,
         shown=("differences", "ledger"), marks=[explanation.step.marks], words=_html(explanation),
         title=sizes if run == sizes.split(",")[0] else f"{run}: {sizes}",
         lead=f"Largest gain: {gains[0][1].replace('  ', ', ')}" if gains else "",
