@@ -60,8 +60,8 @@ class MeasuredStep(NamedTuple):
         schedule, devices = self.timeline.schedule, {}
         for slow in [one for one in self.slow if one.what == "stage"][:1]:
             stage = int(slow.where.rstrip("FBIWRST"))
-            for device in sorted(set(schedule.device[schedule.stage == stage].tolist())):
-                devices.setdefault(device, f"{slow.where} takes {slow.ratio:.2f} x the expected time")
+            of_stage = np.unique(schedule.device[schedule.stage == stage]).tolist()
+            devices = dict.fromkeys(of_stage, f"{slow.where} takes {slow.ratio:.2f} x the expected time")
         actions = {one.where: f"{one.with_usual}: a straggler" for one in self.slow if one.what == "action"}
         return Marks(devices, actions, {one.where: f"waits {one.with_usual}: a stall" for one in self.stalls})
 
