@@ -295,6 +295,20 @@ def test_what_does_not_fit_is_bold_and_its_part_over_the_limit_has_the_colour_of
         assert [part.get_paths()[0].vertices[:, 1].min() for part in over] == [45] * (weight == "bold")
 
 
+def test_the_name_of_the_limit_is_clear_of_the_peak_beside_it_and_below_a_line_that_is_over_it():
+    config = ppsim.load_config(ROOT / "configs" / "deepseek-v3-2048xh800.yaml")
+    figure = ppsim.compare(config, ["dualpipe", "1f1b"]).plot(memory=True)
+    figure.draw_without_rendering()
+    usable, peak = (text.get_window_extent() for text in figure.axes[1].texts)
+    assert (usable.y0 - peak.y0) / figure.dpi * 144 >= 12
+    config = ppsim.load_config(ROOT / "configs" / "kimi-k2-256xh100.yaml")  # over the limit to its end
+    for memory, is_below in (("80 GB", True), ("110 GB", False)):
+        figure = config.changed({"hardware.device.memory": memory}).simulate().plot(memory=True)
+        figure.draw_without_rendering()
+        (usable,) = figure.axes[1].texts
+        assert (usable.get_va() == "top") == is_below
+
+
 def test_a_comparison_has_one_time_axis_and_a_block_a_timeline():
     timelines = [run("gpipe"), run("zb-h1", costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1))]
     figure = compared(timelines, titles=["first", "second"], memory=True)

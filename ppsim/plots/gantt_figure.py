@@ -189,7 +189,7 @@ def compose(
         if strip is not None:
             y += caption
             area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
-            draw_memory(area, strip, number, theme, beside=layout.beside, is_first=number == 0)
+            draw_memory(area, strip, number, theme, beside=layout.beside)
             if layout.beside:
                 writer.write(_MARGIN, y + layout.memory / 2, strip.name, color=theme.quiet, va="center")
             else:

@@ -10,12 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
 from ppsim.base.units import ScaledUnit, axis_unit
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import bare_axes, font_points
+from ppsim.plots.figures import PIXELS, bare_axes, font_points, text_width
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import round_ticks
 from ppsim.timeline import TimelineColumns
@@ -23,6 +24,7 @@ from ppsim.timeline import TimelineColumns
 MOST_LINES, BAND = 3, 0.25  # more other devices are a band; its opacity
 _COLUMNS = 2_000  # at which the band is drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
+_APART = 13.0  # pixels between the base lines of the limit and, below it, the peak
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class MemoryStrip:
         return f"{value:.{3 if self.symbol else 4}g} {self.symbol}".strip()
 
 
-def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, beside: bool, is_first: bool) -> None:
+def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, beside: bool) -> None:
     """Draw the strip of one timeline: the fullest device, the others as lines or as a band, the limit, and words.
 
     What is over the limit has its colour.
@@ -109,7 +111,7 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, besi
         dashes: Any = (0, (5, 2.5))
         ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=dashes, zorder=4)
     _dress(ax, strip, theme)
-    _write(ax, strip, peak, fullest, theme, beside, is_first)
+    _write(ax, strip, number, theme, beside)
 
 
 def is_over(peak: float, limit: float | None) -> bool:
@@ -130,19 +132,28 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)
 
 
-def _write(ax: Axes, strip: MemoryStrip, peak: float, fullest: int, theme: Theme, beside: bool, is_first: bool) -> None:
-    """Write the limit once, and beside the rows the peak with its device; over the limit it is bold in its colour."""
+def _write(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool) -> None:
+    """Write the limit once, and beside the rows the peak with its device; over the limit it is bold in its colour.
+
+    The limit's name stands beside its line, or within the strip: above its line, or below it where memory is over it.
+    """
     style: Any = {"fontsize": font_points(11 * POINTS), "annotation_clip": False, "textcoords": "offset points"}
-    if strip.limit is not None and is_first:
-        level = strip.limit / (strip.top * _HEADROOM)
-        style |= {"ha": "left", "va": "center"} if beside else {"ha": "right", "va": "bottom"}
-        place = (7, 0) if beside else (0, 1)
-        words = f"usable {strip.amount(strip.limit)}"
-        ax.annotate(words, (1, level), place, "axes fraction", color=theme.limit, **style)
+    (fullest, peak), size = strip.fullest(number), ax.get_window_extent()
+    if strip.limit is not None and number == 0:
+        tall = size.height / ax.figure.dpi * PIXELS
+        place: Any = {"xytext": (7, max(strip.limit / (strip.top * _HEADROOM) * tall - 4, _APART) * POINTS)}
+        words, at = f"usable {strip.amount(strip.limit)}", (1, 0)
+        if not beside:
+            at, (times, levels) = (1, strip.limit / (strip.top * _HEADROOM)), strip.curves[number][fullest]
+            first = ax.get_xlim()[1] * (1 - text_width(words, 11) / (size.width / ax.figure.dpi * PIXELS))
+            is_covered = float(levels[np.searchsorted(times, first, "right") :].max()) > strip.limit
+            place = {"xytext": (-2, -1.5 if is_covered else 1), "ha": "right", "va": "top" if is_covered else "bottom"}
+            place["path_effects"] = [withStroke(linewidth=4 * POINTS, foreground=theme.paper)]
+        ax.annotate(words, at, xycoords="axes fraction", color=theme.limit, **style, **place)
     if beside:
-        style |= {"ha": "left", "va": "bottom", "color": theme.quiet}
+        style |= {"color": theme.quiet}
         style |= {"fontweight": "bold", "color": theme.limit} if is_over(peak, strip.limit) else {}
-        ax.annotate(f"peak {strip.amount(peak)} on device {fullest}", (1, 0), (7, 1), "axes fraction", **style)
+        ax.annotate(f"peak {strip.amount(peak)} on device {fullest}", (1, 0), (7, 0.5), "axes fraction", **style)
 
 
 def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:
