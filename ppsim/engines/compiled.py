@@ -14,9 +14,8 @@ from ppsim.engines.kernels import (
     TRANSFER_END,
     TRANSFER_START,
     BarrierColumns,
-    CopyColumns,
     Devices,
-    GatherColumns,
+    PostedColumns,
     Queues,
     Rows,
     Streams,
@@ -24,7 +23,7 @@ from ppsim.engines.kernels import (
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Gathers, no_copies
+from ppsim.plan.streams import Posted, no_copies
 from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 
@@ -78,7 +77,11 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     )
     times, devices = np.empty((len(links), 4)), _devices(plan, posts)
     scratch = np.arange(schedule.devices - 1, -1, -1, dtype=np.int32), np.empty(len(links), np.int32)
-    streams = None if _is_plain(plan) else Streams(_gather_columns(plan), _copy_columns(plan), _barrier_columns(plan))
+    streams = (
+        None
+        if _is_plain(plan)
+        else Streams(_posted_columns(plan, plan.gathers), _posted_columns(plan, plan.copies), _barrier_columns(plan))
+    )
     if streams is None:
         call_compiled(kernels.run_plain_queues, columns, queues, devices, *scratch, times)
     elif not in_time_order:
@@ -165,35 +168,23 @@ def _devices(plan: Plan, posts: Posts) -> Devices:
         free_at=np.zeros(count),
         sends_done=posts.offsets[:-1].copy(),
         sent_at=np.zeros(count),
-        next_gather=np.zeros(count, np.int64) if plan.gathers is None else plan.gathers.offsets[:-1].copy(),
-        gathered_at=np.zeros(count),
-        next_copy=np.zeros(count, np.int64) if plan.copies is None else plan.copies.offsets[:-1].copy(),
-        copied_at=np.zeros((count, 2)),
         waiting_at=np.full(count, -1, np.int64),
     )
 
 
-def _gather_columns(plan: Plan) -> GatherColumns:
-    """Return the gathers, with times to be filled."""
-    gathers = plan.gathers
-    if gathers is None:
-        none = np.empty(0, np.int32)
-        gathers = Gathers(np.zeros(plan.schedule.devices + 1, np.int64), none, none, none, np.empty(0))
-    count = len(gathers.stage)
+def _posted_columns(plan: Plan, posted: Posted | None) -> PostedColumns:
+    """Return the gathers or copies of a plan, with times to be filled."""
+    devices = plan.schedule.devices
+    posted = no_copies(devices) if posted is None else posted
+    count = len(posted.seconds)
     of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
-    of_row[gathers.user] = np.arange(count)
-    return GatherColumns(gathers.offsets, gathers.before, gathers.seconds, np.empty(count), np.empty(count), of_row)
-
-
-def _copy_columns(plan: Plan) -> CopyColumns:
-    """Return the copies, with times to be filled."""
-    copies = no_copies(plan.schedule.devices) if plan.copies is None else plan.copies
-    count = len(copies.stage)
-    of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
-    needed = np.flatnonzero(copies.user >= 0)
-    of_row[copies.user[needed]] = needed
+    needed = np.flatnonzero(posted.user >= 0)
+    of_row[posted.user[needed]] = needed
     start, end = np.full((2, count), np.nan)
-    return CopyColumns(copies.offsets, copies.way, copies.before, copies.after, copies.seconds, start, end, of_row)
+    return PostedColumns(
+        posted.offsets, posted.way, posted.before, posted.after, posted.seconds, start, end, of_row,
+        posted.offsets[:-1].copy(), np.zeros((devices, 2)),
+    )  # fmt: skip
 
 
 def _barrier_columns(plan: Plan) -> BarrierColumns:

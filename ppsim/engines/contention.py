@@ -23,7 +23,7 @@ from ppsim.engines.kernels import (
     TRANSFER_START,
     WAITS,
     BarrierColumns,
-    post_gathers,
+    run_posted,
     wait_for_sends,
 )
 from ppsim.lowering.posts import Posts
@@ -184,10 +184,10 @@ def advance(device, now, rows, queues, gathers, copies, barriers, items, devices
         count_off(np.int64(queues.transfer[post]), now, rows, queues, items, times, agenda)
         post += 1
     devices.next_post[device] = post
-    post_gathers(device, row, now, gathers, devices)
-    while devices.next_copy[device] < copies.offsets[device + 1] and copies.before[devices.next_copy[device]] <= row:
-        count_off(items.first_copy + devices.next_copy[device], now, rows, queues, items, times, agenda)
-        devices.next_copy[device] += 1
+    run_posted(device, row, now, gathers)
+    while copies.next[device] < copies.offsets[device + 1] and copies.before[copies.next[device]] <= row:
+        count_off(items.first_copy + copies.next[device], now, rows, queues, items, times, agenda)
+        copies.next[device] += 1
     if row == last:
         return
     stop = row + 2 if row + 1 < last and rows.fused[row + 1] else row + 1

@@ -11,7 +11,7 @@ import simpy
 from simpy.events import NORMAL
 
 from ppsim.checks.deadlock import deadlock_error
-from ppsim.engines.event_resources import LAST, Arrival, BarrierStreams, CopyStreams, GatherStreams, PortLines, StepEnd
+from ppsim.engines.event_resources import LAST, Arrival, BarrierStreams, PortLines, PostedStreams, StepEnd
 from ppsim.engines.times import Times
 from ppsim.lowering.rows import consumers
 from ppsim.plan.resolve import Plan, Posts
@@ -57,15 +57,13 @@ class EventModel:
         self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
         self.ends_first = bytearray(transfers)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * transfers, [None] * transfers)  # of RECVs, of SENDs
-        self.gathers = GatherStreams(self.env, plan)
+        self.gathers = PostedStreams(self.env, plan, plan.gathers)
         self.barriers = BarrierStreams(self.env, plan)
         self.ports, self.first_copy = PortLines(plan, transfers), transfers
-        self.copies = CopyStreams(
-            self.env,
-            plan,
-            lambda copy: self.join_lines(transfers + copy),
-            lambda copy: self.leave_ports(transfers + copy),
-        )
+        self.copies = PostedStreams(
+            self.env, plan, plan.copies,
+            lambda copy: self.join_lines(transfers + copy), lambda copy: self.leave_ports(transfers + copy),
+        )  # fmt: skip
         self.arbitrating = False
         self.step_end = StepEnd(self.env, plan)
         self.awaited = self.step_end.completed
@@ -77,10 +75,7 @@ class EventModel:
             [self.env.process(self.run_async(one) if posts is None else self.run_queued(one, posts)) for one in devices]
         )
         self.env.run()
-        del (
-            self.copies.join,
-            self.copies.leave,
-        )  # a model that refers to itself would stay until Python's garbage collection
+        self.copies.join = self.copies.leave = None  # a model that refers to itself would stay until collected
         if self.position != self.plan.schedule.offsets[1:].tolist():
             # Without posts all transfers that have started end before a deadlock.
             arrived = self.ended if self.plan.posts is not None else ~np.isnan(self.times[3])

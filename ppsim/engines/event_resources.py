@@ -11,13 +11,13 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Copies, Gathers
+from ppsim.plan.streams import Posted
 
 LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
 
 class Arrival(simpy.Event):
-    """The end of a transfer or gather: the first part of the model that needs the event creates it."""
+    """The end of a transfer: the first part of the model that needs the event creates it."""
 
     def after(self, seconds: float, priority: int = NORMAL) -> None:
         """Let the event happen `seconds` from now; at equal times the lower priority goes first."""
@@ -36,98 +36,60 @@ class _Awaited:
         return [self.of_row[part] for part in range(row, end) if part in self.of_row]
 
 
-def _unposted(plan: Plan, stream: Gathers | Copies | None) -> list[deque[tuple[int, int]]]:
-    """Return the posts of each device: the first row after each post, and its number."""
-    unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
-    if stream is not None:
-        for number, (device, before) in enumerate(zip(stream.device, stream.before.tolist(), strict=True)):
-            unposted[device].append((before, number))
-    return unposted
+class PostedStreams(_Awaited):
+    """The UNSHARDs of each device, or its copies: one process for each.
 
-
-class GatherStreams(_Awaited):
-    """The UNSHARDs of each device, which run one after the other once they are posted."""
-
-    def __init__(self, env: simpy.Environment, plan: Plan):
-        self.env = env
-        self.unposted = _unposted(plan, plan.gathers)
-        self.streams: list[deque[int]] = [deque() for _ in range(plan.schedule.devices)]
-        self.seconds: list[float] = []
-        self.gathered: list[Arrival] = []
-        self.of_row: dict[int, Arrival] = {}
-        gathers = plan.gathers
-        if gathers is not None:
-            self.seconds = gathers.seconds.tolist()
-            self.gathered = [Arrival(env) for _ in self.seconds]
-            self.of_row = dict(zip(gathers.user.tolist(), self.gathered, strict=True))
-        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
-
-    def post(self, device: int, row: int) -> None:
-        """Put the gathers before a row on the stream of its device."""
-        unposted, stream = self.unposted[device], self.streams[device]
-        while unposted and unposted[0][0] <= row:
-            stream.append(unposted.popleft()[1])
-            if len(stream) == 1:
-                self._run_first(stream)
-
-    def _run_first(self, stream: deque[int]) -> None:
-        number = stream[0]
-        self.start[number] = self.env.now
-        self.end[number] = self.env.now + self.seconds[number]
-        self.gathered[number].callbacks.append(lambda _: self._leave(stream))
-        self.gathered[number].after(self.seconds[number])
-
-    def _leave(self, stream: deque[int]) -> None:
-        stream.popleft()
-        if stream:
-            self._run_first(stream)
-
-
-class CopyStreams(_Awaited):
-    """The copies of each device: one process per copy, one copy engine per device and way.
-
-    A copy waits for the one before it on its engine, a RELOAD also for an OFFLOAD, then for its switch, a port:
+    Each waits for the one before it of its device and way, a RELOAD also for an OFFLOAD, then for its switch, a port:
     `join` puts it in line, and its event in `turns` happens when it may start; `leave` frees the switch.
     """
 
-    def __init__(self, env: simpy.Environment, plan: Plan, join: Callable[[int], None], leave: Callable[[int], None]):
+    def __init__(
+        self,
+        env: simpy.Environment,
+        plan: Plan,
+        posted: Posted | None,
+        join: Callable[[int], None] | None = None,
+        leave: Callable[[int], None] | None = None,
+    ):
         self.env, self.join, self.leave = env, join, leave
-        self.unposted = _unposted(plan, plan.copies)
+        # by device: the first row after each post, and its number
+        self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
         self.seconds: list[float] = []
-        self.copied: list[simpy.Event] = []
+        self.ended: list[simpy.Event] = []
         self.needed_first: list[list[int]] = []
         self.of_row: dict[int, simpy.Event] = {}
         self.turns: dict[int, simpy.Event] = {}
-        copies = plan.copies
-        if copies is not None:
-            self.seconds = copies.seconds.tolist()
-            self.copied = [env.event() for _ in self.seconds]
-            waits = zip(copies.previous.tolist(), copies.after.tolist(), strict=True)
+        if posted is not None:
+            for number, (device, before) in enumerate(zip(posted.device, posted.before.tolist(), strict=True)):
+                self.unposted[device].append((before, number))
+            self.seconds = posted.seconds.tolist()
+            self.ended = [env.event() for _ in self.seconds]
+            waits = zip(posted.previous.tolist(), posted.after.tolist(), strict=True)
             self.needed_first = [[other for other in both if other >= 0] for both in waits]
-            of_row = zip(copies.user.tolist(), self.copied, strict=True)
-            self.of_row = {user: copied for user, copied in of_row if user >= 0}
-            self.turns = {copy: env.event() for copy in np.flatnonzero(copies.line >= 0).tolist()}
+            of_row = zip(posted.user.tolist(), self.ended, strict=True)
+            self.of_row = {user: ended for user, ended in of_row if user >= 0}
+            self.turns = {number: env.event() for number in np.flatnonzero(posted.line >= 0).tolist()}
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
 
     def post(self, device: int, row: int) -> None:
-        """Begin the copies before a row of a device."""
+        """Begin what is posted before a row of a device."""
         unposted = self.unposted[device]
         while unposted and unposted[0][0] <= row:
-            self.env.process(self.copy(unposted.popleft()[1]))
+            self.env.process(self.run(unposted.popleft()[1]))
 
-    def copy(self, number: int) -> Generator[simpy.Event]:
-        """Run a copy: a process."""
+    def run(self, number: int) -> Generator[simpy.Event]:
+        """Run an UNSHARD or a copy: a process."""
         for other in self.needed_first[number]:
-            if self.copied[other].callbacks is not None:
-                yield self.copied[other]
-        if number in self.turns:
+            if self.ended[other].callbacks is not None:
+                yield self.ended[other]
+        if number in self.turns and self.join:
             self.join(number)
             yield self.turns[number]
         self.start[number] = self.env.now
         yield self.env.timeout(self.seconds[number])
         self.end[number] = self.env.now
-        self.copied[number].succeed()
-        if number in self.turns:
+        self.ended[number].succeed()
+        if number in self.turns and self.leave:
             self.leave(number)
 
 

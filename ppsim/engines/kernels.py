@@ -48,19 +48,11 @@ class Queues(NamedTuple):
 WAITS, NEXT_OF_SEND, NEXT_OF_RECV, RECEIVER = range(4)  # columns of `Queues.links`
 
 
-class GatherColumns(NamedTuple):
-    """The gathers of a plan with their times, and by row the gather that it waits for, or -1; empty without gathers."""
+class PostedColumns(NamedTuple):
+    """The gathers or copies of a plan with their times, and by row the one that it waits for, or -1; empty without any.
 
-    offsets: np.ndarray
-    before: np.ndarray
-    seconds: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    of_row: np.ndarray
-
-
-class CopyColumns(NamedTuple):
-    """The copies of a plan with their times, and by row the RELOAD that it waits for, or -1; empty without copies."""
+    `next` is the one that each device posts next, and `free_at`, by device and way, when those posted have ended.
+    """
 
     offsets: np.ndarray
     way: np.ndarray
@@ -70,6 +62,8 @@ class CopyColumns(NamedTuple):
     start: np.ndarray
     end: np.ndarray
     of_row: np.ndarray
+    next: np.ndarray
+    free_at: np.ndarray
 
 
 class BarrierColumns(NamedTuple):
@@ -91,8 +85,8 @@ class BarrierColumns(NamedTuple):
 class Streams(NamedTuple):
     """The streams of a plan: they run in addition to its rows and transfers."""
 
-    gathers: GatherColumns
-    copies: CopyColumns
+    gathers: PostedColumns
+    copies: PostedColumns
     barriers: BarrierColumns
 
 
@@ -108,12 +102,6 @@ class Devices(NamedTuple):
     # sends_done, sent_at: the post before which the ends of its SENDs are known, and the latest of those ends
     sends_done: np.ndarray
     sent_at: np.ndarray
-    # next_gather, gathered_at: the gather that it posts next, and the time when its gather stream is free
-    next_gather: np.ndarray
-    gathered_at: np.ndarray
-    # next_copy, copied_at: the copy that it posts next, and the times when its copy engines are free, by device and way
-    next_copy: np.ndarray
-    copied_at: np.ndarray
     waiting_at: np.ndarray  # the barrier that it waits for, or -1
 
 
@@ -187,8 +175,8 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
                     height = run_transfers(number, rows, queues, streams, times, devices, moving, stack, height)
                 post += 1
             if streams is not None:
-                post_gathers(device, row, free, streams.gathers, devices)
-                post_copies(device, row, free, streams.copies, devices)
+                run_posted(device, row, free, streams.gathers)
+                run_posted(device, row, free, streams.copies)
             if row == last:
                 break
             missing, start, stop = -1, free, row + 1
@@ -285,28 +273,17 @@ def run_transfers(first, rows, queues, streams, times, devices, moving, stack, h
 
 
 @kernel
-def post_gathers(device, row, now, gathers, devices):
-    """Put the gathers before a row on the device's stream: their times follow at once."""
-    gather = devices.next_gather[device]
-    while gather < gathers.offsets[device + 1] and gathers.before[gather] <= row:
-        gathers.start[gather] = max(now, devices.gathered_at[device])
-        gathers.end[gather] = devices.gathered_at[device] = gathers.start[gather] + gathers.seconds[gather]
-        gather += 1
-    devices.next_gather[device] = gather
-
-
-@kernel
-def post_copies(device, row, now, copies, devices):
-    """Put the copies before a row on the device's copy engines: their times follow at once."""
-    copy = devices.next_copy[device]
-    while copy < copies.offsets[device + 1] and copies.before[copy] <= row:
-        start = max(now, devices.copied_at[device, copies.way[copy]])
-        if copies.after[copy] >= 0:
-            start = max(start, copies.end[copies.after[copy]])
-        copies.start[copy] = start
-        copies.end[copy] = devices.copied_at[device, copies.way[copy]] = start + copies.seconds[copy]
-        copy += 1
-    devices.next_copy[device] = copy
+def run_posted(device, row, now, posted):
+    """Run the gathers or copies that a device posts before a row: their times follow at once."""
+    number = posted.next[device]
+    while number < posted.offsets[device + 1] and posted.before[number] <= row:
+        start = max(now, posted.free_at[device, posted.way[number]])
+        if posted.after[number] >= 0:
+            start = max(start, posted.end[posted.after[number]])
+        posted.start[number] = start
+        posted.end[number] = posted.free_at[device, posted.way[number]] = start + posted.seconds[number]
+        number += 1
+    posted.next[device] = number
 
 
 @kernel

@@ -167,8 +167,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     gathers = find_gathers(schedule, table)
     copies = find_copies(schedule, table)
     barriers = find_barriers(compute)
-    ports = make_ports(compute, table)
-    posts = None
+    ports, posts = make_ports(compute, table), None
     if transport != "async":
         posts = queued_posts(schedule, transport)
     elif table.message_overhead:
@@ -177,25 +176,12 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         posts = unqueued_posts(compute)
     if table.message_overhead and (ports is not None or (copies is not None and copies.lines)):
         raise CostError("message_overhead does not go with shared network cards or switches; leave one of them out")
-    plan = Plan(
-        compute,
-        transport,
-        row_lengths(compute, table),
-        transfer_lengths(compute, table),
-        fused,
-        posts,
-        transport == "blocking",
-        gathers,
-        find_reductions(schedule, table),
-        optimizer,
-        None if optimizer is None else optimizer_step_seconds(compute, table),
-        ports,
-        copies=copies,
-        barriers=barriers,
-        barrier_seconds=None if barriers is None else barrier_seconds(compute, table, barriers),
-        message_overhead=float(table.message_overhead),
-    )
-    return _without_shortest(plan)
+    costs = _costs_of(compute, table, gathers, find_reductions(schedule, table), copies, barriers, optimizer)
+    blocking = transport == "blocking"
+    return _without_shortest(
+        Plan(compute, transport, fused=fused, posts=posts, blocking=blocking, optimizer=optimizer, barriers=barriers,
+             **costs)
+    )  # fmt: skip
 
 
 def repriced(plan: Plan, table: CostTable) -> Plan:
@@ -204,26 +190,30 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     Raises CostError if the table does not fit the schedule or a length is below `SHORTEST`.
     """
     check_table(table, plan.schedule)
-    gathers, reductions = plan.gathers, plan.reductions
-    gathering, reducing = table.unshard_seconds, table.reduce_seconds
-    if gathers is not None and gathering is not None:
-        gathers = replace(gathers, seconds=gathering[gathers.stage])
-    if reductions is not None and reducing is not None:
-        reductions = replace(reductions, seconds=reducing[reductions.stage])
-    plan = replace(
-        plan,
-        copies=None if plan.copies is None else with_costs(plan.copies, plan.schedule, table),
-        barrier_seconds=None if plan.barriers is None else barrier_seconds(plan.schedule, table, plan.barriers),
-        row_lengths=row_lengths(plan.schedule, table),
-        transfer_lengths=transfer_lengths(plan.schedule, table),
-        gathers=gathers,
-        reductions=reductions,
-        optimizer_seconds=None if plan.optimizer is None else optimizer_step_seconds(plan.schedule, table),
-        ports=make_ports(plan.schedule, table),
-        noise=None,
-        message_overhead=float(table.message_overhead),
-    )
-    return _without_shortest(plan)
+    streams = plan.gathers, plan.reductions, plan.copies, plan.barriers
+    return _without_shortest(replace(plan, noise=None, **_costs_of(plan.schedule, table, *streams, plan.optimizer)))
+
+
+def _costs_of(
+    schedule: ScheduleColumns, table: CostTable, gathers: Gathers | None, reductions: Reductions | None,
+    copies: Copies | None, barriers: Barriers | None, optimizer: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the fields of a plan that follow from its costs."""
+    return {
+        "row_lengths": row_lengths(schedule, table),
+        "transfer_lengths": transfer_lengths(schedule, table),
+        "gathers": _with_seconds(gathers, table.unshard_seconds),
+        "reductions": _with_seconds(reductions, table.reduce_seconds),
+        "copies": None if copies is None else with_costs(copies, schedule, table),
+        "barrier_seconds": None if barriers is None else barrier_seconds(schedule, table, barriers),
+        "optimizer_seconds": None if optimizer is None else optimizer_step_seconds(schedule, table),
+        "ports": make_ports(schedule, table),
+        "message_overhead": float(table.message_overhead),
+    }
+
+
+def _with_seconds(stream: Gathers | Reductions | None, by_stage: np.ndarray | None) -> Gathers | Reductions | None:
+    return stream if stream is None or by_stage is None else replace(stream, seconds=by_stage[stream.stage])
 
 
 def _lengths(plan: Plan) -> dict[str, np.ndarray]:

@@ -20,18 +20,39 @@ OPTIMIZERS = ("sync", POST_VALIDATED)
 
 
 @dataclass(frozen=True, eq=False)
-class Gathers(DeviceLists, EqualColumns):
-    """The UNSHARDs in program order; device d owns `offsets[d]:offsets[d + 1]`.
+class Posted(DeviceLists, EqualColumns):
+    """Work in program order that devices post between their rows; device d owns `offsets[d]:offsets[d + 1]`.
 
-    They run one after the other on a stream of their device. Each is posted when the compute actions before it have
-    ended.
+    It is posted when the compute actions before it have ended. Work of one way runs one after the other on its device.
+    The other columns have one entry per item.
     """
 
     offsets: np.ndarray  # int64 (devices + 1,)
-    stage: np.ndarray  # int32 (gathers,)
-    before: np.ndarray  # int32 (gathers,): first row of its device after the post
-    user: np.ndarray  # int32 (gathers,): the row that waits for it: the first row of its stage after the post
-    seconds: np.ndarray  # float64 (gathers,)
+    stage: np.ndarray  # int32
+    way: np.ndarray  # int8
+    before: np.ndarray  # int32: first row of its device after the post
+    after: np.ndarray  # int32: the item whose end it waits for too, or -1
+    user: np.ndarray  # int32: the row that waits for it, or -1
+    line: np.ndarray  # int32: number of the switch's line, or -1 if it goes through no switch
+    seconds: np.ndarray  # float64
+
+    @property
+    def previous(self) -> np.ndarray:
+        """The item before each one of its device and way, or -1; int64."""
+        order = np.lexsort((self.way, self.device))  # stable, so in program order
+        same = (np.diff(self.way[order]) == 0) & (np.diff(self.device[order]) == 0)
+        previous = np.full(len(order), -1, np.int64)
+        previous[order[1:][same]] = order[:-1][same]
+        return previous
+
+    @property
+    def lines(self) -> int:
+        """Number of lines before switches."""
+        return int(self.line.max(initial=-1)) + 1
+
+
+class Gathers(Posted):
+    """The UNSHARDs, of one way; the row that waits for one is the first row of its stage after the post."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +74,10 @@ def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
     if not len(row):
         return None
     device, stage, before = program.device[row], program.stage[row], compute_before(program)[row]
-    return Gathers(
-        np.searchsorted(row, program.offsets),
-        stage,
-        before,
-        _first_use(program, device, stage, before),
-        seconds[stage],
-    )
+    way, none = np.zeros(len(row), np.int8), np.full(len(row), -1, np.int32)
+    user = _first_use(program, device, stage, before)
+    offsets = np.searchsorted(row, program.offsets)
+    return Gathers(offsets, stage, way, before, none, user, none, seconds[stage])
 
 
 def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | None:
@@ -112,54 +130,26 @@ OFFLOADS, RELOADS = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Copies(DeviceLists, EqualColumns):
-    """The OFFLOADs and RELOADs, and the moves of evicted activations, in program order.
+class Copies(Posted):
+    """The OFFLOADs and RELOADs, and the moves of evicted activations; a device has one copy engine per way.
 
-    A device has one copy engine per way, which runs its copies one after the other. A copy is posted when the compute
-    actions before it have ended; a RELOAD also waits for the end of its OFFLOAD. A RELOAD from another device waits for
-    every OFFLOAD posted before it, because it takes their memory. An F on a device that evicts waits until the OFFLOADs
-    before it have freed as much memory as if moves took no time. If neighbours share a switch, a copy that could start
-    joins the switch's line for its way. A line lets one copy through at a time: first come, first served, at equal
-    times the lower device, then program order.
+    A RELOAD also waits for the end of its OFFLOAD, unless an earlier RELOAD does. A RELOAD from another device waits
+    for every OFFLOAD posted before it, because it takes their memory. The first R or backward of its activation waits
+    for a RELOAD. An F on a device that evicts waits until the OFFLOADs before it have freed as much memory as if moves
+    took no time. If neighbours share a switch, a copy that
+    could start joins the switch's line for its way. A line lets one copy through at a time: first come, first served,
+    at equal times the lower device, then program order.
     """
 
-    offsets: np.ndarray  # int64 (devices + 1,): device d owns `offsets[d]:offsets[d + 1]`
-    stage: np.ndarray  # int32 (copies,)
-    microbatch: np.ndarray  # int32 (copies,)
-    way: np.ndarray  # int8 (copies,): OFFLOADS or RELOADS
-    before: np.ndarray  # int32 (copies,): first row of its device after the post
-    origin: np.ndarray  # int32 (copies,): the OFFLOAD whose activation a RELOAD brings back; else -1
-    # int32 (copies,): the OFFLOAD whose end a RELOAD waits for, unless an earlier RELOAD waits for it; else -1
-    after: np.ndarray
-    # int32 (copies,): the row that waits for the copy: after a RELOAD the first R or backward of its activation, after
-    # an OFFLOAD an F; else -1
-    user: np.ndarray
-    host: np.ndarray  # int32 (copies,): the device that holds the activation between the two copies, or HOST_MEMORY
-    line: np.ndarray  # int32 (copies,): number of the switch's line, or -1 if the copy goes through no switch
-    seconds: np.ndarray  # float64 (copies,)
-
-    @property
-    def previous(self) -> np.ndarray:
-        """The previous copy on the copy engine of each copy, or -1; int64."""
-        order = np.lexsort((self.way, self.device))  # stable, so in program order
-        same = (np.diff(self.way[order]) == 0) & (np.diff(self.device[order]) == 0)
-        previous = np.full(len(order), -1, np.int64)
-        previous[order[1:][same]] = order[:-1][same]
-        return previous
-
-    @property
-    def lines(self) -> int:
-        """Number of lines before switches."""
-        return int(self.line.max(initial=-1)) + 1
+    microbatch: np.ndarray  # int32
+    origin: np.ndarray  # int32: the OFFLOAD whose activation a RELOAD brings back; else -1
+    host: np.ndarray  # int32: the device that holds the activation between the two copies, or HOST_MEMORY
 
 
 def no_copies(devices: int) -> Copies:
     """Return the copies of lists that move nothing."""
-    none = np.empty(0, np.int32)
-    return Copies(
-        np.zeros(devices + 1, np.int64), none, none, np.empty(0, np.int8), none, none, none, none, none, none,
-        np.empty(0),
-    )  # fmt: skip
+    none, ways, seconds = np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0)
+    return Copies(np.zeros(devices + 1, np.int64), none, ways, none, none, none, none, seconds, none, none, none)
 
 
 def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
@@ -184,15 +174,15 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     copies = Copies(
         np.searchsorted(device, np.arange(compute.devices + 1)),
         stage,
-        microbatch,
         way.astype(np.int8),
         before,
-        origin,
         _each_once(np.where(reloads & (host != HOST_MEMORY), last_offload, origin)).astype(np.int32),
-        (_with_waiting_forwards(compute, user, device, before, reloads) if len(compute.evicted) else user),
-        host,
+        _with_waiting_forwards(compute, user, device, before, reloads) if len(compute.evicted) else user,
         np.empty(0, np.int32),
         np.empty(0),
+        microbatch,
+        origin,
+        host,
     )
     return with_costs(copies, compute, table)
 
