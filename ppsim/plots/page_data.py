@@ -74,7 +74,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
-        "run": f"transport {timeline.transport}",
         "devices": timeline.schedule.devices,
         "towers": device_labels(timeline, "device") if timeline.table.towers else None,
         "stages": list(timeline.table.towers),
@@ -82,7 +81,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "makespan": makespan(timeline),
         "step": iteration_time(timeline),
         "bound": lower_bound(timeline).seconds if few else None,
-        "interval": short_interval(timeline),
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": median_box(boxes),

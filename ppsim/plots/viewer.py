@@ -13,11 +13,12 @@ from importlib.resources import files
 from os import PathLike
 from typing import Any, NamedTuple
 
+from ppsim.analysis.interval import short_interval
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import escaped
 from ppsim.plots import palette
-from ppsim.plots.boxes import Boxes, block_names, common_title, make_boxes, title_text
+from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, make_boxes, title_text
 from ppsim.plots.page_data import UNMARKED, Marks, page_data
 from ppsim.timeline import TimelineColumns
 
@@ -95,11 +96,12 @@ def viewer_html(
         }
     if len(charts) == 1:
         title = title_text(timelines[0]) if titles is None else names[0]
+    title = title or common_title(timelines)
     return filled(
         _read("viewer.html"),
         {
-            "TITLE": html.escape(title or common_title(timelines)),
-            "LEAD": lead and f"<p>{escaped(lead)}</p>",
+            "TITLE": html.escape(title),
+            "HEAD": "" if framed else _head(every, title, lead),
             "TEXT": words and f'<details class="devices words"><summary>In words</summary><div>{words}</div></details>',
             "OPTIONS": json.dumps(options),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
@@ -107,6 +109,13 @@ def viewer_html(
             "SCRIPT": base64.b64encode(zlib.compress(script().encode(), 9)).decode(),
         },
     )
+
+
+def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
+    """Return the title of a page, what the rows of numbers lack, and a sentence."""
+    only = short_interval(every[0].timeline).strip(" ()") if len(every) == 1 else ""
+    measures = " · ".join(filter(None, [only, costs_text(every), f"transport {every[0].timeline.transport}"]))
+    return f'<h1>{html.escape(title)}</h1><div id="measures">{measures}</div>{lead and f"<p>{escaped(lead)}</p>"}'
 
 
 def style() -> str:

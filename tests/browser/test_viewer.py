@@ -346,7 +346,10 @@ def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_row
         wheel(page, 500, 200, -100, shift=True)
     page.until("return !document.querySelector('.legend').textContent.includes('too low')")
     assert "activation reload" in page.text(".legend")
-    assert "transfer; of a backward" in page.text(".legend")
+    assert "actions too narrow for transfers: wheel" in page.text(".legend")
+    for _ in range(8):
+        wheel(page, 500, 200, -100)
+    page.until("return document.querySelector('.legend').textContent.includes('transfer; of a backward')")
 
 
 @pytest.mark.parametrize("name", ["llama-3-70b-64xh100", "deepseek-v3-2048xh800"])

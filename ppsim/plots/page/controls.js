@@ -67,7 +67,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), differences(chart).map(({ what }) => what)]), places().some(endsInSight), !!chosen, phone(), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), differences(chart).map(({ what }) => what)]), places().some(endsInSight), !!chosen, phone(), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
@@ -97,9 +97,10 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.edge, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
   for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort], part.banded ? "lane" : "")));
-  const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])];
+  const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
-  add(on.has("transfers") && low.length < charts.length, "transfer; of a backward: dashed", theme.edge, "line hair");
+  add(on.has("transfers") && !lined && low.length < charts.length, "actions too narrow for transfers: wheel");
+  add(on.has("transfers") && lined, "transfer; of a backward: dashed", theme.edge, "line hair");
   add(on.has("critical") || chosen, on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = phone() ? places().filter((place) => place.memory) : [], levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;   // elsewhere they are named beside
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
@@ -154,7 +155,7 @@ function reveal(chart, item) {   // move the view so that the item is visible
 function fillTable() {
   if (!parts.table.open) return;
   for (const old of parts.table.querySelectorAll("table")) old.remove();
-  for (const chart of charts.filter(isReal)) parts.table.append(tableOf(chart));
+  parts.table.firstChild.after(...charts.filter(isReal).map(tableOf));
   fit(); clamp();
 }
 

@@ -2,7 +2,7 @@
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
 const fade = (wide, from) => Math.min(Math.max((wide - from) / 3, 0), 1), markFade = (chart, wide) => fade(Math.min(wide, boxWidth(chart)), 5);
-const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && !isLow(chart) ? 0.3 : 0.1; return row < 6 ? 0 : Math.min(Math.max(Math.round(row * apart), 1), 40 * apart); };
+const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < 6 ? 0 : Math.min(Math.max(Math.round(row * apart), 1), 40 * apart); };
 const gapFade = (chart) => Math.min(Math.max((boxWidth(chart) - 1) / 5, 0), 1);
 
 function size(ratio) {
@@ -31,9 +31,9 @@ function within(x1, y1, x2, y2, paint) {
   context.restore();
 }
 
-function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic" } = {}) {
+function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic", widest } = {}) {
   context.font = font(size, bold); context.textAlign = align; context.textBaseline = line; context.fillStyle = colour;
-  context.fillText(text, x, y);
+  context.fillText(text, x, y, widest);
   return context.measureText(text).width;
 }
 
@@ -80,9 +80,8 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
     if (chosen?.chart === chart) drawPath(chart, place, followed);
     for (const one of [chosen, hovered]) if (one?.chart === chart) drawOutline(chart, place, one.item);
-    const end = toX(chart.makespan);
     context.fillStyle = theme.text;
-    context.fillRect(end - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
+    if (place.end > CAPS) context.fillRect(toX(chart.makespan) - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
   });
   drawNames(place, first, last);
   if (on.has("ledger") && !phone()) drawCauses(place, first, last);
@@ -145,7 +144,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
     if (chart.dimmed && chart.faulty) return;
     const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch);
     const { before, size } = numbers.of(`${letter}${parts.length}`, device, wide);
-    if (size && ((from === x && to === x + wide) || textWidth(before + number, size) <= to - from)) write(before + number, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter] });
+    if (size && ((from === x && to === x + wide) || textWidth(before + number, size) <= to - from)) write(before + number, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter], widest: wide - 2 });
   });
 }
 
@@ -153,7 +152,7 @@ const textWidth = (text, size) => (text.length + (text[0] === "W" ? 0.55 : 0)) *
 
 function numberSize(text, wide, tall) {   // 9 to 12 pixels, 0 if the text does not fit
   const room = textWidth(text, 0), size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / (textWidth(text, 1) - room))), 9), 12);
-  return tall >= 11 && textWidth(text, size) <= wide ? size : 0;
+  return tall >= 11 && (textWidth(text, size) <= wide || 0.45 * size * text.length + 2 <= wide) ? size : 0;
 }
 
 function usualOf(chart) {   // by kind, boxes and parts of slots apart, the median seconds of each device's boxes
@@ -220,6 +219,7 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   const words = chart.waiting || chart.faulty ? ["—", "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)];
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
+  if (context.measureText(text).width > room) [text] = text.split(", ");
   while (text.length > 3 && context.measureText(text).width > room) text = `${text.slice(0, -2)}…`;
   write(text, indent(), y, { ...bare, bold: true });
   write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
@@ -292,9 +292,9 @@ function drawNames({ chart, title, rows, row }, first, last) {   // device numbe
   for (let device = Math.ceil(first / every) * every; device < last; device += every) if (rows + (device + 0.5) * row > title + HEAD || !device)
     label(chart.towers?.[device] || `${few ? "dev. " : ""}${device}`, left() - 6, Math.max(rows + (device + 0.5) * row - gapOf(chart) / 2, rows + (device ? 0 : 6)), { size: phone() ? 10 : 11, align: "right", line: "middle" });
   for (const device of Object.keys(chart.slow || {}).map(Number)) if (device >= first && device < last) {   // stragglers
-    const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 44 : 16;
+    const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 44 : 20;
     context.fillStyle = theme.paper; context.fillRect(left() - 6 - wide, y - 6, wide, 12);
-    write(`${few ? "▸ dev. " : ""}${device}`, left() - 6, y, { size: 11, bold: true, align: "right", line: "middle", colour: theme.limit });
+    write(`${few ? "▸ dev. " : "▸"}${device}`, left() - 6, y, { size: phone() ? 10 : 11, bold: true, align: "right", line: "middle", colour: theme.limit });
   }
 }
 

@@ -10,7 +10,7 @@ function lineOf(chart, place, item) {   // [x, y, x, y] from the edge of the sen
 
 function transfersIn(chart, first, last) {   // transfers that these devices and their neighbours receive; none if there are too many
   const seen = [];
-  if (isLow(chart)) return seen;
+  if (!hasLines(chart)) return seen;
   for (let device = Math.max(first - 1, 0); device < Math.min(last + 1, chart.devices); device++) {
     const end = chart.firstStartingAfter(device, view.t1);
     for (let box = chart.firstEndingAfter(device, view.t0); box < end; box++)
@@ -56,8 +56,10 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
     let wide = -1, x = 0, y = 0;
+    const far = [];   // from the last device to the first one: thin, for the path itself goes along the rows
     context.strokeStyle = is_halo ? theme.halo : theme.critical;
     const to = (run, x2, y2) => {
+      if (Math.abs(y2 - y) > 1.5 * place.row) { if (wide >= 0) context.stroke(); far.push([x, y, x = x2, y = y2]); wide = -1; return; }
       const path = Math.min(2.2, 0.3 * run), now = path + (is_halo ? 2.8 * Math.min(Math.max((run - 6) / 6, 0), 1) : 0);
       if (now !== wide) { if (wide >= 0) context.stroke(); context.beginPath(); context.moveTo(x, y); context.lineWidth = wide = now; }
       context.lineTo(x = x2, y = y2);
@@ -68,7 +70,13 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
       if (at) to(Math.min(runs[at - 1], runs[at]), toX(chart.start(item)), from); else { x = toX(chart.start(item)); y = from; }
       to(runs[at], toX(chart.end(item)), end);
     });
+    if (wide >= 0) context.stroke();
+    if (is_halo) continue;
+    context.globalAlpha = 0.5; context.lineWidth = 1;
+    context.beginPath();
+    for (const [x1, y1, x2, y2] of far) { context.moveTo(x1, y1); context.lineTo(x2, y2); }
     context.stroke();
+    context.globalAlpha = 1;
   }
   context.lineCap = "butt";
 }

@@ -1,5 +1,5 @@
 // A measured step above its simulation: the picker of iterations, marks of what is slow, and of what takes longer.
-const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5;   // of the median action: smaller differences are not marked; actions, and waits, that are marked
+const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5, SHORTEST = 6;   // of the median action: smaller differences are not marked; actions, and waits, that are marked; pixels of a bar: shorter ones would be dots
 let iteration = 0;   // index of the step that is shown
 
 function buildSteps() {   // a bar per iteration, as high as it is long
@@ -63,16 +63,15 @@ function differences(chart) {   // of a measured step, the actions in view and t
   if (!on.has("differences") || chart !== charts[MEASURED] || !partner(chart)) return [];
   chart.longer ??= [...Array(chart.boxes).keys()].flatMap((box) => longer(chart, box).map((seconds, at) => ({ box, seconds, wait: at === 1 }))).filter(({ seconds }) => seconds).sort((one, other) => other.seconds - one.seconds);
   const seen = chart.longer.filter(({ box, wait, seconds }) => chart.end(box) > view.t0 && chart.start(box) - (wait ? seconds : 0) < view.t1);
-  return [false, true].flatMap((waits) => seen.filter(({ wait }) => wait === waits).slice(0, MARKED)).map((one) => ({ ...one, what: !slowLines(chart, one.box, one.wait ? "stalls" : "stragglers").length ? "longer" : one.wait ? "stall" : "straggler" }));
+  return [false, true].flatMap((waits) => seen.filter(({ wait }) => wait === waits).slice(0, MARKED)).map((one) => ({ ...one, what: !slowLines(chart, one.box, one.wait ? "stalls" : "stragglers").length ? "longer" : one.wait ? "stall" : "straggler" }))
+    .filter(({ what, wait, seconds }) => what !== "longer" || (!wait && pixels(seconds) >= SHORTEST));
 }
 
-function drawMarked(chart, place) {   // a frame around a straggler, a bracket under a stall, a bar above what else takes longer
+function drawMarked(chart, place) {   // a frame around a straggler, a bracket under a stall, at the end of what else takes longer a bar as long as the excess
   for (const { box, seconds, wait, what } of differences(chart)) {
     const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
     if (what === "longer") {
-      const thick = Math.max(gapOf(chart) - 1, 2), end = wait ? x : x + wide;
-      context.fillStyle = theme.longer;
-      context.fillRect(end - Math.max(pixels(seconds), 2), top - thick, Math.max(pixels(seconds), 2), thick);
+      for (const [colour, thick] of [[theme.halo, 4], [theme.longer, 3]]) { context.fillStyle = colour; context.fillRect(x + wide - pixels(seconds), top, pixels(seconds), thick); }
     } else if (wait) {
       context.strokeStyle = theme.limit; context.lineWidth = 2;
       context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();

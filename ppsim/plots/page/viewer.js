@@ -12,7 +12,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   dress();
   if (options.steps) dressSteps();
   listen();
-  return { show, mark, press, costsText, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * until, to * until) };
+  return { show, mark, press, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * until, to * until) };
 }
 
 function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers)
@@ -145,7 +145,7 @@ function hover(event) {
 function hideTip() { parts.tip.style.display = "none"; }
 
 function listen() {
-  document.addEventListener("keydown", hideTip);   // what keys do is said in the line below
+  document.addEventListener("keydown", () => { hideTip(); if (step < 0 && hovered) { hovered = null; redraw(); } });   // what keys do is said in the line below
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
   canvas.addEventListener("pointerleave", () => { latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
@@ -250,7 +250,7 @@ function press(event) {
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
   else if (/^[1-9]$/.test(event.key) && charts[event.key - 1]) choose(charts[event.key - 1], charts[event.key - 1].firstEndingAfter(0, view.t0));
   else if ((event.key === "<" || event.key === ">") && options.steps) stepIteration(event.key === ">" ? 1 : -1);
-  else if (name) { flip(on, name); step = -1; if (name === "critical") tell(""); refresh(); }
+  else if (name) { flip(on, name); step = -1; hovered = null; if (name === "critical") tell(""); refresh(); }
   else return;
   event.preventDefault();
 }

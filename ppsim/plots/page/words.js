@@ -112,24 +112,6 @@ function ledgerLines(chart, device) {
     ...causes.map(([cause, idle]) => `${cause}: ${onAxis(idle[device], places)}, ${percent(idle[device] / chart.makespan)}`)];
 }
 
-function costsText() {   // seconds of each kind of action and of transfers, equal ones together
-  const spans = new Map(), add = (name, from, to) => { const [least, most] = spans.get(name) || [Infinity, 0]; spans.set(name, [Math.min(least, from), Math.max(most, to)]); };
-  for (const chart of charts) {
-    const { length, kind } = chart.column, moved = chart.column["transfer length"], of_kind = chart.kinds.map(() => [Infinity, 0]);
-    for (let box = 0; box < chart.boxes; box++) { const span = of_kind[kind[box]]; if (length[box] < span[0]) span[0] = length[box]; if (length[box] > span[1]) span[1] = length[box]; }
-    chart.kinds.forEach(({ letter, slot }, at) => add(slot ? "F+B" : letter, of_kind[at][0] * chart.tick, of_kind[at][1] * chart.tick));
-    if (moved.length) add("transfer", moved.reduce((least, one) => Math.min(least, one)) * chart.tick, moved.reduce((most, one) => Math.max(most, one)) * chart.tick);
-  }
-  const texts = new Map(), axis = unitFor(Math.max(...charts.map(({ makespan }) => makespan))), unitOf = (own) => (Math.min(...own.map(([least]) => least)) * axis[0] > 0.099 ? axis : unitFor(Math.max(...own.map(([, most]) => most))));
-  const usual = unitOf([...spans].filter(([name]) => name !== "transfer").map(([, span]) => span));
-  for (const [name, [least, most]] of [...spans].sort(([one], [other]) => NAMES.indexOf(one) - NAMES.indexOf(other))) {
-    const [factor, symbol] = name === "transfer" ? unitOf([[least, most]]) : usual, [from, to] = [least, most].map((time) => Number((time * factor).toPrecision(name === "transfer" ? 2 : 3))), text = `${from === to ? "" : `${from}–`}${to} ${symbol}`;
-    texts.set(text, [...(texts.get(text) || []), name]);
-  }
-  return [...texts].map(([text, names]) => `${names.join(" ")} ${text}`).join(" · ");
-}
-const NAMES = ["F", "B", "I", "W", "R", "S", "T", "F+B", "transfer"];
-
 function memoryLines(chart, device, time) {
   const { unit, capacity, device: whole, peaks } = chart.memory;
   const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${value === 1 ? "" : "s"}`);
