@@ -136,7 +136,7 @@ IMPORTED_BY_TESTS = {
     ],
     "formulas and laws that are compared with their sources": [
         "ppsim.costs.combined_slot", "ppsim.costs.host_time", "ppsim.costs.networks", "ppsim.costs.operators",
-        "ppsim.costs.spread", "ppsim.families.closed_forms", "ppsim.families.interleaved", "ppsim.studies.calibration",
+        "ppsim.costs.spread", "ppsim.families.interleaved", "ppsim.studies.calibration",
         "ppsim.studies.evaluation",
     ],
     "two algorithms that must agree, or one and a search of all cases": [

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from ppsim.base.host import memory_bytes, note_failure
 from ppsim.base.rules import declared
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
-from ppsim.families.closed_forms import ClosedForm, closed_forms, printed
 from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -24,6 +24,8 @@ from ppsim.schedule.columns import ScheduleColumns
 BYTES_AN_ACTION = 64  # to build and simulate if nothing queues; benchmarks/test_speed_of_growth.py measures it
 MAX_NUMBERED = 2**29  # largest number that the columns of a schedule can hold
 MAX_DEVICES = 2**14
+# In a text of closed forms, words that are only printed, or such words, "|" and what tests evaluate in their place.
+BRACES = re.compile(r"\{([^{|}]*)\|?([^{}]*)\}")
 
 
 def max_actions() -> int:
@@ -53,7 +55,7 @@ class RegisteredFamily:
     fixed_stages: bool = declared("True if no other number is legal")
     asynchronous: bool = declared("True if steps follow each other without a drain, on old weights; ranked separately")
     options: Mapping[str, inspect.Parameter] = declared("further arguments of `build` by name, with defaults")
-    closed_forms: Sequence[ClosedForm] = declared("exact forms and bounds; a test compares them with simulations")
+    closed_forms: Mapping[str, str] = declared("both as `family` takes them; a test compares them with simulations")
 
     def columns(
         self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
@@ -132,7 +134,7 @@ def family(
 
     Keyword-only parameters of the generator become the family's options. The generator raises BuildError for illegal
     sizes and options. If its stages per device have a default, any number of them is legal, else only
-    `stages_per_device`. `makespan` and `peak_activations` are texts for `closed_forms`.
+    `stages_per_device`. `makespan` and `peak_activations` have the notation of tests/closed_forms.py.
     """
 
     def register(generate: SomeGenerator) -> SomeGenerator:
@@ -140,10 +142,11 @@ def family(
         options = {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
         _, _, default = (value.default for value in list(parameters.values())[:3])
         fixed = default is inspect.Parameter.empty
+        printed = [BRACES.sub(r"\1", form) for form in (makespan, peak_activations)]
         _FAMILIES[name] = RegisteredFamily(
-            name, group, title, idea, constraints, printed(makespan), printed(peak_activations), source, generate,
+            name, group, title, idea, constraints, printed[0], printed[1], source, generate,
             stages_per_device if fixed else default, fixed, asynchronous, options,
-            (*closed_forms(makespan, "makespan"), *closed_forms(peak_activations, "peak_activations")),
+            {"makespan": makespan, "peak_activations": peak_activations},
         )  # fmt: skip
         return generate
 

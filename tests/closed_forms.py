@@ -1,4 +1,4 @@
-"""Closed forms: the formulas of a family, as text that pages print and tests evaluate.
+"""Closed forms: evaluates the formulas of a family, which pages print as text.
 
 A text such as "= m(F+I) for m >= p, (m+p-1)F for m < p; where c = 0; bubble fraction (p-1)/m at F = I" has clauses
 between ";", and in each clause expressions with the conditions under which they hold. docs/schedules.md defines the
@@ -18,7 +18,9 @@ from itertools import pairwise
 from types import CodeType
 from typing import Any
 
-_BRACES = re.compile(r"\{([^{|}]*)\|?([^{}]*)\}")
+import ppsim
+from ppsim.families.registry import BRACES
+
 _CONNECTOR = re.compile(r"\b(?:for|at|where|when|while)\b")
 _ITEM = re.compile(
     r"(largest|makespan|span bubble fraction|span|steady bubble fraction|bubble fraction|iteration time)?"
@@ -53,15 +55,15 @@ class ClosedForm:
         return float(_evaluate(self.expression, values))
 
 
-def printed(text: str) -> str:
-    """Return a text of closed forms as users read it."""
-    return _BRACES.sub(r"\1", text)
+def forms_of(family: ppsim.Family) -> list[ClosedForm]:
+    """Return the formulas of a family except approximations."""
+    return [form for measure, text in family.closed_forms.items() for form in closed_forms(text, measure)]
 
 
 def closed_forms(text: str, measure: str) -> list[ClosedForm]:
     """Return the formulas of a text except approximations; `measure` is the default measure of a formula."""
     forms: list[ClosedForm] = []
-    for clause in _BRACES.sub(r"\2", text).split(";"):
+    for clause in BRACES.sub(r"\2", text).split(";"):
         if clause.strip().startswith("~"):
             continue
         found, shared = _forms_of_clause(clause, measure)
@@ -111,7 +113,7 @@ def _tokens(text: str) -> list[str]:
 
 def _evaluate(text: str, values: Mapping[str, Any]) -> Any:
     """Return the value of an expression or comparison; products may lack their sign, as in 2(p-1)m."""
-    return eval(_compiled(text), _FUNCTIONS | {_IN_PYTHON.get(name, name): values[name] for name in values})  # noqa: S307 - text of this package
+    return eval(_compiled(text), _FUNCTIONS | {_IN_PYTHON.get(name, name): values[name] for name in values})  # noqa: S307 - text of the package
 
 
 @cache
