@@ -1,6 +1,8 @@
 """Charts by matplotlib: what is drawn, where, and the files."""
 
+import base64
 import io
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
@@ -456,14 +458,54 @@ def test_names_with_dollars_are_no_formulas():
     assert any(text.startswith("a$b_$, 1 device") for text in words_of(figure))
 
 
-def test_a_notebook_shows_small_charts_as_svg_and_large_ones_with_two_pixels_per_pixel():
+def test_a_notebook_shows_an_svg_and_in_large_ones_the_rows_with_two_pixels_per_pixel():
     small, details = run().plot(width=3.5)._repr_mimebundle_()
     assert (list(small), details) == (["image/svg+xml"], {})
-    assert ' width="448" ' in small["image/svg+xml"][:200]  # 128 per inch
-    large, details = run(devices=16, microbatches=64).plot(width=3.5, transfers=True)._repr_mimebundle_()
-    assert details == {"image/png": {"width": 448}}
-    assert imread(io.BytesIO(large["image/png"])).shape[1] == 2 * 448
+    assert ' width="490" ' in small["image/svg+xml"][:200]  # 140 per inch
+    large = run(devices=16, microbatches=64).plot(transfers=True)._repr_mimebundle_()[0]["image/svg+xml"]
+    pixels = imread(io.BytesIO(base64.b64decode(re.findall(r"base64,([^\"]*)", large)[0]))).shape[1]
+    ends = re.findall(r'clipPath id="\w+"><rect x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"', large)[0]
+    assert pixels == pytest.approx(2 * float(ends[1]) / 72 * 140, rel=0.01)
     assert len(small["image/svg+xml"]) < 100_000
+
+
+@pytest.mark.parametrize("draw", [
+    lambda **theme: run().plot(**theme),
+    lambda **theme: run().plot(memory=True, critical_path=True, **theme),
+    lambda **theme: run(devices=16, microbatches=64).plot(**theme),
+    lambda **theme: run().plot_ledger(**theme),
+    lambda **theme: ppsim.compare([run("1f1b"), run("zb-h1")]).plot(**theme),
+    lambda **theme: SWEPT.plot("bubble_fraction", **theme),
+    lambda **theme: SWEPT.plot_front(**theme),
+])  # fmt: skip
+def test_a_chart_in_a_notebook_is_light_or_dark_as_the_page_around_it(draw):
+    both = draw().to_svg()
+    for theme in ("light", "dark"):
+        alone = draw(theme=theme).to_svg()
+        assert "var(" not in alone
+        assert as_seen(both, theme) == NAMES.sub("", alone)
+
+
+def test_a_chart_that_its_user_changes_stays_light():
+    figure: Any = run().plot()
+    figure.axes[0].set_title("mine")
+    assert "var(" not in figure.to_svg()
+
+
+NAMES = re.compile(r"\bm[0-9a-f]{10}\b")
+SWEPT = ppsim.sweep(
+    {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}, over={"schedule.microbatches": [4, 8]}
+)
+
+
+def as_seen(drawn, theme):
+    """The SVG that readers of a theme see, without the names of markers."""
+    drawn = re.sub("<style>@media.*?</style>", "", drawn)
+    other = {"light": "dark", "dark": "light"}[theme]
+    drawn = re.sub(rf'<g style="opacity:var\(--pp-{other},\d\)">.*?</g>', "", drawn)
+    drawn = re.sub(rf'<g style="opacity:var\(--pp-{theme},\d\)">(.*?)</g>', r"\1", drawn)
+    drawn = re.sub(r"var\(--pp-(\w{6})-(\w{6}),#\w{6}\)", rf"#\{1 + (theme == 'dark')}", drawn)
+    return NAMES.sub("", drawn)
 
 
 def test_drawing_leaves_pyplot_and_its_settings_alone():

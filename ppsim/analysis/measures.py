@@ -23,7 +23,7 @@ from ppsim.base.units import percent_text, value_text
 from ppsim.plan.lengths import collective_fraction
 from ppsim.timeline import TimelineColumns
 
-Output = Literal["summary", "devices", "json", "compare", "table", "what-if", "batch", "notebook"]
+Output = Literal["summary", "devices", "json", "compare", "table", "what-if", "batch"]
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,6 @@ class Measure:
             return f"{number} (+{percent_text(value.gap)})"
         return f"{value:.4f} ({number})" if self.unit == "fraction" and value is not None else number
 
-    def phrase(self, run: TimelineColumns) -> str:
-        """Return name and number for use in a sentence; a fraction comes with its definition."""
-        number = value_text(self.number(run), self.unit)
-        word = f" {self.unit.split()[0]}" if number[-1].isdigit() else ""
-        return f"{self.title} {number}{word}{f' ({self.definition})' if self.unit == 'fraction' else ''}"
-
     def is_shown_for(self, run: TimelineColumns) -> bool:
         """Return whether the output for this run shows the measure."""
         if self.schedules == "asynchronous" and run.schedule.iterations == 1:
@@ -138,7 +132,7 @@ _ROWS = (
     ),
     Measure(
         "makespan", "seconds", "last end - first start over all devices", bubbles.makespan,
-        (*_PAGES, "batch", "notebook"), schedules="synchronous", guarded=True,
+        (*_PAGES, "batch"), schedules="synchronous", guarded=True,
         used_by="the step time; with the optimizer step only if it is enabled",
     ),
     Measure(
@@ -164,12 +158,12 @@ _ROWS = (
         used_by="the zero-bubble papers' cost of a step, where devices start their optimizer steps one after the other",
     ),
     Measure(
-        "bubble_fraction", "fraction", "idle / total", bubbles.bubble_fraction, (*_PAGES, "batch", "notebook"),
+        "bubble_fraction", "fraction", "idle / total", bubbles.bubble_fraction, (*_PAGES, "batch"),
         formula="1 - sum(busy) / (devices x makespan)", schedules="synchronous", guarded=True,
         used_by="GPipe's and DAPPLE's (p-1)/(m+p-1)",
     ),
     Measure(
-        "bubble_ratio", "fraction", "idle / ideal", bubbles.bubble_ratio, (*_PAGES, "batch", "notebook"),
+        "bubble_ratio", "fraction", "idle / ideal", bubbles.bubble_ratio, (*_PAGES, "batch"),
         formula="sum(idle) / sum(busy)", schedules="synchronous", guarded=True,
         used_by="Megatron-LM's (p-1)/m and (p-1)/(v m); Llama 3's",
     ),
@@ -205,7 +199,7 @@ _ROWS = (
         "peak_activations", "microbatches through one device share of the model",
         "per device: largest number of live activations. F adds its stage's share at its start; B frees it at its end; "
         "I frees the part that only it needs, W the rest; if an R follows, F adds only the stored input and R the rest",
-        peak_activations, (*_PAGES, "devices", "batch", "notebook"),
+        peak_activations, (*_PAGES, "devices", "batch"),
         short="most live activations of a device, in microbatches of one device share", guarded=True,
         fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.artist import Artist
+from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.text import Text
@@ -82,6 +82,7 @@ class ChartRows(Artist):
         pixel = (renderer.points_to_pixels(1.0) if renderer is not None else figure.dpi / 72) * POINTS
         return Place(left - first * second, second, round(area.y1), row, pixel, width)
 
+    @allow_rasterization
     def draw(self, renderer: Any) -> None:
         """Draw the rows."""
         if not self.get_visible():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import textwrap
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial, wraps
 from typing import Any
 
 import matplotlib
@@ -15,20 +17,35 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import TextPath
+from PIL import Image
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import ScaledUnit, time_unit
-from ppsim.plots.palette import Theme
+from ppsim.plots.palette import FONT, Theme, in_reader_theme
 from ppsim.plots.scale import number_text, round_ticks
 
 PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
 DPI = 150  # pixels per inch of a file, unless the user has changed matplotlib's or gives another
-NOTEBOOK = 128  # pixels per inch in a notebook, in whose cells a page of a paper fits
-MAX_SVG = 150_000  # characters of a picture in a notebook
+NOTEBOOK = 140  # pixels per inch in a notebook, whose cells a page of a paper fills
+MAX_SVG = 150_000  # characters of a picture in a notebook; rows of larger ones are an image
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 _FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
+
+_SHORTER = (  # parts of matplotlib's SVG, and what draws the same
+    (r"\s+", " "),
+    (r"> <", "><"),
+    (r"<metadata>.*?</metadata>", ""),
+    (r" font-family: [^;\"]*;", ""),
+    (r' transform="rotate\(-0 [^"]*"', ""),
+    (r' id="[\w.]+_\d+"', ""),
+    (r"<g/>", ""),
+    (r"<g>(<text[^<]*</text>)</g>", r"\1"),
+    (r"(\.\d\d)\d+", r"\1"),
+    (r"M (\S+) (\S+) L (\S+) \2 L \3 (\S+) L \1 \4 z ", r"M\1 \2H\3V\4H\1z"),
+    (r'"( clip-path="[^"]*" style="fill: #\w+"/>)<path d="(?=[^"]*"\1)', ""),
+)
 
 
 def settings() -> Any:
@@ -98,17 +115,59 @@ class Chart(Figure):
     def __init__(self, solved: bool = True, **options: Any):
         if matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsDefault["figure.dpi"]:
             options["dpi"] = DPI
+        self.in_dark: Callable[[], Figure] | None = None
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return an SVG if it is small, or else a PNG with twice the pixels, and its width in pixels."""
-        width, height = (f"{inches * NOTEBOOK:.0f}" for inches in self.get_size_inches())
-        drawn = rendered(self, "svg", 2 * NOTEBOOK).decode()
-        if len(drawn) > MAX_SVG:
-            return {"image/png": rendered(self, "png", 2 * NOTEBOOK)}, {"image/png": {"width": int(width)}}
-        sized = f'width="{width}" height="{height}" style="max-width:100%;height:auto"'
-        drawn = re.sub(r'width="[^"]*pt" height="[^"]*pt"', sized, drawn, count=1)
-        return {"image/svg+xml": drawn[drawn.index("<svg") :]}, {}
+        return {"image/svg+xml": self.to_svg()}, {}
+
+    def to_svg(self) -> str:
+        """Return the figure for a notebook; it is light or dark as the page around it, unless it was given a theme."""
+        drawn = _notebook_svg(self, False)
+        if is_large := len(drawn) > MAX_SVG:
+            drawn = _notebook_svg(self, True)
+        return drawn if self.in_dark is None else in_reader_theme(drawn, _notebook_svg(self.in_dark(), is_large))
+
+
+def follows_page(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Make a drawing function light if it is given no theme, but in notebooks light or dark as the page around it."""
+
+    @wraps(draw)
+    def drawn(*what: Any, theme: str | None = None, **options: Any) -> Figure:
+        figure = draw(*what, theme="light" if theme is None else theme, **options)
+        if theme is None and isinstance(figure, Chart) and options.get("ax") is None:
+            figure.in_dark = partial(draw, *what, theme="dark", **options)
+        return figure
+
+    return drawn
+
+
+def _notebook_svg(figure: Figure, is_large: bool) -> str:
+    """Return a figure as an SVG of a notebook's size; the rows of a large one are an image."""
+    rows = [part for axes in figure.axes for part in axes.artists]
+    for part in rows:
+        part.set_rasterized(is_large)
+    drawn = rendered(figure, "svg", 2 * NOTEBOOK).decode()
+    for part in rows:
+        part.set_rasterized(False)
+    width, height = (f"{inches * NOTEBOOK:.0f}" for inches in figure.get_size_inches())
+    sized = f'width="{width}" height="{height}" font-family="{FONT}" style="max-width:100%;height:auto"'
+    drawn = re.sub(r'width="[^"]*pt" height="[^"]*pt"', sized, drawn[drawn.index("<svg") :], count=1)
+    for found, shorter in _SHORTER:
+        drawn = re.sub(found, shorter, drawn)
+    return re.sub(r"(?<=data:image/png;base64,)[^\"]*", _in_few_colours, drawn)
+
+
+def _in_few_colours(found: re.Match[str]) -> str:
+    """Return a PNG with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
+    image, small = Image.open(io.BytesIO(base64.b64decode(found[0]))), io.BytesIO()
+    drawn = image.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours: Any = drawn.getpalette()
+    drawn.putpalette([*colours, 0, 0, 0])
+    clear = len(colours) // 3
+    drawn.paste(clear, mask=image.getchannel("A").point([255] * 128 + [0] * 128))
+    drawn.save(small, "png", optimize=True, transparency=clear)
+    return base64.b64encode(small.getvalue()).decode()
 
 
 def rendered(figure: Figure, form: str, dpi: float | None = None) -> bytes:

@@ -22,7 +22,7 @@ from ppsim.base.units import counted, percent_text, three_digits, time_unit
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
-from ppsim.plots.figures import checked_width, figure_of, settings, time_axis
+from ppsim.plots.figures import checked_width, figure_of, follows_page, settings, time_axis
 from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_rows
 from ppsim.plots.legend import Legend
 from ppsim.plots.memory_strip import MemoryStrip, is_over
@@ -34,6 +34,7 @@ _OUTLIER, _GAP = 3.0, 2.0  # a timeline over this times the median is cut, if it
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
 
+@follows_page
 def draw(
     timeline: TimelineColumns,
     *,
@@ -92,6 +93,7 @@ def draw(
     return figure_of(rows)
 
 
+@follows_page
 def draw_comparison(
     timelines: Sequence[TimelineColumns],
     *,

@@ -155,7 +155,7 @@ def compose(
     heights = [rows / len(block.labels) for rows, block in zip(layout.rows, blocks, strict=True)]
     blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
     every = [block.boxes for block in blocks]
-    second = (layout.right - layout.left) / longest
+    second = (layout.right - layout.left) / (longest or 1.0)
     mixed = any(marks.is_mixed(boxes, second) for boxes in every)
     marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
     legend = Legend(every, theme, memory=strip, mixed=mixed, marked=marked, **lines)

@@ -12,7 +12,16 @@ from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import PIXELS, checked_width, font_points, plain_axes, settings, text_width, time_axis
+from ppsim.plots.figures import (
+    PIXELS,
+    checked_width,
+    follows_page,
+    font_points,
+    plain_axes,
+    settings,
+    text_width,
+    time_axis,
+)  # fmt: skip
 from ppsim.plots.legend import Legend, Writer, write_title
 from ppsim.plots.palette import theme_of
 from ppsim.plots.scale import device_steps
@@ -26,6 +35,7 @@ _NAMED, _SEPARATE = 8, 32  # up to so many devices the idle fraction follows eac
 _ROW, _ROWS, _SIZE, _AXIS = 24, 432, 11, 44  # pixels: a row, all of many rows, words, and the axis
 
 
+@follows_page
 def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: str = "light") -> Figure:
     """Return a figure with a bar per device, as long as its idle time, by cause.
 

@@ -13,7 +13,17 @@ from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
-from ppsim.plots.figures import PAGE, Chart, checked_width, figure_of, font_points, plain_axes, settings, wrapped
+from ppsim.plots.figures import (
+    PAGE,
+    Chart,
+    checked_width,
+    figure_of,
+    follows_page,
+    font_points,
+    plain_axes,
+    settings,
+    wrapped,
+)  # fmt: skip
 from ppsim.plots.palette import LIGHT, Theme, theme_of
 from ppsim.plots.scale import number_text
 
@@ -39,6 +49,7 @@ _OFFSETS = [  # points between a point and its name, and the side of the name
 ]  # fmt: skip
 
 
+@follows_page
 def draw_lines(
     lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str,
     width: float | None = None, theme: str = "light", *, what: str = "",
@@ -126,6 +137,7 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
 
+@follows_page
 def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
     width: float | None = None, theme: str = "light", *, step: str = "step time", groups: Sequence[Any] = (),

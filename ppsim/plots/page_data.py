@@ -16,7 +16,6 @@ from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
 from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
-from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import device_memory, memory_curves, peak_activations, peak_memory, usable_limit
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
@@ -102,14 +101,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "columns": [[column.name, len(column.values), column.size, column.summed] for column in columns],
         "packed": base64.b64encode(packed).decode(),
     }
-
-
-def measures_line(timeline: TimelineColumns) -> str:
-    """Return the headline measures in one line."""
-    parts = [measure.phrase(timeline) for measure in shown_in("notebook")]
-    if interval := short_interval(timeline):
-        parts.insert(1, f"step at {interval.strip(' ()')}")
-    return " · ".join([*parts, f"transport {timeline.transport}", f"engine {timeline.engine}"])
 
 
 def _kind(kind: Kind) -> dict[str, Any]:

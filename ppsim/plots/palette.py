@@ -118,8 +118,8 @@ def to_linear(srgb: Any) -> np.ndarray:
 FONT = "'Liberation Sans',Arial,Helvetica,sans-serif"  # of static charts and of the viewer
 _LIGHT_PAGES = "[data-jp-theme-light=true],.vscode-light,[data-theme=light]"  # JupyterLab, VS Code, furo
 _DARK_PAGES = "[data-jp-theme-light=false],.vscode-dark,[data-theme=dark],[theme=dark]"  # and Colab
-_IS_LIGHT, _IS_DARK = "--pp-light", "--pp-dark"
-ONLY_LIGHT, ONLY_DARK = f"opacity:var({_IS_LIGHT},1)", f"opacity:var({_IS_DARK},0)"  # of a picture for one of them
+ONLY_LIGHT, ONLY_DARK = "opacity:var(--pp-light,1)", "opacity:var(--pp-dark,0)"  # of a picture for one of them
+_VARIES = re.compile(r"<image .*?/>|#[0-9a-f]{6}\b|\bm[0-9a-f]{10}\b", re.S)  # images, colours, names of markers
 
 
 class Html(str):
@@ -138,35 +138,43 @@ def notebook_theme(name: str | None) -> Theme:
 
 def reader_style(text: str) -> str:
     """Return the style that gives the variables in some HTML their dark values where the page around it is dark."""
-    used = sorted(set(re.findall(r"var\((--pp-[\w-]+),", text)))
-    light, dark = (";".join(f"{name}:{_colours(theme)[name]}" for name in used) for theme in (LIGHT, DARK))
-    dark_system = f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f"<style>{dark_system}{_LIGHT_PAGES}{{{light}}}{_DARK_PAGES}{{{dark}}}</style>" if used else ""
+    used = sorted(set(re.findall(r"var\(--pp-(\w{6})-(\w{6}),", text)))
+    light, dark = "--pp-light:1;--pp-dark:0", "--pp-light:0;--pp-dark:1"
+    for one, other in used:
+        light, dark = f"{light};--pp-{one}-{other}:#{one}", f"{dark};--pp-{one}-{other}:#{other}"
+    on_dark = f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{_DARK_PAGES}{{{dark}}}"
+    return f"<style>{on_dark}{_LIGHT_PAGES}{{{light}}}</style>" if used else ""
 
 
-def _colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of a theme by the names of their variables; one says whether it is dark."""
-    found = {_IS_DARK: str(int(theme is DARK)), _IS_LIGHT: str(int(theme is not DARK))}
-    for role, value in vars(theme).items():
-        if isinstance(value, Mapping):
-            found |= {_variable(role, key): colour for key, colour in value.items()}
-        elif role != "name":
-            found[_variable(role)] = value
-    return found
+def in_reader_theme(light: str, dark: str) -> str:
+    """Return one SVG for readers of both themes, made of one for each; the light one if they differ in more."""
+    if _VARIES.split(light) != _VARIES.split(dark):
+        return light
+    others = iter(_VARIES.findall(dark))
+
+    def both(found: re.Match[str]) -> str:
+        one, other = found[0], next(others)
+        if one[0] == "<":
+            return f'<g style="{ONLY_LIGHT}">{one}</g><g style="{ONLY_DARK}">{other}</g>'
+        return _variable(one, other) if one[0] == "#" else one
+
+    text = _VARIES.sub(both, light)
+    return text.replace(">", f">{reader_style(text)}", 1)
 
 
-def _variable(role: str, key: object = "") -> str:
-    """Return the name of the variable of a colour."""
-    return f"--pp-{role}-{getattr(key, 'name', key)}".rstrip("-").replace(" ", "-")
+def _variable(light: str, dark: str) -> str:
+    """Return a variable of CSS for two colours, the light one without `reader_style`."""
+    return light if light == dark else f"var(--pp-{light[1:]}-{dark[1:]},{light})"
 
 
 @cache
 def _variables() -> Theme:
-    """Return the light theme with a variable in place of each colour, which is its fallback."""
+    """Return the light theme with a variable in place of each colour."""
     found: dict[str, Any] = {"name": LIGHT.name}
     for role, value in list(vars(LIGHT).items())[1:]:
+        dark = getattr(DARK, role)
         if isinstance(value, Mapping):
-            found[role] = {key: f"var({_variable(role, key)},{colour})" for key, colour in value.items()}
+            found[role] = {key: _variable(colour, dark[key]) for key, colour in value.items()}
         else:
-            found[role] = f"var({_variable(role)},{value})"
+            found[role] = _variable(value, dark)
     return Theme(**found)

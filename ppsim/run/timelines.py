@@ -250,7 +250,7 @@ class Timeline(TimelineColumns):
         labels: bool | str = "auto",
         critical_path: bool | Sequence[int] | np.ndarray | None = None,
         until: float | None = None,
-        theme: str = "light",
+        theme: str | None = None,
     ) -> Figure:
         """Return a Gantt chart as a matplotlib figure, which a notebook shows: a row per device, a colour per kind.
 
@@ -272,8 +272,9 @@ class Timeline(TimelineColumns):
             Draw a line along these actions (indices into `start`); True finds the critical path.
         until : float, optional
             End of the time axis in seconds, so that several figures have one scale. Default: the makespan.
-        theme : "light", "dark" or "grey"
-            Colours; grey is for print without colour, and its boxes name their kinds.
+        theme : "light", "dark" or "grey", optional
+            Colours; grey is for print without colour, and its boxes name their kinds. Default: light, or in a
+            notebook light or dark as the page around it.
 
         Raises ConfigError for any other option or value.
         """
@@ -313,14 +314,14 @@ class Timeline(TimelineColumns):
         )  # fmt: skip
 
     @checked_call(hint="plot_ledger().savefig(path) writes a file")
-    def plot_ledger(self, *, width: float | None = None, theme: str = "light") -> Figure:
+    def plot_ledger(self, *, width: float | None = None, theme: str | None = None) -> Figure:
         """Return the bubble ledger as a matplotlib figure: a stacked bar of idle time per device, a colour per cause.
 
         `width` and `theme` are those of `plot`.
         """
         from ppsim.plots.ledger_chart import draw_ledger
 
-        return draw_ledger(self, width, theme)
+        return draw_ledger(self, width, theme=theme)
 
     @checked_call()
     def to_plotly(

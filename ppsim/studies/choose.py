@@ -109,7 +109,7 @@ class Choice:
         return need("pandas", "a table of points").DataFrame(self.rows())
 
     @checked_call(hint="plot().savefig(path) writes a file")
-    def plot(self, *, width: float | None = None, theme: str = "light") -> Figure:
+    def plot(self, *, width: float | None = None, theme: str | None = None) -> Figure:
         """Draw step time against memory of the ranked points and of the front, as a matplotlib figure.
 
         `width` and `theme` are those of `Timeline.plot`.
@@ -124,7 +124,7 @@ class Choice:
         words: Any = {"what": self.space.config.name}
         if memory.unit == "bytes":
             words["limit"] = memory_limit(self.space.config, self.headroom)
-        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme, **words)
+        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme=theme, **words)
 
     @property
     def _memory(self) -> Measure:

@@ -153,7 +153,7 @@ class Comparison:
         labels: bool | str = "auto",
         memory: bool | str = False,
         critical_path: bool = False,
-        theme: str = "light",
+        theme: str | None = None,
     ) -> Figure:
         """Return the timelines of `drawn` on one time axis as a matplotlib figure, one below the other.
 

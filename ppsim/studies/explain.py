@@ -127,7 +127,7 @@ class Explanation:
         return MeasuredStep(self.measured, self.slow, self.stalls)
 
     @checked_call(hint="plot().savefig(path) writes a file")
-    def plot(self, *, width: float | None = None, theme: str = "light") -> Figure:
+    def plot(self, *, width: float | None = None, theme: str | None = None) -> Figure:
         """Draw the measured step above its simulation as a matplotlib figure, with stragglers and stalls marked.
 
         `width` and `theme` are those of `Timeline.plot`.

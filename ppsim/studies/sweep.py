@@ -84,7 +84,7 @@ class Sweep:
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(
         self, measure: str = "iteration_time", over: str | None = None, *, width: float | None = None,
-        theme: str = "light",
+        theme: str | None = None,
     ) -> Figure:  # fmt: skip
         """Draw a measure over a swept number as a matplotlib figure, one line for each combination of the other keys.
 
@@ -105,10 +105,10 @@ class Sweep:
                 lines.setdefault(self._name(point, over) or kind.title, []).append((number, value))
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
-        return draw_lines(lines, over, kind.title, kind.unit, width, theme, what=self.name)
+        return draw_lines(lines, over, kind.title, kind.unit, width, theme=theme, what=self.name)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
-    def plot_front(self, *, width: float | None = None, theme: str = "light", limit: float | None = None) -> Figure:
+    def plot_front(self, *, width: float | None = None, theme: str | None = None, limit: float | None = None) -> Figure:
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
         A point is on the Pareto front if no other point is as good in both and better in one. Points with different
@@ -131,7 +131,7 @@ class Sweep:
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
         words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name}
-        return draw_front(pairs, names, memory.title, memory.unit, width, theme, **words)
+        return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:
         """Return the values of a point that differ between points, in words, without that of `over`."""
