@@ -224,7 +224,7 @@ OTHERS = (
         "In a notebook without scripts",
         "Where no scripts run, as on a site that only shows notebooks, a timeline is a still picture.",
         'run("dualpipe", p, m).to_html(theme)',
-        "no mock-up has it; as the comparison, without memory and columns of numbers, which the line above it has",
+        "no mock-up has it; it is the chart of `plot`",
     ),
     Chart(
         "plotly",

@@ -14,7 +14,6 @@ from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
-from ppsim.analysis.interval import short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.memory import device_memory, memory_curves, peak_activations, peak_memory, usable_limit
 from ppsim.base.immutable import cached_on
