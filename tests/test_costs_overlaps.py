@@ -73,22 +73,6 @@ def test_only_a_block_that_is_recomputed_hides_collectives_under_its_repeated_fo
     assert backward(recompute="full", recompute_blocks=2) == full
 
 
-def test_gathered_weights_and_their_gradients_are_copied_beside_nothing():
-    law = OperatorLaw(0.5, 0.25, 0.25, 0.25, memory=1.0)
-    cluster = replace(CLUSTER, device=DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=10.0, operators=law))
-    layer = MODEL.layers[1]
-
-    def exchanged(**layout):
-        costs = derived(cluster=cluster, framework="torchtitan", sharded=True, **layout)
-        views = replace(costs, layout=replace(costs.layout, shard_copies=False))
-        copied, plain = costs.exchange(layer), views.exchange(layer)
-        return copied.forward - plain.forward, copied.input_grad - plain.input_grad
-
-    weights = 4 * layer.parameters / 10
-    assert exchanged(data=4) == pytest.approx((weights, weights + 6 * layer.parameters / 10))
-    assert exchanged(data=1) == (0.0, 0.0)  # nothing to gather
-
-
 def test_buckets_leave_of_a_reduction_what_the_last_backward_does_not_cover():
     plain, hidden = (derived(data=4, overlap_data=way).for_stages(2) for way in (False, True))
     whole, backward = plain.reduce_grad[0], plain.input_grad[0] + plain.weight_grad[0]

@@ -34,7 +34,7 @@ NEEDS = {
     "layout.overlap_tensor": "layout.tensor above 1",
     "layout.scatter_transfers": "layout.tensor above 1 without sequence_parallel, and transfers between devices",
     **dict.fromkeys(("layout.distributed_optimizer", "layout.sharded", "layout.overlap_data"), DATA),
-    **dict.fromkeys(("layout.sharded_by", "layout.shard_copies"), f"layout.sharded, and {DATA}"),
+    "layout.sharded_by": f"layout.sharded, and {DATA}",
     "layout.sharded_gradients": f"layout.distributed_optimizer without layout.sharded, and {DATA}",
     "layout.replicas": f"layout.distributed_optimizer or layout.sharded, and {DATA}",
     **dict.fromkeys(("layout.context_exchange", "layout.overlap_context"), "layout.context above 1"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import mul
 
 import numpy as np
 
@@ -121,20 +120,6 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
 def data_wait(setup: Setup) -> float:
     """Return the seconds that data-parallel GPUs wait for the last one."""
     return group_of(setup.cluster, setup.layout.data_groups[0], setup.layout.tensor).wait
-
-
-def shard_copies(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the seconds of copying gathered weights (read and written) and gradients (read in bf16, written in fp32).
-
-    Nothing overlaps these copies.
-    """
-    device = setup.cluster.device
-    if not (setup.layout.shards_by("block") and setup.layout.chosen("shard_copies")) or device.achieved is not None:
-        return 0.0, 0.0
-    shared = [size > 1 for size in setup.layout.optimizer_groups]
-    weights = 2 * VALUE_BYTES * sum(map(mul, _gathered(setup, layer), shared))
-    gradients = (VALUE_BYTES + setup.layout.gradient_bytes) * sum(map(mul, setup.layout.gpu_parameters(layer), shared))
-    return device.rates.streaming(weights), device.rates.streaming(weights + gradients)
 
 
 def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:

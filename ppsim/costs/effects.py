@@ -21,7 +21,6 @@ from ppsim.costs.collectives import (
     gather_seconds,
     reduce_seconds,
     regather_seconds,
-    shard_copies,
     sharded_blocks,
     tensor_parallel,
     tensor_parallel_outside,
@@ -239,12 +238,6 @@ EFFECTS = (
         "only the reduction; `step`: one of both per step",
         "PyTorch, fully_shard and distributed/pipelining/stage.py; Megatron FSDP",
         action=sharded_blocks, repeated=False,
-    ),
-    Effect(
-        "layout.shard_copies", "seconds",
-        "4 bytes of each gathered parameter in F; these and 6 of each of their gradients in I, over (bandwidth memory)",
-        "PyTorch, fully_shard: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py",
-        action=shard_copies, repeated=False,
     ),
     Effect(
         "layout.recompute", "seconds",

@@ -54,7 +54,7 @@ def _framework(value: Any) -> str:
 # Policies that neither a layout nor its framework sets.
 DEFAULT_POLICIES: Mapping[str, Any] = {
     **dict.fromkeys((
-        "overlap_tensor", "overlap_data", "sharded_gradients", "shard_copies", "fused_norms", "fused_experts",
+        "overlap_tensor", "overlap_data", "sharded_gradients", "fused_norms", "fused_experts",
         "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs",
     ), False),
     **dict.fromkeys(("fused", "fp8_experts", "fp8_inputs"), True),
@@ -143,10 +143,6 @@ class Layout:
     )  # fmt: skip
     sharded_gradients: bool | None = _by_framework(
         "with `distributed_optimizer`: gradients split too (ZeRO stage 2), reduced by block for each microbatch"
-    )
-    shard_copies: bool | None = _by_framework(
-        "with weights sharded by block: what is gathered is copied out of one buffer, gradients are copied into one "
-        "(PyTorch's fully_shard; its older FSDP has views of one buffer)"
     )
     context_exchange: str | None = declared(
         "`gather` keys and values before attention (Llama 3); `ring`: pass them on from GPU to GPU, a part of the "

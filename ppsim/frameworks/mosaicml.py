@@ -7,7 +7,7 @@ from ppsim.frameworks.facts import Facts, Host
 
 FACTS = Facts(
     "MosaicML",
-    {"overlap_data": True, "sharded_by": "block", "loss_bytes": 0, "fp8_inputs": False, "shard_copies": False},
+    {"overlap_data": True, "sharded_by": "block", "loss_bytes": 0, "fp8_inputs": False},
     Host(100, 150, 50),
     "as of any eager PyTorch",
 )

@@ -12,7 +12,7 @@ FACTS = Facts(
     "torchtitan",
     {
         "overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_experts": False, "fp8_inputs": False,
-        "grouped_experts": True, "shard_copies": True,
+        "grouped_experts": True,
     },
     eager.FACTS.host,
     eager.FACTS.host_source,
