@@ -97,9 +97,9 @@ class Tracks:
         remote = np.flatnonzero(timeline.plan.remote)
         self.arrow_out[timeline.plan.source[remote]] = remote + 1
         self.graph, self.first_stream = step_graph(timeline), 2 * len(timeline.row_start)
+        self._lay_nodes()
         self._lay_transfers(remote)
         self._lay_tracks()
-        self._lay_waits()
 
     def pieces(self) -> Iterator[tuple[list[Slices], Levels]]:
         """Yield slices and live activations of a few devices per piece; each track is in one piece.
@@ -132,35 +132,33 @@ class Tracks:
         bounds = np.concatenate([[0], changes, [len(order)]]) if len(order) else np.zeros(1, np.int64)
         self.links = [(int(first), int(last)) for first, last in pairwise(bounds)]
 
-    def _lay_waits(self) -> None:
-        """Find for each node of the step's graph the name of the last predecessor with a name."""
-        prefix, suffix = self._names_of_nodes()
-        self.stream_prefix = prefix[self.first_stream :]
-        before = latest_before(self.graph)
-        while np.any(unnamed := (before >= 0) & (prefix[before] < 0)):
+    def _lay_nodes(self) -> None:
+        """Find times, stage, microbatch and name of each node of the step's graph: rows, transfers, then streams.
+
+        Find for each node also the last predecessor with a name. Prefix -1 stands for no name.
+        """
+        run, schedule, graph = self.timeline, self.schedule, self.graph
+        stages, source, streams = schedule.num_stages, run.plan.source, slice(self.first_stream, None)
+        self.start = np.concatenate([run.row_start, run.transfer_start, graph.start[streams]])
+        self.end = np.concatenate([run.row_end, run.transfer_end, graph.end[streams]])
+        self.stage = np.concatenate([schedule.stage, schedule.stage[source], graph.stream_stage]).astype(np.int32)
+        numbers = schedule.microbatch, schedule.microbatch[source], graph.stream_microbatch
+        self.microbatch = np.concatenate(numbers).astype(np.int32)
+        self.suffix = np.where(self.microbatch < 0, self.no_suffix, self.microbatch).astype(np.int32)
+        sends = np.where(schedule.kind[source] == Kind.F, Kind.SEND_F, Kind.SEND_B)
+        kinds = np.concatenate([schedule.kind, sends, graph.stream_kind]).astype(np.int64)
+        self.prefix = kinds * stages + self.stage
+        of_stream = self.prefix[streams]
+        of_stream[graph.stream_kind == OPTIMIZER] = len(self.prefixes) - 1
+        of_stream[graph.stream_kind == BARRIER] = -1
+        if run.plan.barriers is not None:
+            of_stream[graph.stream_kind == COLLECTIVE] = self.first_collective + run.plan.barriers.kind.astype(np.int64)
+        before = latest_before(graph)
+        while np.any(unnamed := (before >= 0) & (self.prefix[before] < 0)):
             before[unnamed] = before[before[unnamed]]
-        self.waited_prefix = np.where(before >= 0, prefix[before], -1)
-        self.waited_suffix = np.where(before >= 0, suffix[before], self.no_suffix)
-
-    def _names_of_nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return prefix and suffix of the names of rows, transfers and nodes of streams; prefix -1 for no name."""
-        schedule, graph, source = self.schedule, self.graph, self.timeline.plan.source
-        stages, barriers = schedule.num_stages, self.timeline.plan.barriers
-        streams = graph.stream_kind.astype(np.int64) * stages + graph.stream_stage
-        streams[graph.stream_kind == OPTIMIZER] = len(self.prefixes) - 1
-        streams[graph.stream_kind == BARRIER] = -1
-        if barriers is not None:
-            streams[graph.stream_kind == COLLECTIVE] = self.first_collective + barriers.kind.astype(np.int64)
-        prefix = np.concatenate(
-            [schedule.kind.astype(np.int64) * stages + schedule.stage, self._sends(source), streams]
-        )
-        suffix = np.where(graph.stream_microbatch < 0, self.no_suffix, graph.stream_microbatch)
-        return prefix, np.concatenate([schedule.microbatch, schedule.microbatch[source], suffix])
-
-    def _sends(self, producer: np.ndarray) -> np.ndarray:
-        """Return the name prefix of the transfer that sends the result of each of these rows."""
-        send = np.where(self.schedule.kind[producer] == Kind.F, Kind.SEND_F, Kind.SEND_B).astype(np.int64)
-        return send * self.schedule.num_stages + self.schedule.stage[producer]
+        before[: len(source)] = before[run.plan.slot_of_row]
+        self.waited_prefix = np.where(before >= 0, self.prefix[before], -1)
+        self.waited_suffix = np.where(before >= 0, self.suffix[before], self.no_suffix)
 
     def _lay_tracks(self) -> None:
         self.tracks: list[Track] = []
@@ -200,65 +198,31 @@ class Tracks:
         return len(self.tracks) - 1
 
     def _actions(self, first: int, last: int) -> Slices:
-        rows = np.arange(self.schedule.offsets[first], self.schedule.offsets[last])
-        stage, plan = self.schedule.stage[rows], self.timeline.plan
-        slices = self._outer_slices(
-            self.compute_track[self.schedule.device[rows]],
-            (_nanoseconds(self.timeline.row_start[rows]), _nanoseconds(self.timeline.row_end[rows])),
-            self.schedule.kind[rows].astype(np.int64) * self.schedule.num_stages + stage,
-            stage,
-            self.schedule.microbatch[rows],
-            plan.slot_of_row[rows],
-            self.arrow_out[rows],
-        )
+        rows, plan = np.arange(self.schedule.offsets[first], self.schedule.offsets[last]), self.timeline.plan
+        slices = self._outer_slices(rows, self.compute_track[self.schedule.device[rows]], self.arrow_out[rows])
         return replace(slices, arrow_in=np.where(plan.remote[rows], rows + 1, NO_ARROW), inside=plan.fused[rows])
 
     def _transfers(self, first: int, last: int) -> Slices:
         mine = slice(*np.searchsorted(self.sender, [first, last]))
         transfer = self.transfer[mine]
-        producer = self.timeline.plan.source[transfer]
-        return self._outer_slices(
-            self.transfer_track[mine],
-            (self.transfer_start[mine], self.transfer_end[mine]),
-            self._sends(producer),
-            self.schedule.stage[producer],
-            self.schedule.microbatch[producer],
-            len(self.schedule.kind) + transfer,
-            transfer + 1,
-        )
+        return self._outer_slices(len(self.schedule.kind) + transfer, self.transfer_track[mine], transfer + 1)
 
-    def _outer_slices(
-        self,
-        track: np.ndarray,
-        times: tuple[np.ndarray, np.ndarray],
-        prefix: np.ndarray,
-        stage: np.ndarray,
-        microbatch: np.ndarray,
-        nodes: np.ndarray,
-        arrow_out: np.ndarray | None = None,
-    ) -> Slices:
+    def _outer_slices(self, nodes: np.ndarray, track: np.ndarray, arrow_out: np.ndarray | None = None) -> Slices:
         """Return slices of these nodes, without arrows that end at them and not inside other slices."""
-        suffix = np.where(microbatch < 0, self.no_suffix, microbatch).astype(np.int32)
-        no_arrow, inside = np.full(len(track), NO_ARROW), np.zeros(len(track), bool)
-        arrow_out = no_arrow if arrow_out is None else arrow_out
-        waited = self.waited_prefix[nodes], self.waited_suffix[nodes]
-        return Slices(track, *times, prefix, suffix, no_arrow, arrow_out, inside, stage, microbatch, *waited)
+        no_arrow, inside = np.full(len(nodes), NO_ARROW), np.zeros(len(nodes), bool)
+        return Slices(
+            track, _nanoseconds(self.start[nodes]), _nanoseconds(self.end[nodes]), self.prefix[nodes],
+            self.suffix[nodes], no_arrow, no_arrow if arrow_out is None else arrow_out, inside, self.stage[nodes],
+            self.microbatch[nodes], self.waited_prefix[nodes], self.waited_suffix[nodes],
+        )  # fmt: skip
 
     def _streamed(self, first: int, last: int) -> Iterator[Slices]:
         """Yield the slices of each stream on its own track, and the optimizer steps on the track of the actions."""
-        graph, device = self.graph, self.graph.stream_device
-        start, end = graph.start[self.first_stream :], graph.end[self.first_stream :]
-        chosen = (device >= first) & (device < last) & (end > start)
+        graph, device, begin = self.graph, self.graph.stream_device, self.first_stream
+        chosen = (device >= first) & (device < last) & (self.end[begin:] > self.start[begin:])
         for kind, track in {**self.stream_track, OPTIMIZER: self.compute_track}.items():
             nodes = np.flatnonzero(chosen & (graph.stream_kind == kind))
-            yield self._outer_slices(
-                track[device[nodes]],
-                (_nanoseconds(start[nodes]), _nanoseconds(end[nodes])),
-                self.stream_prefix[nodes],
-                graph.stream_stage[nodes].astype(np.int32),
-                graph.stream_microbatch[nodes].astype(np.int32),
-                self.first_stream + nodes,
-            )
+            yield self._outer_slices(begin + nodes, track[device[nodes]])
 
     def _find_members(self) -> None:
         """Find the collectives that take time and their devices, stream by stream on each device."""
@@ -273,18 +237,10 @@ class Tracks:
 
     def _collectives(self, first: int, last: int) -> Iterator[Slices]:
         """Yield the collectives of an output layer, on every device that takes part."""
-        run = self.timeline
         mine = slice(*np.searchsorted(self.member, [first, last]))
-        barrier = self.joined[mine]
-        if run.plan.barriers is not None and len(barrier):
-            yield self._outer_slices(
-                self.member_track[mine],
-                (_nanoseconds(run.barrier_start[barrier]), _nanoseconds(run.barrier_end[barrier])),
-                self.first_collective + run.plan.barriers.kind[barrier].astype(np.int64),
-                np.full(len(barrier), -1, np.int32),
-                run.plan.barriers.microbatch[barrier],
-                self.first_stream + np.flatnonzero(self.graph.stream_kind == COLLECTIVE)[barrier],
-            )
+        if len(barrier := self.joined[mine]):
+            nodes = self.first_stream + np.flatnonzero(self.graph.stream_kind == COLLECTIVE)[barrier]
+            yield self._outer_slices(nodes, self.member_track[mine])
 
     def _levels(self, first: int, last: int) -> Levels:
         curves = [activations_over_time(self.timeline, device) for device in range(first, last)]
