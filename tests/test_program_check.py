@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from random_schedules import random_orders
 
 import ppsim
-from ppsim.checks.deadlock import require_no_deadlock
 from ppsim.lowering import TRANSPORTS
 
 GOOD = [
@@ -286,7 +285,7 @@ def test_an_unknown_transport_is_answered_with_the_known(transport):
 
 @settings(deadline=None, max_examples=150)
 @given(random=st.randoms(use_true_random=False), transport=st.sampled_from(TRANSPORTS[1:]))
-def test_a_check_without_time_finds_the_deadlock_that_the_event_model_runs_into(random, transport):
+def test_a_check_and_both_engines_find_the_same_deadlock(random, transport):
     orders = ppsim.lower(ppsim.Schedule.from_orders(random_orders(random, fused=False))).orders()
     for _ in range(random.randint(0, 3)):
         row = random.choice(orders)
@@ -297,9 +296,26 @@ def test_a_check_without_time_finds_the_deadlock_that_the_event_model_runs_into(
     program = ppsim.Schedule.from_orders(orders)
     with suppress(ppsim.ScheduleError):
         program.validate()
-        assert deadlock(lambda: require_no_deadlock(program, transport)) == deadlock(
-            lambda: ppsim.simulate(program, transport=transport, engine="event")
+        event, compiled = (
+            deadlock(lambda engine=engine: ppsim.simulate(program, transport=transport, engine=engine))
+            for engine in ("event", "compiled")
         )
+        assert event == compiled
+        others = faults_or_none(program)
+        found = faults_or_none(program, transport=transport)
+        assert found[: len(others)] == others
+        assert [fault.partition("\n")[2] for fault in found[len(others) :]] == (
+            [event.partition("\n")[2]] if event else []
+        )
+
+
+def faults_or_none(program, **options):
+    """The faults that a check finds; none if it finds none."""
+    try:
+        program.check(**options)
+    except ppsim.ScheduleError as error:
+        return error.faults
+    return []
 
 
 def deadlock(run):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import DeadlockError
-from ppsim.lowering.posts import Posts, queued_posts
+from ppsim.lowering.posts import Posts
 from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.barriers import (
     awaited_rows,
@@ -33,83 +33,6 @@ def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
     source = awaited_rows(schedule, source, position)
     blocked = blocked_rows(schedule, position, source >= 0)
     return waiting_cycle(schedule, blocked, source) if blocked else []
-
-
-def require_no_deadlock(program: ScheduleColumns, transport: str) -> None:
-    """Raise DeadlockError if the transfers of a valid program block each other under a transport.
-
-    No length changes the order of waits, so the lists run without time: the lists of the devices, and one list per
-    queue with two rows per post. The first row is done once the device has run all rows before the post. The second
-    row, the end of the transfer, needs the first row of the post at the transfer's other end.
-    """
-    if transport == "async":
-        return
-    compute, posts = program.compute, queued_posts(program, transport)
-    lists = _QueuedLists(compute, posts, transport == "blocking")
-    position, arrived = lists.run()
-    if (position < compute.offsets[1:]).any():
-        posted = np.bincount(lists.owner[posts.before <= position[lists.owner]], minlength=compute.devices)
-        raise deadlock_error(compute, transport, posts, None, position, posted, arrived)
-
-
-class _QueuedLists:
-    """Lists of devices, queues and barriers in one column.
-
-    They hold compute rows, two rows per post, the rows that barriers need, and waits for blocking SENDs.
-    """
-
-    def __init__(self, compute: ScheduleColumns, posts: Posts, blocking: bool):
-        self.compute, self.posts = compute, posts
-        self.owner = posts.device
-        count, number = len(self.owner), np.arange(len(self.owner))
-        queues, queue = np.unique(posts.queue, return_inverse=True)
-        sends = np.flatnonzero(posts.is_send) if blocking else np.empty(0, np.int64)
-        rows = len(compute.kind)
-        self.head, self.end = rows + number, rows + count + number
-        offsets, needed = with_barriers(compute, np.full(rows, -1))
-        self.passing, self.inputs = needed[rows:], np.where(needed < rows, needed, needed + 2 * count)[:rows]
-        barrier = np.repeat(np.arange(len(offsets) - 1 - compute.devices), np.diff(offsets[compute.devices :]))
-        list_of = [compute.device, compute.devices + queue, compute.devices + queue]
-        list_of += [compute.devices + len(queues) + barrier, self.owner[sends]]
-        rank = [2 * np.arange(rows) + 1, 2 * number, 2 * number + 1]
-        rank += [np.arange(len(barrier)), 2 * posts.before[sends].astype(np.int64)]
-        lists = np.concatenate(list_of)
-        self.order = np.lexsort((np.concatenate(rank), lists))
-        self.offsets = np.searchsorted(lists[self.order], np.arange(lists.max() + 2))
-        self.row = np.concatenate([np.arange(rows), np.full(2 * count + len(barrier), rows), posts.before[sends]])
-        self.source = np.concatenate(
-            [self._inputs(), self._posted(), self._other_head(), self.passing, self.end[sends]]
-        )
-
-    def run(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the row at which each device has stopped, and the transfers that have ended, by consuming row."""
-        index = np.empty(len(self.order) + 1, np.int64)
-        index[self.order] = np.arange(len(self.order))
-        index[-1] = -1
-        position, ends = run_lists(self.offsets, index[self.source[self.order]])
-        stopped_at = np.append(self.row[self.order], 0)[position[: self.compute.devices]]
-        finished = position[: self.compute.devices] == self.offsets[1 : self.compute.devices + 1]
-        arrived = np.zeros(len(self.compute.kind) + self.posts.syncs, bool)
-        arrived[self.posts.transfer] = ends[index[self.end]] >= 0
-        return np.where(finished, self.compute.offsets[1:], stopped_at), arrived
-
-    def _inputs(self) -> np.ndarray:
-        """Return the source of compute rows: each needs the end of its transfer, or the last row of its barrier."""
-        inputs, real = self.inputs.copy(), self.posts.only_transfers(len(self.inputs))
-        inputs[self.posts.transfer[real]] = self.end[real]
-        return inputs
-
-    def _posted(self) -> np.ndarray:
-        """Return the source of the first row of each post: it needs the compute row before the post."""
-        first = self.posts.before == self.compute.offsets[self.owner]
-        return np.where(first, -1, self.posts.before - 1)
-
-    def _other_head(self) -> np.ndarray:
-        """Return the source of the second row of each post: the first row of the post at the other end."""
-        pairs = np.lexsort((self.posts.is_send, self.posts.transfer)).reshape(-1, 2)
-        other = np.empty(len(self.owner), np.int64)
-        other[pairs] = self.head[pairs[:, ::-1]]
-        return other
 
 
 def deadlock_error(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
 from ppsim.base.immutable import distinct, list_of_rows
 from ppsim.base.rules import argument, choice
-from ppsim.checks.deadlock import find_waiting_cycle, require_no_deadlock
+from ppsim.checks.deadlock import find_waiting_cycle
 from ppsim.checks.program_faults import (
     MAX_FAULTS_PER_RULE,
     crossed_transfers,
@@ -362,10 +362,17 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
     return True
 
 
-def check_runnable(schedule: ScheduleColumns, transport: str | None = None, *, pytorch: bool = False) -> None:
+def check_runnable(
+    schedule: ScheduleColumns,
+    transport: str | None = None,
+    run: Callable[[ScheduleColumns, str], object] = lambda program, transport: None,
+    *,
+    pytorch: bool = False,
+) -> None:
     """Raise ScheduleError if the lists are invalid or could not run; a schedule is lowered first.
 
-    `ppsim.Schedule.check` lists the checks. Raises ConfigError for an unknown transport.
+    `ppsim.Schedule.check` lists the checks. `run` runs a program under a transport. Raises ConfigError for an unknown
+    transport.
     """
     if transport is not None:
         argument("transport", transport, choice(*TRANSPORTS))
@@ -376,7 +383,7 @@ def check_runnable(schedule: ScheduleColumns, transport: str | None = None, *, p
         faults += pytorch_faults(program)
     if transport is not None:
         try:
-            require_no_deadlock(program, transport)
+            run(program, transport)
         except DeadlockError as deadlock:
             if not faults:
                 raise
