@@ -100,6 +100,9 @@ def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
     p, m, v = sizes
     if family is None or "costs" in family.options or type(p) is not int or type(m) is not int or p < 1 or m < 1:
         return None
+    each = 2 * p * (v if type(v) is int and v > 0 else family.stages_per_device)
+    if each * m > MAX_ACTIONS >= each:
+        return {"microbatches": MAX_ACTIONS // each}
     if max(p, 64) * max(m, 2 * p) > MAX_ACTIONS // 16:
         return None
     with suppress(PpsimError, TypeError):

@@ -1,6 +1,6 @@
 // What would be better: at the end of each schedule's numbers another family, or what a search within the same memory finds.
-const PAUSE = 700, SLICES = [5, 15, 40];   // milliseconds without a change; seconds of a search, each longer than the one before
-let faster = { key: "", found: [] }, asking = null, pausing = 0;
+const PAUSE = 700, SLICES = [5, 15, 40], STOPPED = "stopped";   // milliseconds without a change; seconds of a search, each longer than the one before; why a comparison ended
+let faster = { key: "", found: [] }, asking = null, asked = 0, pausing = 0;
 const searches = new Map();   // schedule's object -> { controller, begun, seconds, best }
 
 function askFaster() {   // the other families at these sizes and costs, as soon as nothing has changed for a while
@@ -9,13 +9,15 @@ function askFaster() {   // the other families at these sizes and costs, as soon
   if (common === faster.key || gone || runs.some((run) => run.result?.faults)) return;
   pausing = setTimeout(async () => {
     asking?.abort();
-    asking = new AbortController();
-    const { schedule, csv, ...rest } = caseOf(0);
+    const mine = asking = new AbortController(), { schedule, csv, ...rest } = caseOf(0);
+    asked = performance.now();
+    const tick = () => { if (asking === mine && !mine.signal.aborted && faster.key !== common) { viewer.mark(marks()); setTimeout(tick, 1000); } };
+    tick();
     try {
-      const response = await ask("/api/better", rest, asking.signal);
+      const response = await ask("/api/better", rest, mine.signal);
       faster = { key: common, found: response.ok ? (await response.json()).found : [] };
-      viewer.mark(marksOf(drawnRuns()));
-    } catch { if (!asking.signal.aborted) faster = { key: common, found: [] }; }   // a later change asks anew
+    } catch { if (!mine.signal.aborted || mine.signal.reason === STOPPED) faster = { key: common, found: [] }; }   // a later change asks anew
+    viewer.mark(marks());
   }, PAUSE);
 }
 
@@ -25,35 +27,39 @@ function short(seconds, step) {   // in the unit of the step, or in its own if i
   return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
 }
 
-function betterOf(index) {   // { text, act: [text of the button, what it does] } of a schedule
+function betterOf(index) {   // { above (its bound), text, act: [text of the button, what it does] } of a schedule
   const { good } = runs[index];
-  if (!good) return { text: "" };
-  const { chart, lower_bound: bound } = good, { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit";
+  if (!good) return {};
+  const { chart, lower_bound: bound } = good;
+  return { above: bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, ...adviceOn(index, good) };
+}
+
+function adviceOn(index, { chart, lower_bound: bound }) {
+  const { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit", than = (step) => share(step, chart.step);
   const answered = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
-  const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), add = (one) => ["Add", () => addFound({ schedule: one.schedule })];
+  const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : " (no framework runs it)");
   const best = (wanted) => { const found = known.filter(wanted); return found.find((one) => one.runs) ?? found[0]; };   // what a framework runs comes first
-  const is_new = (one) => !state.schedules.some((schedule) => schedule.schedule === one.schedule);
-  const above = bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, lead = `${above} · `, unrun = (one) => (one.runs ? "" : " (no framework runs it)");
+  const add = (one) => (state.schedules.some(({ schedule }) => schedule === one.schedule) ? null : ["Add", () => addFound({ schedule: one.schedule })]);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity));
-    if (!other) return { text: `${lead}${words}` };
+    if (!other) return { text: words };
     const less = unit === "bytes" ? `${Number(((most - other.peak) / 1e9).toPrecision(3))} GB` : Number((most - other.peak).toPrecision(3));
-    return { text: `${lead}${words}: ${other.schedule} needs ${less} less, ${share(other.step, chart.step)}${unrun(other)}`, act: is_new(other) ? add(other) : null };
+    return { text: `${words}: ${other.schedule} needs ${less} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
-  if (search?.controller) {
-    const words = found ? `: ${short(found.step, chart.step)} (${share(found.step, chart.step)})` : "";
-    return { text: `${lead}searching, ${Math.floor((performance.now() - search.begun) / 1000)} s${words}`, act: ["Stop", () => stopSearches([index])] };
-  }
-  if (found) return { text: `${lead}a search found ${short(found.step, chart.step)} (${share(found.step, chart.step)}), same memory`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
-  if (search?.fault) return { text: `${lead}${search.fault}` };
-  if (search?.ended) return { text: `${lead}nothing faster found: the search ended after ${search.seconds.toFixed(1)} s` };
-  if (search) return { text: `${lead}nothing faster found in ${Math.round(search.seconds)} s`, act: ["Search on", () => searchFor(index, [50])] };
-  const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most) && is_new(one));
-  if (other) return { text: `${lead}${other.schedule}: ${share(other.step, chart.step)}, same memory${unrun(other)}`, act: add(other) };
-  const asks = !answered && !gone && !runs.some((run) => run.result?.faults), text = asks ? `${lead}comparing …` : above;
-  return { text, act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
+  const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
+  if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, act: ["Stop", () => stopSearches([index])] };
+  if (found) return { text: `a search found ${step}, same memory`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
+  if (search?.fault) return { text: search.fault };
+  if (search?.ended) return { text: `nothing faster found: the search ended after ${search.seconds.toFixed(1)} s` };
+  if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, act: ["Search on", () => searchFor(index, [50])] };
+  const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
+  if (other) return { text: `${other.schedule}: ${than(other.step)}, same memory${unrun(other)}`, act: add(other) };
+  const asks = !answered && !gone && !runs.some((run) => run.result?.faults), time = asks && asking && !asking.signal.aborted ? secondsSince(asked) : 0;
+  if (time) return { text: `comparing, ${time} s`, act: ["Stop", () => asking.abort(STOPPED)] };
+  return { text: asks ? "comparing …" : "", act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
 }
+const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 
 function addFound(one) {   // as the next schedule; of four it replaces the slowest but the base
   let at = state.schedules.length;
@@ -65,7 +71,7 @@ function addFound(one) {   // as the next schedule; of four it replaces the slow
 async function searchFor(index, slices) {   // each slice is a longer search; it stops at a change, or when asked to
   const one = state.schedules[index], before = searches.get(one), search = { controller: new AbortController(), begun: performance.now(), seconds: before?.seconds || 0, best: before?.best };
   searches.set(one, search);
-  const tick = () => { if (searches.get(one) !== search || !search.controller) return; viewer.mark(marksOf(drawnRuns())); setTimeout(tick, 1000); };
+  const tick = () => { if (searches.get(one) !== search || !search.controller) return; viewer.mark(marks()); setTimeout(tick, 1000); };
   tick();
   for (const seconds of slices) {
     try {
@@ -78,7 +84,7 @@ async function searchFor(index, slices) {   // each slice is a longer search; it
     } catch { break; }
   }
   search.controller = null;
-  if (searches.get(one) === search) viewer.mark(marksOf(drawnRuns()));
+  if (searches.get(one) === search) viewer.mark(marks());
 }
 
 function stopSearches(indexes) {   // after a change: what they found belongs to other costs

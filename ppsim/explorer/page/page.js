@@ -37,7 +37,9 @@ async function take(file) {   // draw a dropped file, or show the validator's fa
 find("fold").addEventListener("click", () => fold());
 find("copy").addEventListener("click", showCopies);
 find("rail").addEventListener("focusin", () => { for (const run of runs) run.before = run.good; });   // what Undo goes back to, not to a number that is half typed
-find("views").addEventListener("click", () => find("views").setAttribute("aria-expanded", String(viewerParts.switches.classList.toggle("open"))));
+const open = (wanted) => find("views").setAttribute("aria-expanded", String(find("top").classList.toggle("open", wanted)));
+find("views").addEventListener("click", () => open());
+document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#top")) open(false); });
 find("against").querySelector("select").addEventListener("change", (event) => viewer.setBase(Number(event.target.value)));
 find("range").querySelector("p").append(...[["the whole step", 0, 1], ["its first half", 0, 0.5], ["its second half", 0.5, 1]].map(([name, from, to]) => plain(name, () => viewer.select(from, to))));
 find("tabs").append(...["Chart", "Setup", "Range", "Better"].map((name) => button(name, () => sheet(name))));
@@ -57,7 +59,7 @@ document.addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   take(event.dataTransfer.files[0]);
 });
-window.addEventListener("resize", () => { if (drawnRuns().length) showTable(); });
+window.addEventListener("resize", () => { if (shown) showTable(); });
 window.addEventListener("hashchange", () => {
   if (location.hash === written) return;
   readLink();

@@ -55,17 +55,16 @@ function showSetup() {
   const { common } = state, config = offer.configs[common.config], names = Object.keys(offer.configs), place = find("setup"), parts = [];
   if (names.length) parts.push(menu("Config", [["", "none"], ...names.map((name) => [name, name])], common.config || "", takeConfig));
   parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))));
-  if (hasTable()) parts.push(heading("Cost by device (s)", plain("Paste…", pasteFromClipboard)), costTable());
+  if (hasTable()) parts.push(heading("Cost by device (s)", plain("Paste", pasteFromClipboard)), costTable(), make("p", { id: "unpasted", className: "fault", role: "alert" }));
   parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name])], common.transport || "",
     (name) => { if (name) common.transport = name; else delete common.transport; change(); }, "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
   if (hasTable()) parts.push(row("Fused F and B (s)", field(common, "overlap", "", 0.05), "seconds of one slot of F and B; empty: one after the other"),
     row("Memory limit (act.)", field(common, "memory_limit", "", 1), "activations of a device share that a device may hold"));
-  const add = plain("Add…", addSchedule, { id: "add" });
+  const full = state.schedules.length >= MOST, add = plain(full ? `${MOST} at most` : "Add", addSchedule, { id: "add", disabled: full });
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), add), make("div", { id: "cards" }, ...state.schedules.map(card)));
   if (config) parts.push(...keysOf(config));
   place.replaceChildren(...parts);
-  add.disabled = state.schedules.length >= MOST;
   showTitle();
   showFaults();
 }
@@ -114,7 +113,7 @@ async function pasteFromClipboard() {
   try {
     const text = await navigator.clipboard.readText(), columns = text.trim().split("\n")[0].split("\t").length;
     fillCells(text, columns > 4 ? 1 : 0, columns > 4 ? 0 : 1);
-  } catch { notice = "The browser does not let the page read the clipboard: select a cell and press Ctrl-V."; showNotes(); }
+  } catch { find("unpasted").textContent = "The browser does not let the page read the clipboard: select a cell and press Ctrl-V."; }
 }
 
 function takeConfig(name) {
@@ -132,27 +131,27 @@ function takeConfig(name) {
 
 function keysOf(config) {   // the keys of the config by section, each with its unit, its known values and its meaning
   const changes = state.common.changes ||= {}, boxes = new Map(), skipped = config.costs ? COSTS.map((key) => `costs.${key}`) : [];
+  const words = (one) => ({ true: "yes", false: "no" }[one] ?? String(one));
   for (const { key, value, name, unit, legal, known, meaning, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
-    const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`;
+    const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`, now = changes[key] ?? value;
     if (!boxes.has(section)) boxes.set(section, make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)}` })));
-    if (legal) {
-      boxes.get(section).append(menu(text, [...(value === null ? [["", usual || "none"]] : []), ...legal.map((one) => [String(one), { true: "yes", false: "no" }[one] || one])], String(changes[key] ?? value ?? ""), (wanted) => {
-        if (wanted === String(value ?? "")) delete changes[key]; else changes[key] = { true: true, false: false }[wanted] ?? wanted;
-        change();
-      }, meaning));
-      boxes.get(section).lastChild.querySelector("select").name = key;
-      continue;
-    }
-    const input = field(changes, key, value ?? "");
-    input.placeholder = usual;
-    boxes.get(section).append(row(text, input, meaning));
-    if (!known.length) continue;
-    input.setAttribute("list", `${input.id}-known`);
-    boxes.get(section).append(make("datalist", { id: `${input.id}-known` }, ...known.map((one) => make("option", { value: one }))));
+    const mark = () => box.classList.toggle("changed", key in changes), set = () => { mark(); change(); };
+    const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.placeholder = usual; return input; };
+    const values = legal ?? (known.length ? [...new Set([...(now === null ? [] : [now]), ...known])] : null);
+    const box = values ? menu(text, [...(value === null ? [["", usual || "none"]] : []), ...values.map((one) => [String(one), words(one)]), ...(legal ? [] : [[OTHER, OTHER]])], String(now ?? ""), (wanted) => {
+      const select = box.querySelector("select");
+      if (wanted === OTHER) { const input = typed(); input.id = select.id; select.replaceWith(input); input.select(); return; }
+      if (wanted === String(value ?? "")) delete changes[key]; else changes[key] = { true: true, false: false }[wanted] ?? wanted;
+      set();
+    }, meaning) : row(text, typed(), meaning);
+    box.querySelector("input, select").name = key;
+    box.querySelector("label").dataset.was = words(value ?? (usual || "none"));
+    mark();
+    boxes.get(section).append(box);
   }
-  for (const box of boxes.values()) box.classList.add("words");
   return [...boxes.values()];
 }
+const OTHER = "other …";
 
 const isKnown = (index) => { const { schedule, csv } = state.schedules[index]; return csv !== undefined || !schedule || offer.families.some(({ name }) => name === schedule); };
 

@@ -1,13 +1,12 @@
 // What the answers show: the charts, notes on faults and work over them, the title, the numbers of one schedule, and texts to copy.
 let shown = false, tab = "Chart";   // true if charts have been drawn since the address was read
 
-const drawnRuns = () => all().filter((index) => runs[index]?.good || (runs[index] && !runs[index].result?.faults));
 const PATIENCE = 2000;   // milliseconds until the first pictures are drawn without the others, which would change the scale
 
 function chartFor(index) {   // the last good picture, or a part with a name and no actions
   const run = runs[index], busy = runs.filter((one) => one.flight), early = !shown && busy.length > 0 && (!!state.view || Math.max(...busy.map(waited)) < PATIENCE);
   if (run.good && !early) return run.good.chart;
-  const devices = run.good?.chart.devices || Number(state.common.devices) || 1, none = [], offsets = new Uint32Array(devices + 1);
+  const devices = run.good?.chart.devices || Math.min(Math.max(Math.round(Number(state.common.devices)) || 1, 1), 512), none = [], offsets = new Uint32Array(devices + 1);
   return run.blank?.devices === devices ? run.blank : run.blank = {
     title: nameOf(index), devices, makespan: 0, step: 0, idle: 0, tick: 1, box: 0, longest: 0, locals: 1, slices: 1, kinds: none, lanes: none, band: [0, 1], ledger: {}, causes: {},
     memory: { unit: "activations", most: 0, peaks: none, capacity: null }, unpacked: { start: none, length: none, kind: none, local: none, microbatch: [0], cause: none, listed: none, begins: none, offsets, "transfer target": none, "transfer length": none, "memory offsets": offsets, "memory time": none, "memory level": none },
@@ -15,28 +14,27 @@ function chartFor(index) {   // the last good picture, or a part with a name and
 }
 
 async function showRuns() {   // draws the last good result of each schedule
-  const drawn = drawnRuns();
-  const wanted = drawn.map(chartFor);
+  const wanted = all().map(chartFor);
   shown ||= wanted.some((chart) => chart.step);
-  find("main").classList.toggle("bare", !drawn.length);
-  if (drawn.length) await viewer.show(wanted, marksOf(drawn));
+  await viewer.show(wanted, marks());
   showTitle();
+  markBase();
   showTable();
   showFaults();
   showNotes();
 }
 
-function marksOf(drawn) {
-  return drawn.map((index) => {
+function marks() {
+  return all().map((index) => {
     const run = runs[index], faulty = !!run.result?.faults, waiting = waited(run) >= LONG;
-    if (!chartFor(index).step) return { short: nameOf(index), waiting: true };
+    if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
     return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
   });
 }
 
 function showWork() {   // what takes longer than 0.4 s
-  if (!shown && drawnRuns().length) showRuns(); else if (drawnRuns().length) viewer.mark(marksOf(drawnRuns()));
+  if (shown) viewer.mark(marks()); else showRuns();
   showNotes();
 }
 
@@ -50,7 +48,7 @@ const WORDS = { forward: "cost F", input_grad: "cost I", weight_grad: "cost W", 
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
   const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/, another group_size, or grouping=.*/, " or another group_size").replace(/, or grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/(, another group_size)?, or grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
@@ -90,7 +88,7 @@ function gpuButtons(text) {   // of a config whose devices need another number o
 
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
-  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
+  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value.toLocaleString("en")} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
     : !isKnown(index) ? families(index, "choose one", "Known schedules") : run.good ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
   const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), right));
@@ -98,16 +96,17 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
   return note;
 }
 
+const counted = (number, things) => `${number} ${number === 1 ? things.slice(0, -1) : things}`;
+
 function differing(good, index) {   // the sizes of a picture that differ from those of the page
-  const { common } = state, words = SIZES.slice(0, 2).filter((key) => good.common[key] !== common[key]).map((key) => `${good.common[key]} ${key}`);
+  const { common } = state, words = SIZES.slice(0, 2).filter((key) => good.common[key] !== common[key]).map((key) => counted(good.common[key], key));
   return words.length ? `, of ${words.join(" and ")}` : good.schedule.schedule !== state.schedules[index].schedule ? `, of ${good.schedule.schedule}` : ", from before the change";
 }
 
-function showNotes() {   // over all charts: a server that is gone, and what has no picture
-  const place = find("notes"), parts = [], shared = commonFault();
+function showNotes() {   // over all charts: a server that is gone, and what is about no schedule
+  const place = find("notes"), parts = [];
   if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), button("Try again", () => change()), make("div", { textContent: "The numbers are of its last answer." })));
   if (notice) parts.push(make("div", { className: "note" }, notice, plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" })));
-  for (const index of shared ? all().slice(0, 1) : all()) if (faultsOf(index).length && !runs[index].good) parts.push(noteOf(index));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 
@@ -116,28 +115,28 @@ const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 100
 let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
   viewerPlaces = places;
-  const drawn = drawnRuns(), lines = find("lines"), shared = commonFault();
-  const rows = places.map((place, at) => ({ index: drawn[at], top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2 - 26) })).filter((one) => one.index !== undefined && runs[one.index]);
-  const now = JSON.stringify([rows, base, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), betterOf(index).text, betterOf(index).act?.[0]])]);
+  const lines = find("lines"), shared = commonFault();
+  const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2) })).filter(({ index }) => runs[index]);
+  const now = JSON.stringify([rows, base, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)])]);
   if (now === placed) return;
   placed = now;
   for (const select of document.querySelectorAll("#against select")) select.value = String(base);
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   lines.replaceChildren(...rows.length ? [at(make("span", { className: "caption", textContent: "better?" }), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
-    const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { text, act } = betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, work ? workOf(index) : faulty ? "" : `${text} `, work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
+    const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { above, text, act } = betterOf(index);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
-  find("better").replaceChildren(...rows.map(({ index }) => { const { text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${text || "—"} `, act ? plain(...act) : ""); }));
+  find("better").replaceChildren(...rows.map(({ index }) => { const { above, text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${[above, text].filter(Boolean).join(" · ") || "—"} `, act ? plain(...act) : ""); }));
 }
 
-function showTitle() {
-  const { common } = state, { good } = runs.find((run) => run.good) || {}, size = (key) => (common[key] > 0 ? common[key] : good?.common[key] ?? "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
+function showTitle() {   // of the picture, not of what is being typed
+  const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (common[key] > 0 ? common[key] : "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
   const own = good?.own_devices, [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
-  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? nameOf(0) : `${model ? `${model}: ` : ""}${size("devices")} devices, ${size("microbatches")} microbatches`;
-  find("title").textContent = sized;
-  find("about").textContent = [hasTable() ? `${costs} s` : common.config, ...(own ? [`${own} ${own === 1 ? "device differs" : "devices differ"}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
-  document.title = `${sized} · ppsim explorer`;
+  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), SIZES.slice(0, 2).map((key) => counted(size(key), key)).join(", ")];
+  find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
+  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : model ? "" : common.config, ...(own ? [`${own} ${own === 1 ? "device differs" : "devices differ"}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
+  document.title = `${sized.join("")} · ppsim explorer`;
   const against = find("against"), select = against.querySelector("select");
   against.hidden = state.schedules.length < 2;
   select.replaceChildren(...all().map((index) => make("option", { value: index, textContent: nameOf(index) })));
@@ -145,12 +144,13 @@ function showTitle() {
 }
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
-  const drawn = drawnRuns(), { pane, table } = viewerParts, only = shown && drawn.length === 1 && state.schedules.length === 1 ? runs[drawn[0]].good : null;
+  const { pane, table } = viewerParts, only = shown && state.schedules.length === 1 ? runs[0].good : null;
   const small = innerWidth <= 760, high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && (!small || tab === "Chart") && innerHeight >= (small ? 120 : 68) + high + 90 + 22 * only.chart.devices;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;
   table.open = true;
+  table.style.opacity = isLive(0) ? "" : 0.28;
   const { bounds } = only.lower_bound, listed = Object.entries(bounds).sort((one, other) => other[1] - one[1]).map(([name, seconds]) => `${name} ${short(seconds, only.chart.step)}`).join(" · ");
   table.querySelector("p")?.remove();
   table.append(make("p", { className: "quiet", textContent: `Lower bounds: ${listed}` }));
@@ -171,7 +171,7 @@ function fold(folded = !document.body.classList.contains("folded")) {
 const FILES = { html: "interactive page", csv: "schedule", svg: "vector picture", png: "picture" };
 let chosenRun = "all";   // the schedule to copy
 function showCopies() {
-  const drawn = drawnRuns().filter((index) => runs[index].good), dialog = find("copies");
+  const drawn = all().filter((index) => runs[index].good), dialog = find("copies");
   if (chosenRun !== "all" && !drawn.includes(chosenRun)) chosenRun = "all";
   const select = make("select", { label: "Schedules", onchange: () => { chosenRun = select.value === "all" ? "all" : Number(select.value); showCopies(); } },
     ...[["all", "all schedules"], ...drawn.map((index) => [index, `${index + 1}: ${nameOf(index)}`])].map(([value, textContent]) => make("option", { value, textContent, selected: value === chosenRun })));

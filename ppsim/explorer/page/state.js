@@ -18,7 +18,11 @@ const ask = (path, body, signal) => fetch(path, {
 
 const all = () => state.schedules.map((_, index) => index);
 const nameOf = (index) => state.schedules[index].name || state.schedules[index].schedule || "schedule";
-const baseOf = () => Math.min(Number(new URLSearchParams(state.view).get("base")) || 0, state.schedules.length - 1);
+const isLive = (index) => runs[index]?.good && !runs[index].result.faults;
+function baseOf() {   // the chosen one, or the first with numbers
+  const chosen = Math.min(Number(new URLSearchParams(state.view).get("base")) || 0, state.schedules.length - 1);
+  return isLive(chosen) ? chosen : all().find(isLive) ?? chosen;
+}
 
 function caseOf(index) {   // the body of a request; the library chooses the values of empty fields
   const { name, ...own } = state.schedules[index], merged = { ...state.common, ...own };
@@ -59,8 +63,8 @@ function writeLink() {   // delayed: browsers reject an address that changes at 
 
 function change(indexes = all()) {
   notice = "";
+  find("unpasted")?.replaceChildren();
   writeLink();
-  showTitle();
   asking?.abort();
   stopSearches(indexes);
   for (const index of indexes) request(runs[index]);

@@ -21,7 +21,7 @@ function draw() {
   drawCaptions();
   drawAxis();
   explain();
-  options.onDraw?.(places(), columns().at(-1), base);
+  options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()));
 }
 
 function within(x1, y1, x2, y2, paint) {
@@ -216,7 +216,7 @@ function drawOutline(chart, place, item) {
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
   const y = title + 16, bare = { colour: theme.text, size: 13 };
   const [step, differs, idle, peak] = columns(), own = { ...bare, align: "right" };
-  const words = chart.waiting || chart.faulty ? ["—", "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)];
+  const words = numbersIn(chart);
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
   if (context.measureText(text).width > room) [text] = text.split(", ");
@@ -230,31 +230,34 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
 
 const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
 
-function columns() {   // right ends of the columns of numbers
-  const small = phone();
-  if (small) {   // as narrow as their texts, so that names have space
-    context.font = font(13, true);
-    const texts = charts.map((chart) => [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)]), [, ...rest] = [0, 1, 2, 3].map((at) => Math.max(30, ...texts.map((row) => context.measureText(row[at]).width)) + 12);
-    rest[0] = Math.max(rest[0], widthOf(against()) + 10); rest[2] = Math.max(rest[2], widthOf("peak, act.") + 10);
-    return rest.reduceRight((ends, wide) => [ends[0] - wide, ...ends], [width - 8]);
-  }
-  const first = Math.min(Math.max(...charts.map(({ short, note }) => (note ? short.length + note.length : short.length))) * 8 + 30, width * 0.3);
-  const wide = [86, against() && Math.max(82, widthOf(against()) + 14), charts.some(({ filled }) => filled !== undefined) ? 114 : 70, 104];
-  return wide.map((_, at) => first + wide.slice(0, at + 1).reduce((sum, one) => sum + one, 0));
+const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", against() && "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)]);
+
+function columns() {   // right ends of the columns of numbers, as wide as their texts; on phones from the right, so that names have space
+  const gap = phone() ? 10 : 20, heads = [62, widthOf(against()), 45, widthOf("peak, act.")];
+  context.font = font(13, true);
+  const texts = charts.map(numbersIn), wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + gap);
+  const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0);
+  let end = phone() ? width - 8 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
+  return wide.map((one) => (end += one));
 }
 
 const widthOf = (text) => { context.font = font(11); return context.measureText(text).width; };
 
 function against() {   // the heading of differences, which names the base
   if (charts.length < 2) return charts[0]?.bound ? "vs bound" : "";
-  const name = `vs ${charts[base]?.short}`;
+  const name = `vs ${baseChart().short}`;
   return widthOf(name) > (phone() ? 84 : 150) ? "vs base" : name;
+}
+
+function baseChart() {   // the chosen one, or the first with numbers
+  const has_numbers = (chart) => chart?.step && !chart.faulty;
+  return has_numbers(charts[base]) ? charts[base] : charts.find(has_numbers) ?? charts[base];
 }
 
 function differenceOf(chart) {
   if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? "at bound" : signed(chart.step / chart.bound - 1)) : "";
-  const first = charts[base]?.step;
-  return chart === charts[base] ? "base" : first ? signed(chart.step / first - 1) : "—";
+  const first = baseChart();
+  return chart === first ? "base" : first.step ? signed(chart.step / first.step - 1) : "—";
 }
 
 const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);

@@ -160,6 +160,7 @@ function drawAxis() {
   context.fillStyle = theme.paper;
   context.fillRect(0, y, width, height - y);
   if (!charts.some(isReal)) return;
+  context.globalAlpha = Math.max(...charts.filter(isReal).map(({ dimmed }) => dimmed || 1));   // nothing looks live if no schedule is
   const { ticks, symbol, text } = ticksOf(), size = phone() ? 10 : 11;
   context.strokeStyle = theme.edge; context.lineWidth = 1;
   context.beginPath(); context.moveTo(x1, y + 0.5); context.lineTo(x2, y + 0.5);
@@ -179,6 +180,7 @@ function drawAxis() {
     if (!endsInSight(place)) continue;
     context.beginPath(); context.moveTo(x, y); context.lineTo(x - 4, y - 6); context.lineTo(x + 4, y - 6); context.fill();
   }
+  context.globalAlpha = 1;
   if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
   if (!mark) return;
   context.fillStyle = theme.text;
@@ -186,7 +188,7 @@ function drawAxis() {
   write(mark, (from + to) / 2, y + 20, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
 }
 
-const endsInSight = (place) => inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= left() + innerWidth() + 1;
+const endsInSight = (place) => isReal(place.chart) && inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= left() + innerWidth() + 1;
 
 function markOnAxis(x1, x2) {   // the selected range, or the time of the line of play: its text, and the pixels that it takes
   const [first, last] = playing ? [playing.time, playing.time] : range || [], text = playing ? onAxis(playing.time) : range ? rangeText() : "";

@@ -8,7 +8,7 @@ let kept = [];   // heights of the charts' rows before a range was selected
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
-const phone = () => width <= 760;
+const phone = () => width <= 700;
 const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 26 : 54);
 const right = () => (phone() ? 12 : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);
@@ -23,8 +23,12 @@ function needed() {   // pixels of the pane before the page scrolls: legible row
   return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
 }
 
+const NOTE = 52;   // pixels of the rows of a schedule that has a fault and no picture
+const isBare = (chart) => chart.faulty && !isReal(chart);
+
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
-  const each = pane() / Math.max(shown(), 1), alone = charts.length === 1;
+  if (isBare(chart)) return { rows: NOTE, memory: 0 };
+  const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + NOTE + BELOW)) / Math.max(shown() - bare, 1), alone = charts.length === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;
