@@ -222,6 +222,14 @@ def test_hybrid_sharding_gathers_inside_a_group_and_reduces_over_the_replicas_to
         stage(Layout(data=8, sharded=True, replicas=3))
 
 
+def test_replicas_of_weights_sharded_by_block_sum_their_gradients_once_a_step():
+    sharded = {"sharded": True, "sharded_by": "block"}
+    whole, hybrid = (stage(Layout(data=data, replicas=data // 4, **sharded)) for data in (4, 8))
+    assert hybrid.input_grad[1] == whole.input_grad[1]  # a microbatch reduces inside its group alone
+    assert whole.reduce_grad is None
+    assert 0 < hybrid.reduce_grad[1] <= all_reduce(2, 4 * BLOCK / 4, SLOW, 2)  # beside the last backward
+
+
 def test_weights_gathered_once_a_step_are_held_and_their_gradients_reduced_after_the_last_backward():
     layout = Layout(data=4, sharded=True, sharded_by="step", overlap_data=True)
     costs = stage(layout)

@@ -44,7 +44,7 @@ def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 
 
     An all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
     arXiv 1910.02054, section 7. `copies` devices of a pipeline hold the stage, 2 in a bidirectional one;
-    the gradients go in so many `messages`.
+    the gradients go in so many `messages`. Gradients that are reduced by block are whole once a step over replicas.
     """
     layout, all_reducing = setup.layout, partial(all_reduce, algorithm=setup.cluster.all_reduce)
     size = layout.gradient_bytes
@@ -52,11 +52,17 @@ def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 
         return _over_groups(setup, all_reducing, size, parameters, copies, messages)
     if layout.replicas == 1:
         return _over_groups(setup, ring_pass, size, parameters, copies, messages)
-    scattering = _over_groups(setup, ring_pass, size, parameters, 1, messages, layout.optimizer_groups)
+    scattering = 0.0 if layout.reduces_blocks else scatter_seconds(setup, parameters, messages)
     own = tuple(part / size for part, size in zip(parameters, layout.optimizer_groups, strict=True))
     groups = tuple(every // size for every, size in zip(layout.data_groups, layout.optimizer_groups, strict=True))
     apart = layout.optimizer_groups
     return scattering + _over_groups(setup, all_reducing, size, own, copies, messages, groups, apart)
+
+
+def scatter_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
+    """Return the seconds of a ring reduce-scatter of gradients over the GPUs that share a state."""
+    groups = setup.layout.optimizer_groups
+    return _over_groups(setup, ring_pass, setup.layout.gradient_bytes, parameters, 1, messages, groups)
 
 
 def gather_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
@@ -101,14 +107,15 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not layout.reduces_blocks:
         return 0.0, 0.0
     gathering = gather_seconds(setup, _gathered(setup, layer)) if layout.sharded else 0.0
-    reducing = reduce_seconds(setup, layout.gpu_parameters(layer))
+    reducing = scatter_seconds(setup, layout.gpu_parameters(layer))
     others, inside = (tensor_parallel, expert_parallel), max(layout.tensor, layout.split_experts * layout.expert)
     apart = inside <= cluster.gpus_per_node and group_of(cluster, layout.data_groups[0], layout.tensor).nodes > 1
     beside = sum(one(setup, layer)[0] for one in others) if apart else 0.0
     work, level = setup.work(layer), layout.common_recompute
     backward = work.input_grad + work.weight_grad + setup.repeated_seconds(layer, level)
+    wait = group_of(cluster, layout.optimizer_groups[0], layout.tensor).wait
     forward_wait, backward_wait = (
-        min(data_wait(setup), max(computing - exchanging, 0.0)) * bool(exchanging)
+        min(wait, max(computing - exchanging, 0.0)) * bool(exchanging)
         for exchanging, computing in ((gathering, work.forward), (gathering + reducing, backward))
     )
     return (

@@ -76,7 +76,8 @@ def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | Non
 
 
 def _step_reduce(setup: Setup, stage: StageOfStep) -> float | None:
-    needed = stage.copies * max(setup.layout.data_groups) > 1 and not setup.layout.reduces_blocks
+    layout = setup.layout
+    needed = layout.replicas > 1 if layout.reduces_blocks else stage.copies * max(layout.data_groups) > 1
     return reduce_seconds(setup, stage.parameters, stage.copies, _messages(setup, stage)) if needed else None
 
 
@@ -235,8 +236,9 @@ EFFECTS = (
         "layout.sharded_by", "seconds",
         "`block`: gather of 2 P bytes in F, gather and reduction of 4 P in I, each overlapping the layer's "
         "computation, recomputed too, and on the network collectives inside nodes; with `layout.sharded_gradients` "
-        "only the reduction; `step`: one of both per step",
-        "PyTorch, fully_shard and distributed/pipelining/stage.py; Megatron FSDP",
+        "only the reduction; those of `layout.replicas` are summed once a step; `step`: one of both per step",
+        "PyTorch, fully_shard and distributed/pipelining/stage.py; Megatron FSDP; torchtitan and OLMo-core, which call "
+        "set_requires_all_reduce",
         action=sharded_blocks, repeated=False,
     ),
     Effect(
@@ -260,6 +262,11 @@ EFFECTS = (
         "or activations are recomputed. Norms move 9 times (16 in Scaling), other element-wise operations 3 times the "
         "bytes of one kernel; with `layout.fused_norms` norms are one kernel",
         "PyTorch, torch.nn.functional.silu, rms_norm; transformers, models/llama/modeling_llama.py", assumed.unfused,
+    ),
+    Effect(
+        "layout.fused_loss", "seconds",
+        "25 bytes of each logit through memory; if it is not fused, 52 in Megatron-LM and nanotron",
+        "Megatron-LM, core/tensor_parallel/cross_entropy.py",
     ),
     Effect(
         "layout.framework", "bytes",
@@ -409,14 +416,14 @@ def step_seconds(setup: Setup, stages: Sequence[StageOfStep]) -> dict[str, list[
 
 
 def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
-    found: dict[str, float] = {}
+    found, layout = dict[str, float](), setup.layout
     for effect in EFFECTS:
         seconds = effect.step(setup, stage) if effect.step else None
-        reduced_last = effect.hidden_under == "backward" and setup.layout.shards_by("step")  # after the last backward
+        reduced_last = effect.hidden_under == "backward" and layout.shards_by("step")  # after the last backward
         seconds = seconds + data_wait(setup) if seconds and effect.hidden_under else seconds
-        late = effect.hidden_under == "forward" and setup.layout.run_by.facts.messages.late_gather
-        alone = reduced_last or late
-        if seconds and effect.hidden_under and setup.layout.chosen("overlap_data") and not alone:
+        late = effect.hidden_under == "forward" and layout.run_by.facts.messages.late_gather
+        beside = layout.chosen("overlap_data") or (effect.hidden_under == "backward" and layout.reduces_blocks)
+        if seconds and effect.hidden_under and beside and not (reduced_last or late):
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
         if seconds is not None:

@@ -57,7 +57,7 @@ DEFAULT_POLICIES: Mapping[str, Any] = {
         "overlap_tensor", "overlap_data", "sharded_gradients", "fused_norms", "fused_experts",
         "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs",
     ), False),
-    **dict.fromkeys(("fused", "fp8_experts", "fp8_inputs"), True),
+    **dict.fromkeys(("fused", "fused_loss", "fp8_experts", "fp8_inputs"), True),
     "sharded_by": "stage", "expert_exchange": "all-to-all", "context_exchange": "gather", "loss_bytes": 2,
 }  # fmt: skip
 
@@ -196,6 +196,7 @@ class Layout:
     fp8_dispatch: bool = _policy("tokens go to their experts in fp8, and come back in bf16 (DeepSeek-V3)")
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
     fused_norms: bool | None = _by_framework("with `fused: false`: each norm is one kernel and holds nothing in fp32")
+    fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)")
     cuda_graphs: bool | None = _by_framework("CUDA graphs start the kernels, so that no GPU waits for its host")
     launch_blocking: bool = _policy("CUDA_LAUNCH_BLOCKING=1: the host starts no kernel before the one before it ended")
     overlap: bool | str = declared(
@@ -203,9 +204,8 @@ class Layout:
         "tokens between experts as Megatron-Core's combined 1F1B does, layer by layer; `false` none, its parts run one "
         "after the other",
         rules.rule(lambda value: isinstance(value, bool) or value == "two-stream", "must be true, false or two-stream"),
-        False,
-        example="two-stream",
-    )
+        False, example="two-stream",
+    )  # fmt: skip
     max_active_stages: int = MAX_ACTIVE_STAGES  # a config gives it in its section `schedule`, next to `look_ahead`
 
     __repr__ = short_repr

@@ -112,7 +112,7 @@ class Setup:
         moves, streaming = self.layout.run_by.facts.moves, self.cluster.device.rates.streaming
         of_gradient = moves.gradient / (1 if self.layout.gradient_bytes > VALUE_BYTES else 3)
         gradients = streaming(of_gradient * sum(self.layout.gpu_parameters(layer)))
-        if layer.losses and moves.loss_forward:
+        if layer.losses and moves.loss_forward and not self.layout.chosen("fused_loss"):
             logits, before = self.share(layer.logits), priced.activations
             back = streaming(moves.loss_backward * logits) - BACKWARD_PASSES * before
             priced = priced._replace(

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ppsim.frameworks.facts import Facts, Host, Messages
+from ppsim.frameworks.facts import Facts, Host, Messages, Moves
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
 ENCODER_SCHEDULES = ("1f1b",)  # beside an encoder that is not in the first stage
@@ -31,14 +31,18 @@ HOST = Host(110, 145, 50)
 # that one GPU alone holds is added to itself with each microbatch: issue 6660, mended in September 2026 (pull 6773).
 BUCKETS = Messages(40e6, 1e6, blocks=2, lone=False)
 HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
+# Passes of core/tensor_parallel/cross_entropy.py without --cross-entropy-loss-fusion: in F a cast to fp32, largest, its
+# difference, exponential, sum and quotient; in B a product and a cast.
+LOSS = Moves(loss_forward=38, loss_backward=14)
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,
 # but nothing reads it.
 FACTS = Facts(
     "Megatron-LM",
-    {"context_exchange": "ring"},
+    {"context_exchange": "ring", "fused_loss": False},
     HOST,
     HOST_SOURCE,
     messages=BUCKETS,
+    moves=LOSS,
     versions={"2.6": {"scatter_transfers": True}, "core 0.4.0": {}},
 )
 CORE_FACTS = Facts(
@@ -65,7 +69,7 @@ LEFT_OUT = (
     "moe-router-enable-expert-bias", "moe-router-bias-update-rate", "moe-router-topk-scaling-factor",
     "moe-router-dtype", "moe-router-pre-softmax", "moe-permute-fusion", "mtp-loss-scaling-factor", "squared-relu",
     "quick-geglu", "attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32",
-    "cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "manual-gc", "manual-gc-interval", "mscale",
+    "cross-entropy-fusion-impl", "manual-gc", "manual-gc-interval", "mscale",
     "mscale-all-dim", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-margin", "fp8-interval", "rope-type",
     "apply-layernorm-1p", "ckpt-format", "decoder-seq-length", "check-for-nan-in-loss-and-grad",
     "no-check-for-nan-in-loss-and-grad", "disable-mamba-mem-eff-path", "use-pytorch-profiler", "transformer-impl",

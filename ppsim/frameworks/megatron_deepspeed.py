@@ -4,14 +4,14 @@ Source: bigscience-workshop/Megatron-DeepSpeed; DeepSpeed, deepspeed/runtime: pi
 """
 
 from ppsim.frameworks import megatron
-from ppsim.frameworks.facts import Facts, Moves
+from ppsim.frameworks.facts import Facts
 
 # Each backward sets bf16 gradients to 0 (2 bytes), adds to them (6) and adds them to fp32 ones (10), where a product
 # that adds to fp32 ones itself moves 8; it writes 2. Transfers are split over tensor-parallel GPUs.
 FACTS = Facts(
     "Megatron-DeepSpeed",
-    {"scatter_transfers": True},
+    {"scatter_transfers": True, "fused_loss": False},
     megatron.HOST,
     megatron.HOST_SOURCE,
-    moves=Moves(gradient=12),
+    moves=megatron.LOSS._replace(gradient=12),
 )

@@ -4,7 +4,8 @@ from ppsim.frameworks.facts import Extra, Facts, Host, Messages, Moves, Stall
 
 FACTS = Facts(
     "nanotron",
-    {"overlap_data": True, "loss_bytes": 10, "fused": False, "fused_norms": True, "gradient_buffers": True},
+    {"overlap_data": True, "loss_bytes": 10, "fused": False, "fused_norms": True, "fused_loss": False}
+    | {"gradient_buffers": True},
     Host(150, 210, 100, tensor=60, member=120, node=195, step=0.01),
     "a 1B model of the Ultra-Scale Playbook takes 4.5 ms a block at tensor 4 and 8",
     # fused_norms: nn/layer_norm.py, Triton's RMS norm of flash-attn

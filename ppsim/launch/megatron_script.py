@@ -47,6 +47,7 @@ LAYOUT = (
     Row("layout.sequence_parallel", "sequence-parallel", YES, False),
     Row("layout.overlap_data", "overlap-grad-reduce", YES, False),
     Row("layout.bf16_gradients", "grad-reduce-in-bf16", YES, False),
+    Row("layout.fused_loss", "cross-entropy-loss-fusion", YES, False),
     Row("layout.fp8_gather", "fp8-param-gather", YES, False),
     Row("layout.replicas", "num-distributed-optimizer-instances", None, 1),
 )

@@ -163,7 +163,7 @@ def _flags(costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[st
         yield "--training.disable_cuda_graphs"
     if layout.chosen("fused"):
         yield "--compile.enable"
-        yield "--compile.components model,loss"
+        yield f"--compile.components model{',loss' * layout.chosen('fused_loss')}"
         if layout.tensor > 1 and layout.chosen("overlap_tensor"):
             yield "--compile.enable_async_tensor_parallel"
     else:

@@ -206,7 +206,8 @@ def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], 
     if layout["sharded"]:  # by default pipelines keep weights gathered, so as not to gather for each microbatch
         layout["sharded_by"] = "stage" if policy == "never" or (policy == "default" and pipelined) else "block"
     parts = ",".join(flags.words("compile.components") or ["model,loss"]).split(",")
-    layout["fused"] = _on(flags, "compile.enable") and "model" in parts
+    compiled = _on(flags, "compile.enable")
+    layout["fused"], layout["fused_loss"] = compiled and "model" in parts, compiled and "loss" in parts
     asynchronous = [f"{section}.enable_async_tensor_parallel" for section in ("compile", "parallelism")]
     if {True} & {_on(flags, name) for name in asynchronous} and layout["fused"] and layout["tensor"] > 1:
         layout["overlap_tensor"] = True

@@ -322,6 +322,7 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         "scatter_transfers": ("transfers split over the tensor group", layout.tensor > 1 < run.schedule.devices),
         "grouped_experts": ("experts as one kernel", model.experts > 0),
         "fused": ("element-wise operations fused", True),
+        "fused_loss": ("loss fused", layout.run_by.facts.moves.loss_forward > 0),
     }
     for name, (words, matters) in flags.items():
         if matters and not layout.chosen(name):
