@@ -1,7 +1,7 @@
 """Parts of charts that tests use: boxes, colours, pixels, sizes, and the figures of several runs."""
 
 from ppsim.plots.boxes import block_names, common_title, costs_text, legend_entries, local_stage, make_boxes, sizes_text
-from ppsim.plots.gantt import draw_comparison
+from ppsim.plots.gantt import draw
 from ppsim.plots.many_runs import COLOURS, draw_bars, draw_front, draw_lines
 from ppsim.plots.palette import DARK, GREY, LIGHT, THEMES, TITLES, contrast, light_of, to_linear
 from ppsim.plots.pixels import (
@@ -19,7 +19,7 @@ from ppsim.plots.scale import round_ticks, row_gap
 
 __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title",
-    "contrast", "costs_text", "draw_bars", "draw_comparison", "draw_front", "draw_lines", "footprint", "from_linear",
+    "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint", "from_linear",
     "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "median_box", "picture", "png_address",
     "round_ticks", "row_gap", "shares", "sizes_text", "to_linear",
 ]  # fmt: skip

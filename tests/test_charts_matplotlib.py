@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from charts import COLOURS, DARK, GREY, LIGHT, THEMES, draw_bars, draw_comparison, draw_front, draw_lines, make_boxes
+from charts import COLOURS, DARK, GREY, LIGHT, THEMES, draw, draw_bars, draw_front, draw_lines, make_boxes
 from command_line import ROOT
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
@@ -74,17 +74,34 @@ def test_the_title_is_followed_by_the_costs_and_grey_mixtures_by_the_parts_of_th
     assert not [words for words in words_of(run("zb-h1", 64, 256, costs).plot()) if words.startswith("busy")]
 
 
-def test_the_five_slowest_actions_and_waits_of_a_measured_step_are_marked_and_in_the_legend():
-    measured, usual = run(costs=ppsim.Costs(forward=[1, 3, 1, 1])), run()
-    slow: Any = SimpleNamespace(devices={}, actions={"1F2": "a straggler"}, stalls={"0B0": "a stall"})
-    figure = draw_comparison([measured, usual], slow=slow, note="1F2 takes 3 s")
-    assert {"straggler", "stall", "longer than simulated", "1F2 takes 3 s"} <= set(words_of(figure))
+def marked(measured, **options):
+    """A measured step above the usual one with device 1 slow, a straggler and a stall, and the marks in its boxes."""
+    slow: Any = SimpleNamespace(devices={1: "slow"}, actions={"1F2": "a straggler"}, stalls={"0B0": "a stall"})
+    figure = draw([measured, run()], slow=slow, lead="1F2 takes 3 s", **options)
     axes = figure.axes[0]
-    assert {part.get_bbox().bounds[::2] for part in axes.patches} == {(7, 3)}  # 1F2, and its halo
-    longer = [part for part in lines_of_axes(axes) if to_hex(part.get_color()[0]) == LIGHT.longer]
-    lengths = [round(float(np.ptp(part.get_segments()[0][:, 0])), 9) for part in longer]
-    assert lengths[:4] == [2, 2, 2, 2]  # of the five longest actions all but 1F2, then the waits
-    assert len(lengths) + sum(to_hex(line.get_color()) == LIGHT.limit for line in axes.lines) == 4 + 5
+    boxes = [(to_hex(part.get_facecolor(), keep_alpha=True), *part.get_bbox().extents) for part in axes.patches]
+    bars = [sorted(edges) for colour, *edges in boxes if colour.startswith(LIGHT.longer)]
+    return figure, axes, boxes, bars
+
+
+def test_marks_of_a_measured_step_lie_within_what_is_slow_and_are_in_the_legend():
+    measured = run(costs=ppsim.Costs(forward=[1, 3, 1, 1]))
+    figure, axes, boxes, _ = marked(measured)
+    named = {"slowest device", "straggler", "stall", "longer than simulated", "1F2 takes 3 s"}
+    assert named <= set(words_of(figure))
+    edges = {(left, right) for colour, left, _, right, _ in boxes if colour.endswith("00")}
+    assert {tuple(round(edge) for edge in pair) for pair in edges} == {(0, measured.makespan), (7, 10)}  # 1F2 with halo
+    assert min(left for left, _ in edges) >= 0
+    longer = [box for box in boxes if box[0].startswith(LIGHT.longer)]
+    assert [round(right - left, 9) for _, left, _, right, _ in longer] == [2, 2, 2, 2]  # the five longest but 1F2
+    assert all(0.5 <= top < bottom < 1.0 for _, _, top, _, bottom in longer)  # the upper half of their own row
+    assert sum(to_hex(line.get_color()) == LIGHT.limit for line in axes.lines) == 1  # a wait that is no stall has none
+
+
+def test_a_bar_shorter_than_six_pixels_is_not_drawn():
+    figure, _, _, bars = marked(run(costs=ppsim.Costs(forward=[1, 1.2, 1, 1])), width=7)
+    assert bars == []
+    assert "longer than simulated" not in words_of(figure)
 
 
 def test_a_fused_slot_shows_both_parts_with_their_numbers():
@@ -170,14 +187,14 @@ def test_a_timeline_more_than_three_times_as_long_as_the_others_is_cut_with_its_
 
 
 def test_two_outliers_do_not_set_the_scale():
-    figure = draw_comparison([run(microbatches=m) for m in (4, 5, 6, 64, 80)])
+    figure = draw([run(microbatches=m) for m in (4, 5, 6, 64, 80)])
     assert figure.axes[0].get_xlim()[1] == pytest.approx(27 * 1.05)
-    gradual = draw_comparison([run(microbatches=m) for m in (4, 8, 16, 32, 64)])
+    gradual = draw([run(microbatches=m) for m in (4, 8, 16, 32, 64)])
     assert gradual.axes[0].get_xlim()[1] == run(microbatches=64).makespan
 
 
 def test_a_long_name_of_the_base_heads_its_column():
-    figure = draw_comparison([run("interleaved-1f1b", stages_per_device=2), run()])
+    figure = draw([run("interleaved-1f1b", stages_per_device=2), run()])
     assert "vs interleaved-1f1b" in words_of(figure)
 
 
@@ -196,7 +213,7 @@ def test_three_iterations_are_compared_by_the_step_and_not_by_the_makespan():
 
 def test_pairs_are_compared_each_with_its_own_first():
     four = [run("1f1b", microbatches=count) for count in (8, 9, 16, 17)]  # 33, 36, 57 and 60 s
-    words = words_of(draw_comparison(four, titles=[*"abcd"], group=2))
+    words = words_of(draw(four, titles=[*"abcd"], group=2))
     assert {"vs first", "base", "+9.1 %", "+5.3 %"} <= set(words)
 
 
@@ -363,13 +380,13 @@ def test_memory_needs_a_figure_of_its_own():
 )
 def test_comparisons_of_nothing_or_with_wrong_titles_are_refused(timelines, titles, message):
     with pytest.raises(ppsim.ConfigError, match=message):
-        draw_comparison([run()] * timelines if timelines else [], titles=titles)
+        draw([run()] * timelines if timelines else [], titles=titles)
 
 
 @pytest.mark.parametrize("group", [0, -2, True, "2"])
 def test_a_group_holds_at_least_one(group):
     with pytest.raises(ppsim.ConfigError, match="such as 2 for pairs"):
-        draw_comparison([run()], group=group)
+        draw([run()], group=group)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +420,7 @@ def test_another_ending_is_refused_before_anything_is_drawn(path):
         (lambda: run().save("a.png", dpi=0), "dpi=0 must be the pixels per inch"),
         (lambda: run().save("a.html", width=9), "width=... is for .png, .svg, .pdf; 'a.html' is a page"),
         (lambda: run().to_text(80), r"to_text\(80\): options are given by name; the options are: width, unicode"),
-        (lambda: run().plot_ledger("a.png"), "options are given by name; the options are: width, theme"),
+        (lambda: run().plot_ledger("a.png"), "options are given by name; the options are: width, title"),
         (lambda: ppsim.compare([run()]).plot("a.png"), r"plot\('a.png'\): options are given by name"),
         (lambda: ppsim.compare([run()]).plot(titles=["a", "b"]), "titles lists 2 texts for 1 timelines"),
     ],
@@ -604,15 +621,17 @@ def test_transfers_to_far_devices_pass_behind_the_actions_of_others():
 def test_low_rows_show_actions_alone_and_the_legend_says_so():
     evicted = run("bpipe", 64, 128, ppsim.Costs(latency=0.1)).plot(transfers=True)
     assert not [part for part in evicted.axes[0].collections if isinstance(part, LineCollection)]
-    assert "rows too low for reloads, offloads, transfers, evictions" in words_of(evicted)
+    assert "rows too low for reloads, offloads, evictions" in words_of(evicted)
     assert rows_of(evicted)[0].boxes.lanes == []
     assert not any("rows too low" in word for word in words_of(run("bpipe").plot(transfers=True)))
 
 
-def test_narrow_actions_have_no_lines_between_rows_and_the_legend_says_so():
+def test_narrow_actions_have_no_lines_between_rows_and_no_room_for_them(capsys):
     narrow = run("1f1b", 8, 500, ppsim.Costs(latency=0.1)).plot(transfers=True)
     assert not [part for part in narrow.axes[0].collections if isinstance(part, LineCollection)]
-    assert "actions too narrow for transfers" in words_of(narrow)
+    assert capsys.readouterr().err == "transfers are not drawn: actions are too narrow, or rows too low\n"
+    plain = run("1f1b", 8, 500, ppsim.Costs(latency=0.1)).plot()
+    assert narrow.get_size_inches().tolist() == plain.get_size_inches().tolist()  # no room for lines
 
 
 def test_a_chart_without_memory_has_a_column_of_peaks_and_marks_those_over_the_limit():

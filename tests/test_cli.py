@@ -10,7 +10,8 @@ from importlib import import_module
 
 import pytest
 import typer
-from command_line import UNIT_COSTS, ppsim, start
+from charts import DARK
+from command_line import ROOT, UNIT_COSTS, ppsim, start
 
 import ppsim as library
 from ppsim.cli import COMMANDS, GROUPS, PLAIN, LazyCommand
@@ -21,6 +22,31 @@ def test_help_names_every_command_and_the_exit_statuses():
     assert outcome.status == 0
     for word in ("simulate", "compare", "list", "validate", "0 done", "2 wrong"):
         assert word in outcome.out
+
+
+SWEPT = ["sweep", UNIT_COSTS, "--over", "schedule.microbatches=8,16"]
+STEP = str(ROOT / "validation" / "data" / "cpu" / "mlp" / "4" / "1f1b.json")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", UNIT_COSTS, "--gantt"], ["simulate", UNIT_COSTS, "--ledger-chart"], [*SWEPT, "--chart"],
+        [*SWEPT, "--front"], ["compare", UNIT_COSTS, "--schedules", "1f1b,gpipe", "--gantt"],
+        ["fill", UNIT_COSTS, "--work", "1s", "--gantt"], ["explain", STEP, "--gantt"],
+    ],
+)  # fmt: skip
+def test_every_chart_has_the_same_options(arguments, tmp_path):
+    drawing, chart = ["--theme", "dark", "--width", "5", "--title", "mine"], tmp_path / "chart.svg"
+    assert ppsim(*arguments, chart, *drawing).status == 0
+    text = chart.read_text()
+    assert DARK.paper in text
+    assert 'width="360pt"' in text
+    assert ">mine<" in text
+    outcome = ppsim(*arguments[:-1], *drawing)
+    assert outcome.status == 2
+    assert "--theme says how to draw; it needs --" in outcome.err
+    assert arguments[-1] in outcome.err
 
 
 def test_help_names_every_command_once():

@@ -40,7 +40,7 @@ WRONG = {  # line -> a word of the checkers' message about it
     "ppsim.simulate(schedule, transports='rank')": "transports",
     "ppsim.simulate('1f1b')": "ScheduleColumns",
     "ppsim.simulated(schedule)": "simulated",
-    "ppsim.compare([run]).plot(title='x')": "title",
+    "ppsim.compare([run]).plot(heading='x')": "heading",
     "ppsim.Costs(forwards=1.0)": "forwards",
     "ppsim.simulate_many(schedule).p59": "p59",
 }

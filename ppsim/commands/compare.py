@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -18,8 +18,8 @@ from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import LEGEND, SAME, gigabytes, runs_in, step_text, usable_text, versus
-from ppsim.commands.options import takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, say
+from ppsim.commands.options import draws, takes_case
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_error
 from ppsim.plots.chart_files import SUFFIXES
@@ -43,6 +43,7 @@ HEADING = "asynchronous: steps follow each other without a drain, on old weights
 
 @takes_case(without=("schedule", "family_options"))
 @command
+@draws
 def compare(
     read: Callable[[], Config],
     schedules: Annotated[
@@ -55,15 +56,14 @@ def compare(
     ] = "all",
     headroom: options.Headroom = None,
     json: options.JsonTarget = None,
-    gantt: Annotated[Path | None, OutputOption("Draw these or the fastest: FILE.png, .svg, .pdf or .html.")] = None,
-    memory: options.Memory = False,
-    critical_path: options.CriticalPath = False,
-    theme: options.Theme = None,
+    gantt: Annotated[
+        Path | None, OutputOption("Draw these or the fastest: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
+    ] = None,
     verbose: options.Verbose = False,
+    *,
+    drawing: dict[str, Any],
 ) -> None:
     """Compare schedules at equal work."""
-    check_endings(("--gantt", gantt, SUFFIXES))
-    options.check_drawing(gantt, {"--memory": memory, "--critical-path": critical_path, "--theme": theme})
     names = [name.strip() for name in schedules.split(",") if name.strip()]
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
@@ -72,7 +72,7 @@ def compare(
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     if gantt and comparison.timelines:
-        comparison.save(gantt, memory=memory, critical_path=critical_path, theme=theme)
+        comparison.save(gantt, **drawing)
         more = len(comparison.timelines) - len(comparison.drawn)
         say(f"wrote {gantt}{f' ({more} more: name them with --schedules)' * bool(more)}")
     document = {**comparison.to_dict(), "name": case.name}

@@ -13,7 +13,7 @@ from ppsim.base.tables import aligned, csv_text_of, even_column, paragraph
 from ppsim.base.units import more_lines, percent_text
 from ppsim.commands import options
 from ppsim.commands.calibrate import Traces
-from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say, write_files
+from ppsim.commands.reporting import OutputOption, answer, command, say, write_files
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
@@ -33,23 +33,28 @@ NOTE = (
 
 
 @command
+@options.draws
 def evaluate(
     traces: Traces,
     fitted: Annotated[Path, typer.Option("--profile", metavar="P.yaml", help="What `ppsim calibrate` wrote.")],
-    chart: Annotated[Path | None, OutputOption("Measured over predicted Gantt: FILE.png, .svg or .pdf.")] = None,
+    gantt: Annotated[
+        Path | None,
+        OutputOption("Measured over predicted Gantt: FILE.png, .svg or .pdf.", "--chart", endings=PICTURES),
+    ] = None,
     json: options.JsonTarget = None,
     table: Annotated[Path | None, OutputOption("Measured and predicted times, a row an action.", "--csv")] = None,
     verbose: options.Verbose = False,
+    *,
+    drawing: dict[str, Any],
 ) -> None:
     """Compare predicted with measured step times, of fitted and of held-out runs."""
-    check_endings(("--chart", chart, PICTURES))
     costs = read_profile(fitted)
     runs = [read_any_trace(path) for path in traces]
     evaluation = study.evaluate(runs, costs)
     for note in evaluation.notes:
         say(note)
     write_files(
-        (chart, lambda path: _draw(runs, costs, path)),
+        (gantt, lambda path: _draw(runs, costs, path, drawing)),
         (table, lambda path: write_atomically(path, _rows_text(runs, costs))),
     )
     document = evaluation_document(evaluation, costs)
@@ -71,14 +76,14 @@ def _answer(evaluation: Evaluation) -> Iterator[str]:
     yield "-v prints errors by kind, what the interval follows from, and assumptions"
 
 
-def _draw(runs: list[Trace], profile: Profile, path: Path) -> None:
+def _draw(runs: list[Trace], profile: Profile, path: Path, drawing: dict[str, Any]) -> None:
     """Draw all runs on one time axis, each measured chart above its predicted one."""
     timelines, titles = [], []
     for run in runs:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
             titles.append(f"{run_name(run)}, {word}")
-    save_gantt(timelines, path, titles=titles, group=2)
+    save_gantt(timelines, path, titles=titles, group=2, **drawing)
 
 
 def _rows_text(runs: list[Trace], profile: Profile) -> str:

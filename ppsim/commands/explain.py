@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,14 +17,14 @@ from ppsim.base.units import counted, first_names, more_lines, percent_text, sec
 from ppsim.commands import options
 from ppsim.commands.cells import DIGITS, SAME, memory_text
 from ppsim.commands.options import read_case
-from ppsim.commands.reporting import OutputOption, answer, check_endings, command, say, write_files
+from ppsim.commands.reporting import OutputOption, answer, command, say, write_files
 from ppsim.costs.profile import Profile, write_profile
 from ppsim.frameworks import SCHEDULES
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
 from ppsim.plots.boxes import sizes_text
-from ppsim.plots.chart_files import SUFFIXES, is_page, save_figure
-from ppsim.plots.viewer import Iterations, save_html
+from ppsim.plots.chart_files import SUFFIXES, is_page, save_figure, save_gantt
+from ppsim.plots.viewer import Iterations
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
@@ -39,6 +39,7 @@ SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"
 
 
 @command
+@options.draws
 def explain(
     recording: Annotated[
         Path,
@@ -57,16 +58,19 @@ def explain(
         str | None,
         typer.Option(help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]"),
     ] = None,
-    gantt: Annotated[Path | None, OutputOption("Measured beside simulated: FILE.png, .svg, .pdf or .html.")] = None,
+    gantt: Annotated[
+        Path | None, OutputOption("Measured beside simulated: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
+    ] = None,
     profile: Annotated[
         Path | None,
         OutputOption("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml"),
     ] = None,
     json: options.JsonTarget = None,
     verbose: options.Verbose = False,
+    *,
+    drawing: dict[str, Any],
 ) -> None:
     """Say where a measured step's time goes, and where its simulation differs."""
-    check_endings(("--gantt", gantt, SUFFIXES))
     recorded = read_any_trace(recording, ranges)
     for note in recorded.notes:
         say(note)
@@ -79,7 +83,7 @@ def explain(
     explanation = replace(explanation, notes=[*steps, *explanation.notes])
     write_files(
         (profile, lambda path: write_profile(costs or calibrate([recorded]), path)),
-        (gantt, lambda path: _draw(explanation, path, recorded, step, readings)),
+        (gantt, lambda path: _draw(explanation, path, recorded, step, readings, drawing)),
     )
     text = explanation_text if verbose else functools.partial(_answer, steps=steps)
     answer(explanation.to_dict(), json, lambda: text(explanation))
@@ -105,7 +109,7 @@ def _steps(recorded: Trace, step: int | None, readings: Callable[[int], Measured
     if shown == longest:
         return [f"{note}; it is the longest"]
     slow = readings(longest).slow
-    straggler = [f", {one.where} takes {one.with_usual}" for one in slow if one.what == "action"][:1]
+    straggler = [f", {one.in_words}" for one in slow if one.what == "action"][:1]
     return ["".join([f"{note}; step {longest} is the longest: {seconds_text(seconds.max(), DIGITS)}", *straggler])]
 
 
@@ -118,24 +122,27 @@ def _costs_of_all_steps(recorded: Trace) -> Profile | None:
 
 
 def _draw(
-    explanation: Explanation, path: Path, recorded: Trace, step: int | None, readings: Callable[[int], MeasuredStep]
-) -> None:
+    explanation: Explanation, path: Path, recorded: Trace, step: int | None, readings: Callable[[int], MeasuredStep],
+    drawing: dict[str, Any],
+) -> None:  # fmt: skip
     """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians.
 
     A page can show the other steps too, marks what is slow, and has the other pipelines of the job.
     """
+    sizes, shown = sizes_text(explanation.measured.schedule), recorded.median_step if step is None else step
     if not is_page(path):
-        save_figure(explanation.plot, path)
+        drawing.setdefault("title", f"{sizes}, measured step {shown} of {len(recorded.usable_steps)}")
+        save_figure(lambda: explanation.plot(**drawing), path)
         return
     drawn, others = explanation.drawn, recorded.others[:MAX_DRAWN]
     titles = [*drawn, *(f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others)]
-    run, sizes, gains = Path(recorded.path).stem, sizes_text(explanation.measured.schedule), _gains(explanation)
-    save_html(
-        [*drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles,
+    run, gains = Path(recorded.path).stem, _gains(explanation)
+    drawing.setdefault("title", sizes if run == sizes.split(",")[0] else f"{run}: {sizes}")
+    save_gantt(
+        [*drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles=titles,
         shown=("differences", "ledger"), marks=[explanation.step.marks], words=_html(explanation),
-        title=sizes if run == sizes.split(",")[0] else f"{run}: {sizes}",
         lead=f"Largest gain: {gains[0][1].replace('  ', ', ')}" if gains else "",
-        iterations=_iterations(recorded, recorded.median_step if step is None else step, explanation.step, readings),
+        iterations=_iterations(recorded, shown, explanation.step, readings), **drawing,
     )  # fmt: skip
 
 
@@ -204,7 +211,7 @@ def _shares(run: Timeline) -> str:
 def _suspects(explanation: Explanation, variant: str) -> str:
     """Return what a hypothetical step lacks; the costliest slow parts of this kind if there are some."""
     found = [one for one in explanation.slow if one.what in SUSPECTS.get(variant, ())]
-    names = [f"{one.where} takes {one.with_usual}" for one in found[:MAX_SUSPECTS]]
+    names = [one.in_words for one in found[:MAX_SUSPECTS]]
     return "; ".join(names) or VARIANTS[variant]
 
 

@@ -15,8 +15,8 @@ from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted, of_number, percent_text, seconds_text
 from ppsim.commands.cells import gigabytes, memory_text, step_text
-from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Verbose, read_headroom, takes_case
-from ppsim.commands.reporting import OutputOption, answer, check_endings, command, write_files
+from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Verbose, draws, read_headroom, takes_case
+from ppsim.commands.reporting import OutputOption, answer, command, write_files
 from ppsim.config import Config
 from ppsim.interop.result import fill_csv, plain
 from ppsim.plots.chart_files import SUFFIXES
@@ -26,6 +26,7 @@ MAX_ITEMS = 8  # of the page
 
 @takes_case()
 @command
+@draws
 def fill(
     read: Callable[[], Config],
     items: Annotated[
@@ -37,13 +38,18 @@ def fill(
         typer.Option(metavar="TIME[,BYTES]", help="As many pieces as fit, such as 40ms,6GB. Repeatable."),
     ] = None,
     headroom: Headroom = DEFAULT_HEADROOM,
-    gantt: Annotated[Path | None, OutputOption("Draw step and pieces: FILE.png, .svg, .pdf or .html.")] = None,
-    table: Annotated[Path | None, OutputOption("Write one row per piece.", metavar="FILE.csv")] = None,
+    gantt: Annotated[
+        Path | None, OutputOption("Draw step and pieces: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
+    ] = None,
+    table: Annotated[
+        Path | None, OutputOption("Write one row per piece.", metavar="FILE.csv", endings=(".csv",))
+    ] = None,
     verbose: Verbose = False,
     json: JsonTarget = None,
+    *,
+    drawing: dict[str, Any],
 ) -> None:
     """Place other work into the idle time of a step, without a longer step."""
-    check_endings(("--gantt", gantt, SUFFIXES), ("--table", table, (".csv",)))
     fraction = read_headroom(headroom)
     wanted: list[FillItem] = []
     if items:
@@ -52,7 +58,10 @@ def fill(
     if not wanted:
         raise ConfigError("nothing to place: give --with ITEMS.yaml, or --work such as 40ms,6GB")
     filling = read().simulate().fill(wanted, headroom=fraction)
-    write_files((gantt, filling.run.save), (table, lambda path: write_atomically(path, fill_csv(filling))))
+    write_files(
+        (gantt, lambda path: filling.run.save(path, **drawing)),
+        (table, lambda path: write_atomically(path, fill_csv(filling))),
+    )
     answer(_document(filling, fraction), json, lambda: "\n".join(_page(filling, fraction, verbose)))
 
 

@@ -17,7 +17,7 @@ import typer
 from ppsim.analysis.memory import HEADROOM
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction, percent_text
-from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, say
+from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, output_options, say
 from ppsim.config import FAMILY_KEYS, Config, ConfigSource, config_source, load_config, make_config
 from ppsim.frameworks import SCHEDULES
 
@@ -55,11 +55,6 @@ Headroom = Annotated[
 JsonTarget = Annotated[
     str | None, OutputOption("Write one JSON document; `-` prints it instead of the text.", "--json")
 ]
-Memory = Annotated[bool, typer.Option("--memory", help="Draw memory over time under the chart; .html always does.")]
-CriticalPath = Annotated[
-    bool, typer.Option("--critical-path", help="Show the chain that sets the makespan in --gantt.")
-]
-Theme = Annotated[str | None, typer.Option(metavar="NAME", help="Colours of --gantt: light, dark or grey.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all measures and rows.")]
 StoreFile = Annotated[
     Path | None,
@@ -129,6 +124,23 @@ FLAGS = {
     "approximate": Flag("model.approximate", "", "Read a config.json of an unknown architecture as the nearest one."),
 }
 Approximate = Annotated[bool | None, typer.Option("--approximate", help=FLAGS["approximate"].help)]
+CHART: dict[str, Any] = {
+    "theme": Annotated[str | None, typer.Option(metavar="NAME", help="Colours: light, dark or grey.")],
+    "width": Annotated[
+        float | None,
+        typer.Option(metavar="N", help="Inches of FILE.png, .svg or .pdf, or columns of a text. [default: as needed]"),
+    ],
+    "title": Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Title of the chart. [default: the config's name, and sizes]")
+    ],
+}
+GANTT: dict[str, Any] = {
+    "memory": Annotated[bool | None, typer.Option("--memory", help="Draw memory over time too; .html always does.")],
+    "critical_path": Annotated[
+        bool | None, typer.Option("--critical-path", help="Show the chain that sets the makespan.")
+    ],
+    "transfers": Annotated[bool | None, typer.Option("--transfers", help="Draw each transfer.")],
+}
 MEMORY_FLAGS = ("recompute", "recompute_placing", "offload", "offload_latency", "memory_limit")
 OPTIONS: dict[str, Any] = {
     "config": ConfigFile,
@@ -166,12 +178,40 @@ def takes_case(
             function(functools.partial(reader or read_case, **values), **given)
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        parameters = [*shared, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
-        vars(run)["__signature__"] = inspect.Signature(parameters)
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
-        return run
+        return _signed(run, [*shared, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)])
 
     return decorate
+
+
+def draws(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of charts, and of Gantt charts if it draws one; it gets those given as `drawing`.
+
+    An option without a file to draw raises ConfigError; --width also counts columns of --text.
+    """
+    charts = {name: one for name, one in output_options(function).items() if ".png" in one.endings}
+    options = {**CHART, **(GANTT if "gantt" in charts else {})}
+
+    @functools.wraps(function)
+    def run(*args: Any, **given: Any) -> None:
+        values = {name: given.pop(name) for name in options}
+        drawing = {name: value for name, value in values.items() if value not in (None, False)}
+        for name in drawing:
+            files = {file: one.option(file) for file, one in charts.items() if file == "gantt" or name in CHART}
+            files |= {"text": "--text"} if name == "width" and "text" in given else {}
+            if not any(given[file] for file in files):
+                raise ConfigError(f"{option_of(name)} says how to draw; it needs {' or '.join(files.values())}")
+        function(*args, drawing=drawing, **given)
+
+    own = inspect.signature(function, eval_str=True).parameters
+    shared = {name: own["drawing"].replace(name=name, annotation=one, default=None) for name, one in options.items()}
+    return _signed(run, [*(own[name] for name in own if name != "drawing"), *shared.values()])
+
+
+def _signed(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """Return the function with these parameters, from which the command line makes options."""
+    vars(function)["__signature__"] = inspect.Signature(parameters)
+    function.__annotations__ = {one.name: one.annotation for one in parameters}
+    return function
 
 
 def read_case(config: Path | None, *options: Iterable[str] | None, **flags: Any) -> Config:
@@ -278,12 +318,6 @@ def _require_flags(changes: dict[str, Any]) -> None:
             f"nothing to simulate without {', '.join(missing)}: give a config file, or flags such as "
             "--schedule 1f1b --devices 4 --microbatches 8"
         )
-
-
-def check_drawing(gantt: Path | None, given: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an option that says how to draw is given without a file to draw."""
-    if not gantt and (first := next((option for option, value in given.items() if value not in (None, False)), None)):
-        raise ConfigError(f"{first} says how to draw; it needs --gantt FILE")
 
 
 def read_headroom(text: str | None) -> float:

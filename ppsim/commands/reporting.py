@@ -138,12 +138,20 @@ def option_of(name: str) -> str:
 class OutputOption(OptionInfo):
     """An option that names a file to write.
 
-    `only_with` names a flag without which the file is read; `besides` has the endings of further files next to it.
+    `endings` are its legal suffixes, if they matter; `only_with` names a flag without which the file is read; `besides`
+    has the endings of further files next to it.
     """
 
-    def __init__(self, text: str, *names: str, metavar: str = "FILE", only_with: str = "", besides: Sequence[str] = ()):
+    def __init__(
+        self, text: str, *names: str, metavar: str = "FILE", endings: Sequence[str] = (), only_with: str = "",
+        besides: Sequence[str] = (),
+    ):  # fmt: skip
         super().__init__(default=..., param_decls=names, metavar=metavar, help=text)
-        self.only_with, self.besides = only_with, besides
+        self.endings, self.only_with, self.besides = endings, only_with, besides
+
+    def option(self, name: str) -> str:
+        """Return the option of the parameter `name` on the command line."""
+        return next(iter(self.param_decls or ()), option_of(name))
 
     def targets(self, name: str, given: Mapping[str, Any]) -> list[str]:
         """Return the files that the parameter `name` makes a command write, given all its parameters."""
@@ -171,8 +179,11 @@ def _files_of(outputs: Mapping[str, OutputOption], given: Mapping[str, Any]) -> 
     targets = {name: option.targets(name, given) for name, option in outputs.items()}
     for name, paths in targets.items():
         for path in paths:
+            if (legal := outputs[name].endings) and Path(path).suffix.lower() not in legal:
+                place = f"{outputs[name].option(name)} {path}"
+                raise ConfigError(f"{place}: the ending says what to write; use one of: {', '.join(legal)}")
             check_target(path)
-            files.add_output(next(iter(outputs[name].param_decls or ()), option_of(name)), path)
+            files.add_output(outputs[name].option(name), path)
     for name, value in given.items():
         for path in value if isinstance(value, list) else [value]:
             if isinstance(path, Path) and not targets.get(name):
@@ -222,10 +233,3 @@ def write_files(*files: tuple[Path | None, Callable[[Path], Any]]) -> None:
         write(path)
     for path, _ in wanted:
         say(f"wrote {path}")
-
-
-def check_endings(*files: tuple[str, Path | None, tuple[str, ...]]) -> None:
-    """Raise ConfigError if a file, given with its option and legal suffixes, has another suffix."""
-    for option, path, endings in files:
-        if path and path.suffix.lower() not in endings:
-            raise ConfigError(f"{option} {path}: the ending says what to write; use one of: {', '.join(endings)}")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.commands import options
-from ppsim.commands.options import JsonTarget, Verbose, takes_case
+from ppsim.commands.options import JsonTarget, Verbose, draws, takes_case
 from ppsim.commands.reporting import (
     OutputOption,
     answer,
-    check_endings,
     command,
     print_data,
     say,
@@ -33,24 +32,18 @@ TRACES = (".pftrace", ".json")
 
 @takes_case()
 @command
+@draws
 def simulate(
     read: Callable[[], Config],
     json: JsonTarget = None,
-    gantt: Annotated[Path | None, OutputOption("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.")] = None,
-    memory: options.Memory = False,
-    critical_path: options.CriticalPath = False,
-    theme: options.Theme = None,
-    transfers: Annotated[bool, typer.Option("--transfers", help="Draw each transfer in --gantt.")] = False,
-    width: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="Inches of FILE.png, .svg and .pdf, or columns of --text. [default: as needed]"),
-    ] = None,
-    title: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Title of --gantt. [default: name, schedule, sizes, makespan, bubble]"),
+    gantt: Annotated[
+        Path | None, OutputOption("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
     ] = None,
     trace: Annotated[
-        Path | None, OutputOption("Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large).")
+        Path | None,
+        OutputOption(
+            "Write a trace for ui.perfetto.dev: FILE.pftrace, or .json (three times as large).", endings=TRACES
+        ),
     ] = None,
     csv: Annotated[
         Path | None, OutputOption("Write the schedule: one row of actions per device, as PyTorch reads it.")
@@ -61,7 +54,8 @@ def simulate(
         typer.Option("--sharded", help="UNSHARD, RESHARD and REDUCE_GRAD in --program too; PyTorch needs the last."),
     ] = False,
     table: Annotated[
-        Path | None, OutputOption("Write start and end of every action, one row an action.", metavar="FILE.csv")
+        Path | None,
+        OutputOption("Write start and end of every action, one row an action.", metavar="FILE.csv", endings=(".csv",)),
     ] = None,
     bubbles: Annotated[
         Path | None,
@@ -72,18 +66,15 @@ def simulate(
         bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
     ] = False,
     ledger_chart: Annotated[
-        Path | None, OutputOption("Draw idle time by device and cause: FILE.png, .svg or .pdf.")
+        Path | None, OutputOption("Draw idle time by device and cause: FILE.png, .svg or .pdf.", endings=PICTURES)
     ] = None,
     verbose: Verbose = False,
     costs: Annotated[bool, typer.Option("--costs", help="Print the costs, their origins and assumptions too.")] = False,
+    *,
+    drawing: dict[str, Any],
 ) -> None:
     """Simulate a schedule; print its step time, memory and idle time."""
-    check_endings(("--gantt", gantt, SUFFIXES), ("--trace", trace, TRACES), ("--ledger-chart", ledger_chart, PICTURES))
-    check_endings(("--table", table, (".csv",)))
-    asked = {"--critical-path": critical_path, "--transfers": transfers, "--title": title, "--theme": theme}
-    options.check_drawing(gantt, asked)
-    static = bool(gantt and gantt.suffix.lower() in PICTURES)
-    _check_width(width, static, text)
+    columns = _columns(drawing, gantt, ledger_chart) if text else None
     if sharded and not program:
         raise ConfigError("--sharded says what --program FILE writes; give --program too")
     if text and json == "-":
@@ -92,11 +83,10 @@ def simulate(
     built = case.build()
     timeline = case.simulate(built)
     lists = timeline.schedule if case.dispatch == "ready" else Schedule.of(built.unlowered)
-    drawing = {"memory": memory, "critical_path": critical_path, "transfers": transfers, "title": title}
-    drawing |= {"width": width if static else None, "theme": theme}
+    of_all = {name: value for name, value in drawing.items() if name in options.CHART}
     write_files(
         (gantt, lambda path: timeline.save(path, **drawing)),
-        (ledger_chart, lambda path: save_figure(timeline.plot_ledger, path)),
+        (ledger_chart, lambda path: save_figure(lambda: timeline.plot_ledger(**of_all), path)),
         (trace, timeline.to_perfetto),
         (csv, lists.to_csv),
         (program, lambda path: lower(lists, sharded=sharded, **(case.window if sharded else {})).to_csv(path)),
@@ -105,7 +95,6 @@ def simulate(
     )
     if csv and (lost := outside_lists(lists)):
         say(f"{csv} holds lists of actions only, and not that {lists.name} has {' and '.join(lost)}")
-    columns = None if width is None else int(width)
     drawn = timeline.to_text(color=takes_colours(), width=columns) if text else ""
     chart = drawn and f"\n{drawn.partition(chr(10))[2]}"  # the summary above has what its heading says
     own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
@@ -115,13 +104,12 @@ def simulate(
         print_data(chart, takes_colours())
 
 
-def _check_width(width: float | None, static: bool, text: bool) -> None:
-    """Raise ConfigError unless --width has one meaning, inches or an integer number of columns."""
-    if width is None:
-        return
-    if static == text:
-        raise ConfigError(
-            f"--width {width:g} counts inches of --gantt FILE.png, .svg or .pdf, or columns of --text; give one of them"
-        )
-    if text and not width.is_integer():
+def _columns(drawing: dict[str, Any], *charts: Path | None) -> int | None:
+    """Return the columns of --text, which --width counts unless it counts the inches of a picture."""
+    if (width := drawing.pop("width", None)) is None:
+        return None
+    if any(chart and chart.suffix.lower() in PICTURES for chart in charts):
+        raise ConfigError(f"--width {width:g} counts inches of a picture, or columns of --text; give one of them")
+    if not width.is_integer():
         raise ConfigError(f"--width {width:g}: must be a whole number of columns")
+    return int(width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,8 +15,8 @@ from ppsim.base.tables import WIDTH, aligned, csv_text_of, markdown_row, paragra
 from ppsim.base.units import more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
-from ppsim.commands.options import read_source, settings_of, takes_case
-from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, check_endings, command, write_files
+from ppsim.commands.options import draws, read_source, settings_of, takes_case
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
 from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
@@ -31,6 +31,7 @@ MAX_ROWS, MAX_REFUSED = 14, 3  # without --verbose, so that the answer fits one 
 
 @takes_case(reader=read_source)
 @command
+@draws
 def sweep(
     read: Callable[[], ConfigSource],
     over: Annotated[
@@ -44,27 +45,33 @@ def sweep(
     workers: options.Workers = None,
     dask: options.Dask = None,
     slurm: options.Slurm = None,
-    table: Annotated[Path | None, OutputOption("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).")] = None,
-    chart: Annotated[
-        Path | None, OutputOption("Draw a line a schedule over a swept number: FILE.png, .svg or .pdf.")
+    table: Annotated[
+        Path | None, OutputOption("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).", endings=TABLES)
     ] = None,
-    front: Annotated[Path | None, OutputOption("Draw step against memory with its Pareto front.")] = None,
+    chart: Annotated[
+        Path | None,
+        OutputOption("Draw a line a schedule over a swept number: FILE.png, .svg or .pdf.", endings=PICTURES),
+    ] = None,
+    front: Annotated[
+        Path | None, OutputOption("Draw step against memory with its Pareto front.", endings=PICTURES)
+    ] = None,
     measure: Annotated[
         str, typer.Option(metavar="NAME", help="What --chart draws, a name of docs/glossary.md.")
     ] = "iteration_time",
     json: options.JsonTarget = None,
     verbose: options.Verbose = False,
+    *,
+    drawing: dict[str, Any],
 ) -> None:
     """Simulate every combination of values; show the best, and a table."""
-    check_endings(("--table", table, TABLES), ("--chart", chart, PICTURES), ("--front", front, PICTURES))
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
     source = read()
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     write_files(
         (table, lambda path: write_atomically(path, _table_text(found, path.suffix))),
-        (chart, lambda path: save_figure(lambda: found.plot(measure), path)),
-        (front, lambda path: save_figure(lambda: found.plot_front(limit=_limit(found, source)), path)),
+        (chart, lambda path: save_figure(lambda: found.plot(measure, **drawing), path)),
+        (front, lambda path: save_figure(lambda: found.plot_front(limit=_limit(found, source), **drawing), path)),
     )
     answer(found.to_dict(), json, lambda: found.summary() if verbose else "\n".join(_answer(found, source)))
     if options.report_left_out(found.left_out) or all(point.refused is not None for point in found.points):

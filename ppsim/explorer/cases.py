@@ -285,9 +285,9 @@ def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
     if ending == "html":
         return viewer_html(*map(make_boxes, runs)).encode()
     from ppsim.plots.figures import rendered  # matplotlib takes half a second to load
-    from ppsim.plots.gantt import draw, draw_comparison
+    from ppsim.plots.gantt import draw
 
-    return rendered(draw(runs[0]) if len(runs) == 1 else draw_comparison(runs), ending)
+    return rendered(draw(runs), ending)
 
 
 _loaded = threading.Event()

@@ -261,10 +261,10 @@ class LegendEntry:
         return [(0, 0, 12, 12, theme.kinds[self.kind]), *mark]
 
 
-def legend_entries(every: Sequence[Boxes], lines: Sequence[str] = ()) -> list[LegendEntry]:
+def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
     """Return the legend of these charts, only what is drawn: kinds, idle time, marks, then lanes.
 
-    A last entry names the lanes, and those of `lines`, that low rows leave out.
+    A last entry names what low rows leave out: lanes, evictions and halves of slots.
     """
     kinds = [kind for kind in palette.TITLES if any(kind in boxes.kinds for boxes in every)]
     parts = [kind for kind in kinds if kind != Kind.OVERLAP_F_B] or [Kind.F]
@@ -282,7 +282,8 @@ def legend_entries(every: Sequence[Boxes], lines: Sequence[str] = ()) -> list[Le
     plain = [boxes for boxes in every if boxes.plain]
     low = [lane.sort for boxes in plain for lane in lane_spans(boxes.timeline) if lane.sort not in lanes]
     low += ["halves of slots"] if any(boxes.slot.any() for boxes in plain) else []
-    names = ", ".join(dict.fromkeys([*low, *(lines if plain else ())]))
+    low += ["evictions"] if any(len(boxes.timeline.schedule.evicted) for boxes in plain) else []
+    names = ", ".join(dict.fromkeys(low))
     return [*found, LegendEntry("low", f"rows too low for {names}")] if names else found
 
 
@@ -303,14 +304,14 @@ def title_text(timeline: TimelineColumns) -> str:
 
 
 def common_title(timelines: Sequence[TimelineColumns]) -> str:
-    """Return what timelines have in common: the name of their config, and their devices and microbatches."""
+    """Return what timelines have in common: the name of their config, and their schedule or its sizes."""
+    every = {sizes_text(one.schedule) for one in timelines}
     sizes = {(one.schedule.devices, one.schedule.microbatches_of_a_step) for one in timelines}
-    schedules = {one.schedule.name for one in timelines}
-    names = {one.name for one in timelines if one.name is not None} - schedules
+    names = {one.name for one in timelines if one.name is not None} - {one.schedule.name for one in timelines}
     devices, microbatches = min(sizes)
     text = f"{counted(devices, 'device')}, {counted(microbatches, 'microbatch')}"
-    parts = [*(names if len(names) == 1 else ()), text if len(sizes) == 1 else counted(len(timelines), "timeline")]
-    return ": ".join(parts)
+    text = every.pop() if len(every) == 1 else text if len(sizes) == 1 else counted(len(timelines), "timeline")
+    return ": ".join([*(names if len(names) == 1 else ()), text])
 
 
 def busy_text(boxes: Boxes) -> str:

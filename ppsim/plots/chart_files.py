@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ def save_gantt(
     timelines: TimelineColumns | Sequence[TimelineColumns], path: str | PathLike[str], *, dpi: float = 150,
     theme: str | None = None, **options: Any,
 ) -> None:  # fmt: skip
-    """Draw one timeline with the options of `ppsim.plots.gantt.draw`, several with those of `draw_comparison`.
+    """Draw one timeline or several with the options of `ppsim.plots.gantt.draw`.
 
     The suffix of `path` is .png, .svg or .pdf; .html gives a page that zooms, shows what each action waited for, and
     always shows memory and idle time by cause. `dpi` is the pixels per inch of a PNG; `theme` is light for pictures,
@@ -34,13 +34,10 @@ def save_gantt(
     cannot be written, or an option that the format does not have.
     """
     if is_page(path):
-        title = options.get("title")
-        titles = options.get("titles") if title is None else [title]
-        _save_page(timelines, path, titles, theme, options | {"dpi": dpi})
+        _save_page(timelines, path, options | {"dpi": dpi, "theme": theme})
         return
-    from ppsim.plots import gantt  # matplotlib takes half a second to load
+    from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
 
-    draw: Any = gantt.draw if isinstance(timelines, TimelineColumns) else gantt.draw_comparison
     save_figure(lambda: draw(timelines, theme=theme or "light", **options), path, dpi=dpi)
 
 
@@ -68,12 +65,16 @@ def _checked_suffix(path: str | PathLike[str], legal: Sequence[str]) -> str:
     return suffix
 
 
-def _save_page(timelines: Any, path: str | PathLike[str], titles: Any, theme: Any, options: Mapping[str, Any]) -> None:
-    """Write a page, with what `options` adds to it; raise ConfigError for an option that a page does not have."""
+def _save_page(timelines: Any, path: str | PathLike[str], options: dict[str, Any]) -> None:
+    """Write a page; raise ConfigError for an option that a page does not have."""
     for name in ("width", "labels", "until", "group", "dpi"):
-        if options.get(name, _USUAL.get(name)) != _USUAL.get(name):
+        if options.pop(name, _USUAL.get(name)) != _USUAL.get(name):
             pictures = ", ".join(PICTURES)
             raise ConfigError(f"{name}=... is for {pictures}; {shown(str(path))} is a page: leave {name} out")
-    on = [name for name in ("transfers", "critical_path") if options.get(name) not in (None, False)]
-    parts = [*(name.removesuffix("_path") for name in on), *SHOWN]
-    save_html(timelines, path, titles, shown=parts, base=options.get("base", 0), theme=theme)
+    on = [name for name in ("transfers", "critical_path", "memory") if options.pop(name, None) not in (None, False)]
+    title, titles = options.pop("title", None), options.pop("titles", None)
+    if title is not None and isinstance(timelines, TimelineColumns):
+        titles = [title]
+    options.pop("note", None)  # of what is left out
+    parts = dict.fromkeys([*(name.removesuffix("_path") for name in on), *options.pop("shown", SHOWN)])
+    save_html(timelines, path, titles, shown=[*parts], title=title or "", **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,12 +18,13 @@ from ppsim.analysis.memory import peak_activations, peak_memory, usable_limit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.units import counted, percent_text, three_digits, time_unit
-from ppsim.plots import marks, scale
+from ppsim.plots import marks
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
 from ppsim.plots.figures import checked_width, figure_of, follows_page, settings, time_axis
-from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_rows
+from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, Texts, compose, prepare_rows
 from ppsim.plots.legend import Legend
+from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
@@ -36,31 +36,42 @@ _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
 @follows_page
 def draw(
-    timeline: TimelineColumns,
+    timelines: TimelineColumns | Sequence[TimelineColumns],
     *,
     ax: Axes | None = None,
     width: float | None = None,
     memory: bool | str = False,
     transfers: bool = False,
     title: str | None = None,
+    titles: Sequence[str] | None = None,
     labels: bool | str = "auto",
     critical_path: Any = None,
     until: float | None = None,
     theme: str = "light",
+    group: int | None = None,
+    base: int = 0,
+    note: str = "",
+    lead: str = "",
+    slow: Marks = UNMARKED,
 ) -> Figure:
-    """Draw a Gantt chart as a matplotlib figure: a row per device, colour by kind, idle time in one pale tone.
+    """Draw Gantt charts of timelines as a matplotlib figure, one below the other on one time axis.
 
-    A pixel shows the mean of its actions' colours, so that actions of any length have one encoding. Boxes with space
-    show their microbatches. Weight gathers run along the top edge of a row, gradient reductions along its bottom edge.
+    A chart has a row per device, a colour per kind, and idle time in one pale tone. A pixel shows the mean of its
+    actions' colours, so that actions of any length have one encoding. Boxes with space show their microbatches. Weight
+    gathers run along the top edge of a row, gradient reductions along its bottom edge.
 
-    `timeline` is what to draw; the other options are those of `ppsim.Timeline.plot`. `savefig` writes the figure.
+    Each of several charts shows its step time relative to the timeline with number `base` in its group. `group` is the
+    number of timelines in a group, such as 2 for pairs (default: all); `note` follows the title, `lead` stands below
+    it; `slow` marks parts of the first timeline, which is measured, against the second. The other options are those of
+    `ppsim.Timeline.plot` and, for several, of `Comparison.plot`.
 
     Raises
     ------
     ConfigError
-        For an invalid width or option.
+        For no timelines, a number of titles other than that of timelines, or an invalid option.
     """
-    colours = _checked(width, memory, labels, theme, [timeline])
+    runs = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
+    colours = _checked(runs, titles, width, memory, labels, theme, group)
     for name, value, kind, legal in (
         ("ax", ax, Axes, "matplotlib Axes"),
         ("transfers", transfers, bool, "True or False"),
@@ -72,84 +83,35 @@ def draw(
         raise ConfigError(f"until={shown(until)} is no end of the time axis; use seconds above 0")
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
-    boxes = make_boxes(timeline)
-    boxes = replace(boxes, apart=scale.APART_FOR_LINES) if transfers else boxes
-    longest = makespan(timeline) if until is None else float(until)
-    shown_lines = {"transfers": transfers, "critical": critical_path is not None and critical_path is not False}
+    every, lines = [make_boxes(run) for run in runs], ChartLines(transfers, critical_path, slow)
+    longest = float(until) if until is not None else _shown_seconds(every)
+    if title is None:
+        title = title_text(runs[0]) if len(runs) == 1 else common_title(runs)
     with matplotlib.rc_context(settings()):
         if ax is not None:
-            rows = _draw_into(ax, boxes, title, bool(labels), longest, colours, shown_lines)
-        else:
-            heading = title_text(timeline) if title is None else title
-            rows = compose(
-                _blocks([boxes], None, None), heading, width, longest, colours, memory=memory, labels=bool(labels),
-                lines=shown_lines, notes=_single_note(boxes),
-            )[0]  # fmt: skip
-        boxes = boxes.in_rows(marks.row_height(rows, boxes))
-        if transfers:
-            marks.add_transfers(rows, boxes, colours)
-        if shown_lines["critical"]:
-            marks.add_critical_path(rows, boxes, critical_path, colours)
-    return figure_of(rows)
-
-
-@follows_page
-def draw_comparison(
-    timelines: Sequence[TimelineColumns],
-    *,
-    width: float | None = None,
-    titles: Sequence[str] | None = None,
-    labels: bool | str = "auto",
-    memory: bool | str = False,
-    critical_path: bool = False,
-    group: int | None = None,
-    base: int = 0,
-    theme: str = "light",
-    note: str = "",
-    slow: Marks = UNMARKED,
-) -> Figure:
-    """Draw several Gantt charts on one time axis, one block per timeline, in the order given.
-
-    Each block shows its step time relative to the timeline with number `base` in its group.
-
-    `group` is the number of timelines in a group, such as 2 for pairs (default: all); `note` follows the title;
-    `slow` marks parts of the first timeline, which is measured, against the second. `Comparison.plot` has the others.
-
-    Raises
-    ------
-    ConfigError
-        For no timelines, a number of titles other than that of timelines, or a group below 1.
-    """
-    if not timelines:
-        raise ConfigError("draw_comparison needs at least one timeline, got none")
-    if titles is not None and len(titles) != len(timelines):
-        raise ConfigError(f"titles lists {len(titles)} texts for {len(timelines)} timelines; give one each")
-    if group is not None and not (type(group) is int and group > 0):
-        raise ConfigError(f"group={shown(group)} must be a whole number of at least 1, such as 2 for pairs")
-    colours = _checked(width, memory, labels, theme, timelines)
-    every = [make_boxes(timeline) for timeline in timelines]
-    with matplotlib.rc_context(settings()):
-        blocks = _blocks(every, titles, group, base)
-        rows = compose(
-            blocks, common_title(timelines), width, _shown_seconds(every), colours, memory=memory, labels=bool(labels),
-            notes=[*filter(None, [note]), costs_text(every)], lines={"slow": slow, "critical": critical_path},
-        )  # fmt: skip
-        drawn = [boxes.in_rows(marks.row_height(axes, boxes)) for axes, boxes in zip(rows, every, strict=True)]
-        if slow is not UNMARKED:
-            marks.add_slow(rows[0], drawn[0], drawn[1], slow, colours)
-        for axes, boxes in zip(rows, drawn, strict=True) if critical_path else ():
-            marks.add_critical_path(axes, boxes, True, colours)
+            return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
+        notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
+        blocks, texts = _blocks(every, titles, group, base), Texts(title, lead, notes)
+        rows = compose(blocks, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
     return figure_of(rows[0])
 
 
-def _checked(width: Any, memory: Any, labels: Any, theme: Any, timelines: Sequence[TimelineColumns]) -> Theme:
+def _checked(
+    runs: Sequence[TimelineColumns], titles: Any, width: Any, memory: Any, labels: Any, theme: Any, group: Any
+) -> Theme:
     """Return the theme; raise ConfigError for an invalid option."""
+    if not runs:
+        raise ConfigError("a chart needs at least one timeline, got none")
+    if titles is not None and len(titles) != len(runs):
+        raise ConfigError(f"titles lists {len(titles)} texts for {len(runs)} timelines; give one each")
+    if group is not None and not (type(group) is int and group > 0):
+        raise ConfigError(f"group={shown(group)} must be a whole number of at least 1, such as 2 for pairs")
     checked_width(width)
     if not isinstance(labels, bool) and not (isinstance(labels, str) and labels == "auto"):
         raise ConfigError(f"labels={shown(labels)} is not known; use 'auto', True or False")
     if not isinstance(memory, bool) and not (isinstance(memory, str) and memory in ("activations", "bytes")):
         raise ConfigError(f"memory={shown(memory)} is not known; use True, False, 'activations' or 'bytes'")
-    if memory == "bytes" and any(peak_memory(timeline) is None for timeline in timelines):
+    if memory == "bytes" and any(peak_memory(timeline) is None for timeline in runs):
         raise ConfigError(
             "memory='bytes' needs costs that say what is held (activation_bytes and weight_bytes); "
             "use memory='activations'"
@@ -234,18 +196,19 @@ def _shown_seconds(every: Sequence[Boxes]) -> float:
 
 
 def _draw_into(
-    ax: Axes, boxes: Boxes, title: str | None, labels: bool, longest: float, theme: Theme, lines: dict[str, Any]
+    ax: Axes, boxes: Boxes, title: str, labels: bool, longest: float, theme: Theme, lines: ChartLines
 ) -> Axes:
     """Draw the rows into given axes, with a title, an axis and a legend."""
-    boxes = boxes.in_rows(marks.row_height(ax, boxes))
-    unit = time_axis(ax, longest, MAX_TICKS)
+    unit, row = time_axis(ax, longest, MAX_TICKS), marks.row_height(ax, boxes)
+    second = marks.second_of(ax)
+    lines, (boxes,) = lines.drawn([boxes.in_rows(row)], second)
     prepare_rows(ax, boxes, device_labels(boxes.timeline), theme)
     ax.tick_params(axis="x", length=2.5, labelbottom=True)
     ax.set_ylabel("device")
     ax.set_xlabel(f"time ({unit.symbol})")
-    ax.set_title(title_text(boxes.timeline) if title is None else title, loc="left", parse_math=False)
+    ax.set_title(title, loc="left", parse_math=False)
     ChartRows(ax, boxes, theme, labels)
-    second = marks.second_of(ax)
-    marked = [boxes] if marks.has_marks(boxes, second, marks.row_height(ax, boxes)) else []
-    Legend([boxes], theme, mixed=marks.is_mixed(boxes, second), marked=marked, **lines).add_to(ax)
+    lines.add_to(ax, boxes, theme)
+    marked = [boxes] if marks.has_marks(boxes, second, row) else []
+    Legend([boxes], theme, lines, mixed=marks.is_mixed(boxes, second), marked=marked).add_to(ax)
     return ax

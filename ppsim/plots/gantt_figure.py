@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +16,10 @@ from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, busy_text, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows
 from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, text_width, time_axis
-from ppsim.plots.legend import TITLE, Legend, Writer, write_title
+from ppsim.plots.legend import TITLE, Legend, Texts, Writer, write_title
+from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
+from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import GREY, Theme
 
 MAX_TICKS = 10
@@ -63,7 +65,6 @@ class _FigureLayout:
     places: tuple[float, ...]
     heads: tuple[str, ...]
     unit: str
-    rows: tuple[float, ...]
     memory: float
 
     @property
@@ -105,16 +106,21 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
         heads = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
         wide = _widths(blocks, heads, unit)
         end = left + sum(wide) - _APART if len(blocks) == 1 else right
-    highest = _HIGHEST if is_wide else _HIGHEST_OF_COLUMN
-    limit = max(_ALL_ROWS / len(blocks), _FEWEST_ROWS)
-    tall = [highest * (_DIVIDED if boxes.divided else 1.0) / (1.0 - boxes.apart) for boxes in every]
-    high = [min(len(block.labels) * row, max(limit, 2.0 * min(len(block.labels), 200)))
-            for row, block in zip(tall, blocks, strict=True)]  # fmt: skip
     return _FigureLayout(
         width, left + (names if beside else 0) + digits + 8, right, beside,
-        tuple(end - sum(wide[at + 1 :]) for at in range(len(wide))), heads, unit, tuple(high),
+        tuple(end - sum(wide[at + 1 :]) for at in range(len(wide))), heads, unit,
         (72 if len(blocks) == 1 else 28) if memory else 0,
     )  # fmt: skip
+
+
+def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
+    """Return the height in pixels of the rows of each chart of a figure of this width in pixels."""
+    limit, found = max(_ALL_ROWS / len(every), _FEWEST_ROWS), []
+    for boxes in every:
+        devices = boxes.timeline.schedule.devices
+        row = (_HIGHEST if width >= _WIDE else _HIGHEST_OF_COLUMN) * (_DIVIDED if boxes.divided else 1.0)
+        found.append(min(row / (1.0 - boxes.apart), max(limit / devices, 2.0 * min(devices, 200) / devices)))
+    return found
 
 
 def _numbers(block: ChartBlock, unit: str = "") -> tuple[str, ...]:
@@ -145,47 +151,51 @@ def _against(blocks: Sequence[ChartBlock]) -> str:
 
 
 def compose(
-    blocks: Sequence[ChartBlock], title: str, width: float | None, longest: float, theme: Theme, *,
-    memory: bool | str, labels: bool, lines: dict[str, Any], notes: list[str],
+    blocks: Sequence[ChartBlock], texts: Texts, width: float | None, longest: float, theme: Theme, *,
+    memory: bool | str, labels: bool, lines: ChartLines,
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
     layout = _lay_out(blocks, pixels, bool(memory))
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
-    heights = [rows / len(block.labels) for rows, block in zip(layout.rows, blocks, strict=True)]
-    blocks = [replace(block, boxes=block.boxes.in_rows(row)) for row, block in zip(heights, blocks, strict=True)]
-    every = [block.boxes for block in blocks]
-    second = (layout.right - layout.left) / (longest or 1.0)
+    second, every = (layout.right - layout.left) / (longest or 1.0), [block.boxes for block in blocks]
+    shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
+    lines, every = lines.drawn(shown, second)
+    heights = _row_heights(every, pixels)
     mixed = any(marks.is_mixed(boxes, second) for boxes in every)
     marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
-    legend = Legend(every, theme, memory=strip, mixed=mixed, marked=marked, **lines)
+    slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
+    legend = Legend(every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest)
     is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
-    notes = [*notes, busy_text(every[0])] if is_unclear and len(every) == 1 else notes
-    below, notes = _place_notes(layout, title, [*notes, *legend.remarks])
-    head = (24 if title else 4) + 20 * (layout.beside or below)
+    notes = [*texts.notes, *([busy_text(every[0])] if is_unclear and len(every) == 1 else []), *legend.remarks]
+    below, notes = _place_notes(layout, texts.title, notes)
+    head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * (layout.beside or below)
     above, between = 0 if layout.beside else 26, 14
     caption = 0 if layout.beside else 14
-    tall = sum(layout.rows) + len(blocks) * (above + between + (layout.memory + 8 + caption if memory else 0))
+    rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
+    tall = sum(rows) + len(blocks) * (above + between + (layout.memory + 8 + caption if memory else 0))
     axis, lined = 34 if layout.beside else 46, legend.height(pixels - 2 * layout.margin)
     writer = Writer(pixels, head + tall + axis + lined + 6, theme)
-    if title:
-        write_title(writer, title, notes, layout.margin, below)
+    if texts.title:
+        write_title(writer, texts._replace(notes=notes), layout.margin, below)
     for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
         writer.write(place, head - 8, text, color=theme.quiet, ha="right")
     found, y = [], float(head)
-    for number, (block, rows) in enumerate(zip(blocks, layout.rows, strict=True)):
+    for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
         if is_unclear and layout.beside:
-            writer.write(layout.places[-1], y + 32, busy_text(block.boxes), color=theme.quiet, ha="right")
+            writer.write(layout.places[-1], y + 32, busy_text(boxes), color=theme.quiet, ha="right")
         y += above
-        ax = writer.axes(layout.left, y, layout.right - layout.left, rows)
+        ax = writer.axes(layout.left, y, layout.right - layout.left, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
-        prepare_rows(ax, block.boxes, block.labels, theme, heights[number])
-        ChartRows(ax, block.boxes, theme, labels and pixels >= _WIDE)
-        marks.add_evictions(ax, block.boxes, theme)
-        _mark_end(ax, block, longest, theme, layout)
+        prepare_rows(ax, boxes, block.labels, theme, heights[number])
+        ChartRows(ax, boxes, theme, labels and pixels >= _WIDE)
+        lines.add_to(ax, boxes, theme)
+        if number == 0 and lines.slow is not UNMARKED:
+            marks.add_slow(ax, boxes, lines.slow, slowest, theme)
+        _mark_end(ax, makespan(boxes.timeline), longest, theme, high)
         found.append(ax)
-        y += rows + 8
+        y += high + 8
         if strip is not None:
             y += caption
             area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
@@ -230,9 +240,8 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
             writer.write_beside(words, -_HEAD, base, head, ha="right", color=theme.quiet)
 
 
-def _mark_end(ax: Axes, block: ChartBlock, longest: float, theme: Theme, layout: _FigureLayout) -> None:
+def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -> None:
     """Draw a line at the end of the step over all rows; a cut timeline gets an arrow and its end instead."""
-    end = makespan(block.boxes.timeline)
     if end > longest * (1 + 1e-9):
         unit = time_unit(longest)
         style: Any = {"fontsize": font_points(11 * POINTS), "ha": "right", "va": "bottom", "color": theme.text}
@@ -240,7 +249,7 @@ def _mark_end(ax: Axes, block: ChartBlock, longest: float, theme: Theme, layout:
         words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
         ax.annotate(words, (1, 1), (0, 1), "axes fraction", "offset points", annotation_clip=False, **style)
         return
-    beyond = 3 / (layout.rows[0] or 1)
+    beyond = 3 / (high or 1)
     ax.plot(
         [end, end], [-beyond, 1 + beyond], transform=ax.get_xaxis_transform(), color=theme.text,
         linewidth=1.5 * POINTS, clip_on=False, zorder=7, solid_capstyle="butt",

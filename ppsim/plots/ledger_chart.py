@@ -22,7 +22,7 @@ from ppsim.plots.figures import (
     text_width,
     time_axis,
 )  # fmt: skip
-from ppsim.plots.legend import Legend, Writer, write_title
+from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
 from ppsim.plots.scale import device_steps
 from ppsim.timeline import TimelineColumns
@@ -36,11 +36,14 @@ _ROW, _ROWS, _SIZE, _AXIS = 24, 432, 11, 44  # pixels: a row, all of many rows, 
 
 
 @follows_page
-def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: str = "light") -> Figure:
+def draw_ledger(
+    timeline: TimelineColumns, width: float | None = None, title: str | None = None, theme: str = "light"
+) -> Figure:
     """Return a figure with a bar per device, as long as its idle time, by cause.
 
     `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
+    title = title_text(timeline) if title is None else title
     ledger, step, colours = bubble_ledger(timeline), makespan(timeline), theme_of(theme)
     devices, wide = timeline.schedule.devices, checked_width(width) * PIXELS
     idle_by_cause = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
@@ -54,11 +57,11 @@ def draw_ledger(timeline: TimelineColumns, width: float | None = None, theme: st
         notes = [f"idle {percent_text(bubble_fraction(timeline))} of a step of {of_step}"]
         margin, labels = 14 if wide >= 600 else 0, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
-        below = text_width(title_text(timeline), 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
+        below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
         top, left = 28 + 18 * below, margin + max(text_width(label, _SIZE) for label in labels) + 8
         height = top + rows + _AXIS + legend.height(wide - 2 * margin) + 6
         writer = Writer(wide, height, colours)
-        write_title(writer, title_text(timeline), notes, margin, below)
+        write_title(writer, Texts(title, "", notes), margin, below)
         ax = writer.axes(left, top, wide - left - max(margin, 9), rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
         for cause, seconds in idle_by_cause.items():

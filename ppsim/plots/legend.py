@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -16,15 +16,22 @@ from matplotlib.text import Annotation
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
-from ppsim.plots.marks import DASHES, largest_differences
+from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference
 from ppsim.plots.memory_strip import BAND, MOST_LINES, MemoryStrip
-from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
 _SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
 MIXED = "narrow actions mix their colours"
+
+
+class Texts(NamedTuple):
+    """Words above a chart: its title, what it shows in a line of its own, and notes in a quiet colour."""
+
+    title: str
+    lead: str
+    notes: Sequence[str]
 
 
 class Writer:
@@ -53,16 +60,17 @@ class Writer:
         return self.figure.add_axes(place, **style)
 
 
-def write_title(writer: Writer, title: str, notes: Sequence[str], margin: float, below: bool) -> None:
-    """Write the title, smaller if it is too wide, and the notes beside it or below it."""
-    room = writer.wide - 2 * margin
-    size = max(min(TITLE if margin else 12, TITLE * room / max(text_width(title, TITLE, True), 1)), 6)
-    words = writer.write(margin, 18, title, size, fontweight="bold")
-    style: Any = {"color": writer.theme.quiet}
+def write_title(writer: Writer, texts: Texts, margin: float, below: bool) -> None:
+    """Write the title, smaller if it is too wide, its notes beside it or below it, and the lead below them."""
+    room, notes = writer.wide - 2 * margin, " · ".join(texts.notes)
+    size = max(min(TITLE if margin else 12, TITLE * room / max(text_width(texts.title, TITLE, True), 1)), 6)
+    words = writer.write(margin, 18, texts.title, size, fontweight="bold")
     if below:
-        writer.write(margin, 36, " · ".join(notes), **style)
+        writer.write(margin, 36, notes, color=writer.theme.quiet)
     elif notes:
-        writer.write_beside(words, 12, 18, " · ".join(notes), **style)
+        writer.write_beside(words, 12, 18, notes, color=writer.theme.quiet)
+    if texts.lead:
+        writer.write(margin, 36 + 18 * below, texts.lead)
 
 
 @dataclass(frozen=True)
@@ -77,39 +85,37 @@ class Legend:
     """The entries of a legend and their places."""
 
     def __init__(
-        self, every: Sequence[Boxes], theme: Theme, *, memory: MemoryStrip | None = None, transfers: bool = False,
-        critical: bool = False, mixed: bool = False, marked: Sequence[Boxes] = (), slow: Marks = UNMARKED,
+        self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
+        mixed: bool = False, marked: Sequence[Boxes] = (), slowest: Sequence[Difference] = (),
     ):  # fmt: skip
-        self.theme, style = theme, dict[str, Any]()
+        self.theme = theme
         drawn = {
             "stage": any(boxes.locals > 1 for boxes in marked),
             "reverse": any(boxes.reverse.any() for boxes in marked),
         }
-        evictions = any(len(boxes.timeline.schedule.evicted) for boxes in every)
-        lines = [name for name, drawn in (("transfers", transfers), ("evictions", evictions)) if drawn]
-        low = any(boxes.plain for boxes in every)
-        entries = [one for one in legend_entries(every, lines) if drawn.get(one.sort, True)]
+        entries = [one for one in legend_entries(every) if drawn.get(one.sort, True)]
         self.remarks = [one.text for one in entries if one.sort == "low"]  # what is left out: not keys
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
-        if lines and mixed and not low:
-            self.remarks.append(f"actions too narrow for {' and '.join(lines)}")
-        if transfers and not low and not mixed:
-            for name, dashes in DASHES.items():
-                self._add(f"transfer of a {name}", color=theme.text, linewidth=0.5, linestyle=dashes)
-        if evictions and not low and not mixed:
-            style = {"linestyle": (0, (2, 1.5)), "marker": "v", "markersize": 2.5, "markevery": [1]}
-            self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
-        if critical:
+        for name, dashes in DASHES.items() if lines.transfers else ():
+            self._add(f"transfer of a {name}", color=theme.text, linewidth=0.5, linestyle=dashes)
+        if any(len(boxes.timeline.schedule.evicted) and not boxes.plain for boxes in every):
+            if mixed:
+                self.remarks.append("actions too narrow for evictions")
+            else:
+                style: dict[str, Any] = {"linestyle": (0, (2, 1.5)), "marker": "v", "markersize": 2.5, "markevery": [1]}
+                self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
+        if lines.has_path:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
-        slowest = largest_differences(every[0], every[1], slow) if slow is not UNMARKED else []
-        whats = {what.partition(" ")[0] for what, *_ in slowest}
-        if "straggler" in whats:
-            frame = {"marker": "s", "markersize": 4.5, "markerfacecolor": "none", "markevery": [1], "linestyle": "none"}
-            self._add("straggler", color=theme.limit, **frame)
-        if "stall" in whats:
-            self._add("stall", color=theme.limit, linewidth=2 * POINTS)
-        if "longer" in whats:
-            self._add("longer than simulated", color=theme.longer, linewidth=2 * POINTS)
+        found = {one.what for one in slowest} | ({"device"} if lines.slow.devices else set())
+        frame = {"marker": "s", "markersize": 4.5, "markerfacecolor": "none", "markevery": [1], "linestyle": "none"}
+        for what, text, style in (
+            ("device", "slowest device", {**frame, "color": theme.limit, "markeredgewidth": 1.2 * POINTS}),
+            ("straggler", "straggler", {**frame, "color": theme.limit}),
+            ("stall", "stall", {"color": theme.limit, "linewidth": 2 * POINTS}),
+            ("longer", "longer than simulated", {"color": theme.longer, "linewidth": 3 * POINTS}),
+        ):
+            if what in found:
+                self._add(text, **style)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
             if others := max(boxes.timeline.schedule.devices - 1 for boxes in every):

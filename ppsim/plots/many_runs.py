@@ -52,11 +52,11 @@ _OFFSETS = [  # points between a point and its name, and the side of the name
 @follows_page
 def draw_lines(
     lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str,
-    width: float | None = None, theme: str = "light", *, what: str = "",
+    width: float | None = None, theme: str = "light", *, what: str = "", heading: str | None = None,
 ) -> Figure:  # fmt: skip
     """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values.
 
-    `what` was run, such as a config and its sizes.
+    `what` was run, such as a config and its sizes; `heading` stands instead of this and the title.
 
     Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends; lines that
     coincide are one line with all their names. `width` is that of the figure in inches, `theme` "light", "dark" or
@@ -66,7 +66,8 @@ def draw_lines(
         colours = theme_of(theme)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         word = over.rpartition(".")[2].replace("_", " ")
-        figure, axes = _axes(width, colours, what, f"{title} over {word}", f"{title} ({symbol})")
+        heading = _heading(what, f"{title} over {word}") if heading is None else heading
+        figure, axes = _axes(width, colours, heading, f"{title} ({symbol})")
         ends, inks = [], COLOURS[theme]
         for place, (name, pairs) in enumerate(_distinct(lines)):
             numbers, values = zip(*pairs, strict=True)
@@ -141,13 +142,14 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
 def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
     width: float | None = None, theme: str = "light", *, step: str = "step time", groups: Sequence[Any] = (),
-    limit: float | None = None, what: str = "",
+    limit: float | None = None, what: str = "", heading: str | None = None,
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
     `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour if a few schedules
-    have several points each; `limit` is the usable memory, drawn if a point comes near it. `what` was run. `width` is
-    that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    have several points each; `limit` is the usable memory, drawn if a point comes near it. `what` was run; `heading`
+    stands instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or "grey".
+    Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours, line = theme_of(theme), COLOURS[theme][1]
@@ -155,7 +157,8 @@ def draw_front(
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, front = [(x * byte, y * second) for x, y in pairs], pareto_front(pairs)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
-        figure, axes = _axes(width, colours, what, f"{step} against {memory}", axis_names[1])
+        heading = _heading(what, f"{step} against {memory}") if heading is None else heading
+        figure, axes = _axes(width, colours, heading, axis_names[1])
         axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         inks = _draw_points(axes, points, groups, colours)
@@ -286,12 +289,13 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     return figure
 
 
-def _axes(width: float | None, theme: Theme, what: str, chart: str, name: str) -> tuple[Figure, Axes]:
-    """Return a figure for a column or a page of a paper, titled by what was run and the chart, and its axes.
+def _heading(what: str, chart: str) -> str:
+    """Return a title of what was run and the chart."""
+    return f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
 
-    `name` is that of the upright axis.
-    """
-    title = f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
+
+def _axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Figure, Axes]:
+    """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name."""
     wide = checked_width(width)
     figure = Chart(figsize=(wide, max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide), facecolor=theme.paper)
     axes = figure.add_subplot()

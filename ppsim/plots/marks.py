@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,19 +15,66 @@ from matplotlib.patches import Rectangle
 from ppsim.actions import Kind
 from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
+from ppsim.base.progress import say
 from ppsim.plan.streams import OFFLOADS, RELOADS
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
-from ppsim.plots.page_data import Marks
+from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import median_box
-from ppsim.plots.scale import LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
+from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
 
 _MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
+_SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
+
+
+@dataclass(frozen=True)
+class ChartLines:
+    """Lines upon the rows of a chart.
+
+    `critical` is True for the critical path, or a list of actions; `slow` marks a measured step, the first timeline.
+    """
+
+    transfers: bool = False
+    critical: Any = None
+    slow: Marks = UNMARKED
+
+    @property
+    def has_path(self) -> bool:
+        """True if a path is drawn."""
+        return self.critical is not None and self.critical is not False
+
+    def drawn(self, every: Sequence[Boxes], second: float) -> tuple[ChartLines, list[Boxes]]:
+        """Return the lines that charts have space for, and the charts with the space between rows that lines need."""
+        if not self.transfers:
+            return self, list(every)
+        if all(boxes.plain or is_mixed(boxes, second) for boxes in every):
+            say("transfers are not drawn: actions are too narrow, or rows too low")
+            return replace(self, transfers=False), list(every)
+        return self, [boxes if boxes.plain else replace(boxes, apart=APART_FOR_LINES) for boxes in every]
+
+    def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> None:
+        """Draw the evictions, the transfers and the path of one chart."""
+        add_evictions(ax, boxes, theme)
+        if self.transfers:
+            add_transfers(ax, boxes, theme)
+        if self.has_path:
+            add_critical_path(ax, boxes, self.critical, theme)
+
+
+NO_LINES = ChartLines()
+
+
+class Difference(NamedTuple):
+    """An action of a measured step, "straggler" or "longer", or the wait before it, "stall", and its excess."""
+
+    what: str
+    box: int
+    seconds: float
 
 
 def row_height(ax: Axes, boxes: Boxes) -> float:
@@ -156,23 +205,25 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         add_lines(ax, np.stack([points[:-1], points[1:]], axis=1), zorder=6, **style)
 
 
-def largest_differences(boxes: Boxes, other: Boxes, slow: Marks) -> list[tuple[str, int, float]]:
-    """Return the actions that exceed those of another chart most, and the waits before actions: what, box, seconds.
+def largest_differences(boxes: Boxes, other: Boxes, slow: Marks, second: float) -> list[Difference]:
+    """Return the actions that exceed those of another chart most, and the waits in `slow` among the longest ones.
 
-    The first word is "straggler" or "stall" for those in `slow`, else "longer" or "longer wait".
+    Actions that are not in `slow` are left out if their bars, at `second` pixels a second, would be dots.
     """
     names, found = [boxes.name(box) for box in range(len(boxes.row))], []
     twin = {other.name(box): box for box in range(len(other.row))}
     mine = [box for box, name in enumerate(names) if name in twin and boxes.device[box] == other.device[twin[name]]]
     same = [twin[names[box]] for box in mine]
-    for own, others, marked, words in (
-        (boxes.length, other.length, slow.actions, ("longer", "straggler")),
-        (_waits(boxes), _waits(other), slow.stalls, ("longer wait", "stall")),
+    for own, others, marked, what, least in (
+        (boxes.length, other.length, slow.actions, "straggler", _SHORTEST / second),
+        (_waits(boxes), _waits(other), slow.stalls, "stall", np.inf),
     ):
         excess = own[mine] - others[same]
-        for place in np.argsort(-excess, kind="stable")[:_MARKED]:
-            if excess[place] > _LEAST * median_box(boxes):
-                found.append((words[names[mine[place]] in marked], mine[place], float(excess[place])))
+        for place in np.argsort(-excess, kind="stable")[:_MARKED].tolist():
+            box, seconds = mine[place], float(excess[place])
+            is_marked = names[box] in marked
+            if seconds > _LEAST * median_box(boxes) and (is_marked or seconds >= least):
+                found.append(Difference(what if is_marked else "longer", box, seconds))
     return found
 
 
@@ -183,23 +234,37 @@ def _waits(boxes: Boxes) -> np.ndarray:
     return np.maximum(boxes.start - before, 0.0)
 
 
-def add_slow(ax: Axes, boxes: Boxes, simulated: Boxes, slow: Marks, theme: Theme) -> None:
-    """Frame stragglers of a measured step, bracket stalls, and draw bars above what else takes longer."""
-    top, bottom, gap = row_edges(ax, boxes)
-    waits, style = _waits(boxes), {"clip_on": False, "zorder": 6.5}
-    lines: Any = {"colors": theme.longer, "linewidths": 2 * POINTS, "zorder": 6, "clip_on": False}
-    for what, box, seconds in largest_differences(boxes, simulated, slow):
-        start, row = boxes.start[box], boxes.device[box]
+def add_slow(ax: Axes, boxes: Boxes, slow: Marks, slowest: Sequence[Difference], theme: Theme) -> None:
+    """Mark a measured step: name and frame its slow devices, frame stragglers, bracket stalls.
+
+    What else takes longer has a bar in its box, as long as the excess. All marks lie within their own rows.
+    """
+    top, bottom, _ = row_edges(ax, boxes)
+    waits, line = _waits(boxes), {"color": theme.limit, "linewidth": 2 * POINTS, "clip_on": False, "zorder": 6.5}
+    second, high = second_of(ax), row_height(ax, boxes)
+
+    def frame(start: float, row: int, length: float, wide: float, colour: str) -> None:  # within the box
+        place, size = (start + wide / 2 / second, row + top + wide / 2 / high), bottom - top - wide / high
+        style: Any = {"linewidth": wide * POINTS, "edgecolor": colour, "facecolor": "none", "zorder": 6.5}
+        ax.add_patch(Rectangle(place, max(length - wide / second, 0.0), size, **style))
+
+    for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True):
+        if round(float(tick)) in slow.devices:
+            label.set(color=theme.limit, fontweight="bold")
+    for device in slow.devices:
+        frame(0.0, device, float(boxes.end.max(initial=0.0)), 1.2, theme.limit)
+    for what, box, seconds in slowest:
+        start, row = boxes.start[box], int(boxes.device[box])
         if what == "straggler":
-            for wide, colour in ((5, theme.halo), (2, theme.limit)):
-                frame: Any = {"linewidth": wide * POINTS, "edgecolor": colour, "facecolor": "none", **style}
-                ax.add_patch(Rectangle((start, row + top), boxes.length[box], bottom - top, **frame))
+            frame(start, row, boxes.length[box], 3.5, theme.halo)
+            frame(start, row, boxes.length[box], 2.0, theme.limit)
         elif what == "stall":
-            low, ends = row + bottom - 0.03, np.repeat([start - waits[box], start], 2)
-            ax.plot(ends, [low - 0.2, low, low, low - 0.2], color=theme.limit, linewidth=2 * POINTS, **style)
+            low, ends = row + bottom - 1 / high, np.repeat([start - waits[box] + 1 / second, start - 1 / second], 2)
+            ax.plot(ends, [low - 6 / high, low, low, low - 6 / high], **line)
         else:
-            end = boxes.end[box] if what == "longer" else start
-            add_lines(ax, [[(end - seconds, row + top - 0.5 * gap), (end, row + top - 0.5 * gap)]], **lines)
+            for thick, colour in ((_BAR + 1, theme.halo), (_BAR, theme.longer)):
+                bar: Any = {"facecolor": colour, "edgecolor": "none", "zorder": 6.5}
+                ax.add_patch(Rectangle((boxes.end[box] - seconds, row + top), seconds, thick / high, **bar))
 
 
 def _boxes_of_path(boxes: Boxes) -> np.ndarray:

@@ -314,14 +314,14 @@ class Timeline(TimelineColumns):
         )  # fmt: skip
 
     @checked_call(hint="plot_ledger().savefig(path) writes a file")
-    def plot_ledger(self, *, width: float | None = None, theme: str | None = None) -> Figure:
+    def plot_ledger(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:
         """Return the bubble ledger as a matplotlib figure: a stacked bar of idle time per device, a colour per cause.
 
-        `width` and `theme` are those of `plot`.
+        The options are those of `plot`.
         """
         from ppsim.plots.ledger_chart import draw_ledger
 
-        return draw_ledger(self, width, theme=theme)
+        return draw_ledger(self, width, title, theme=theme)
 
     @checked_call()
     def to_plotly(

@@ -109,10 +109,10 @@ class Choice:
         return need("pandas", "a table of points").DataFrame(self.rows())
 
     @checked_call(hint="plot().savefig(path) writes a file")
-    def plot(self, *, width: float | None = None, theme: str | None = None) -> Figure:
+    def plot(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:
         """Draw step time against memory of the ranked points and of the front, as a matplotlib figure.
 
-        `width` and `theme` are those of `Timeline.plot`.
+        The options are those of `Timeline.plot`.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -121,7 +121,7 @@ class Choice:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
         memory = self._memory
         pairs = [(one.memory, one.step) for one in drawn]
-        words: Any = {"what": self.space.config.name}
+        words: Any = {"what": self.space.config.name, "heading": title}
         if memory.unit == "bytes":
             words["limit"] = memory_limit(self.space.config, self.headroom)
         return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme=theme, **words)

@@ -120,7 +120,7 @@ class Comparison:
         return [run for run in self.timelines if id(run) in drawn]
 
     def _chart(self, titles: Sequence[str] | None) -> dict[str, Any]:
-        """Return what `draw_comparison` draws; asynchronous schedules are marked, those left out are counted."""
+        """Return what `draw` draws; asynchronous schedules are marked, those left out are counted."""
         runs = self.drawn
         more = len(self.timelines) - len(runs)
         marks = [" (asynchronous)" * asynchronous(run) for run in runs]
@@ -149,9 +149,11 @@ class Comparison:
         self,
         *,
         width: float | None = None,
+        title: str | None = None,
         titles: Sequence[str] | None = None,
         labels: bool | str = "auto",
         memory: bool | str = False,
+        transfers: bool = False,
         critical_path: bool = False,
         theme: str | None = None,
     ) -> Figure:
@@ -160,10 +162,12 @@ class Comparison:
         `titles` has one title for each (default: the schedules' names); the other options are those of
         `Timeline.plot`. Raises ConfigError for any other option or value, and if there is no timeline.
         """
-        from ppsim.plots.gantt import draw_comparison  # matplotlib takes half a second to load
+        from ppsim.plots.gantt import draw  # matplotlib takes half a second to load
 
-        options: dict[str, Any] = {"width": width, "labels": labels, "memory": memory, "critical_path": critical_path}
-        return draw_comparison(**self._chart(titles), **options, theme=theme)
+        return draw(
+            **self._chart(titles), width=width, title=title, labels=labels, memory=memory, transfers=transfers,
+            critical_path=critical_path, theme=theme,
+        )  # fmt: skip
 
     @checked_call()
     def save(
@@ -171,22 +175,26 @@ class Comparison:
         path: str | PathLike[str],
         *,
         width: float | None = None,
+        title: str | None = None,
         titles: Sequence[str] | None = None,
         labels: bool | str = "auto",
         memory: bool | str = False,
+        transfers: bool = False,
         critical_path: bool = False,
         theme: str | None = None,
         dpi: float = 150,
     ) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
-        `dpi` is the pixels per inch of a PNG; an HTML page takes `titles`, `critical_path` and `theme`. Raises
-        ConfigError for another suffix, a file that cannot be written, or a wrong option.
+        `dpi` is the pixels per inch of a PNG, which pages do not have, nor `width` and `labels`. Raises ConfigError for
+        another suffix, a file that cannot be written, or a wrong option.
         """
         from ppsim.plots.chart_files import save_gantt
 
-        options: dict[str, Any] = {"width": width, "labels": labels, "memory": memory, "critical_path": critical_path}
-        save_gantt(path=path, **self._chart(titles), **options, theme=theme, dpi=dpi)
+        save_gantt(
+            path=path, **self._chart(titles), width=width, title=title, labels=labels, memory=memory,
+            transfers=transfers, critical_path=critical_path, theme=theme, dpi=dpi,
+        )  # fmt: skip
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.

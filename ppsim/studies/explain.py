@@ -127,19 +127,21 @@ class Explanation:
         return MeasuredStep(self.measured, self.slow, self.stalls)
 
     @checked_call(hint="plot().savefig(path) writes a file")
-    def plot(self, *, width: float | None = None, theme: str | None = None) -> Figure:
-        """Draw the measured step above its simulation as a matplotlib figure, with stragglers and stalls marked.
+    def plot(
+        self, *, width: float | None = None, title: str | None = None, memory: bool | str = False,
+        transfers: bool = False, critical_path: bool = False, theme: str | None = None,
+    ) -> Figure:  # fmt: skip
+        """Draw the measured step above its simulation as a matplotlib figure, with the options of `Timeline.plot`.
 
-        `width` and `theme` are those of `Timeline.plot`.
+        The slowest devices and stragglers are framed, stalls have brackets, what else takes longer has a bar.
         """
-        from ppsim.plots.gantt import draw_comparison
+        from ppsim.plots.gantt import draw
 
-        worst = sorted(self.slow, key=lambda one: one.what != "action")[:1]
-        found = [f"{one.what} {one.where} takes {one.with_usual}".removeprefix("action ") for one in worst]
-        found += [f"{one.where} waits {one.with_usual}" for one in self.stalls[:1]]
         titles, timelines = zip(*self.drawn.items(), strict=True)
-        words: Any = {"note": "; ".join(found), "slow": self.step.marks}
-        return draw_comparison(timelines, titles=titles, width=width, theme=theme, **words)
+        return draw(
+            timelines, titles=titles, width=width, title=title, memory=memory, transfers=transfers,
+            critical_path=critical_path, theme=theme, lead=self.step.in_words, slow=self.step.marks,
+        )  # fmt: skip
 
     def _repr_html_(self) -> str:
         whole = self.measured.makespan

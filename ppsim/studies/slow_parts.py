@@ -44,7 +44,18 @@ class Slow:
     @property
     def with_usual(self) -> str:
         """Measured and expected seconds, as text."""
-        return f"{seconds_text(self.seconds, 3)}, usually {seconds_text(self.expected, 3)}"
+        usual = f", usually {seconds_text(self.expected, 3)}" if self.expected > 0 else ""
+        return seconds_text(self.seconds, 3) + usual
+
+    @property
+    def in_words(self) -> str:
+        """The part and its seconds, such as `B of stage 2 takes 57 ms, usually 50 ms`."""
+        who = self.where
+        if self.what == "stage":
+            who = f"{who.lstrip('0123456789')} of stage {who.rstrip('FBIWRST')}"
+        elif self.what == "link":
+            who = f"a transfer from device {who.replace('-', ' to ')}"
+        return f"{who} {'waits' if self.what == 'stall' else 'takes'} {self.with_usual}"
 
 
 class MeasuredStep(NamedTuple):
@@ -53,6 +64,12 @@ class MeasuredStep(NamedTuple):
     timeline: Timeline
     slow: list[Slow]
     stalls: list[Slow]
+
+    @property
+    def in_words(self) -> str:
+        """The costliest slow action, or else slow part, and the longest wait."""
+        worst = sorted(self.slow, key=lambda one: one.what != "action")[:1] + self.stalls[:1]
+        return "; ".join(one.in_words for one in worst)
 
     @property
     def marks(self) -> Marks:

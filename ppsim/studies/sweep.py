@@ -84,12 +84,12 @@ class Sweep:
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(
         self, measure: str = "iteration_time", over: str | None = None, *, width: float | None = None,
-        theme: str | None = None,
+        title: str | None = None, theme: str | None = None,
     ) -> Figure:  # fmt: skip
         """Draw a measure over a swept number as a matplotlib figure, one line for each combination of the other keys.
 
-        `over` is one of `keys`; default: the last key with at least two numbers. `width` and `theme` are those of
-        `Timeline.plot`. Raises ConfigError if there is no such key, or every point is refused.
+        `over` is one of `keys`; default: the last key with at least two numbers. `width`, `title` and `theme` are
+        those of `Timeline.plot`. Raises ConfigError if there is no such key, or every point is refused.
         """
         from ppsim.plots.many_runs import draw_lines
 
@@ -105,16 +105,23 @@ class Sweep:
                 lines.setdefault(self._name(point, over) or kind.title, []).append((number, value))
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
-        return draw_lines(lines, over, kind.title, kind.unit, width, theme=theme, what=self.name)
+        return draw_lines(lines, over, kind.title, kind.unit, width, theme=theme, what=self.name, heading=title)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
-    def plot_front(self, *, width: float | None = None, theme: str | None = None, limit: float | None = None) -> Figure:
+    def plot_front(
+        self,
+        *,
+        width: float | None = None,
+        title: str | None = None,
+        theme: str | None = None,
+        limit: float | None = None,
+    ) -> Figure:
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
         A point is on the Pareto front if no other point is as good in both and better in one. Points with different
         numbers of microbatches are compared by the step time per microbatch. `limit` is the usable bytes of a device,
-        a line if a peak comes near it; `width` and `theme` are those of `Timeline.plot`. Raises ConfigError if all
-        points are refused.
+        a line if a peak comes near it; `width`, `title` and `theme` are those of `Timeline.plot`. Raises ConfigError if
+        all points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -130,7 +137,7 @@ class Sweep:
         names = [self._name(point) for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
-        words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name}
+        words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name, "heading": title}
         return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:

@@ -484,7 +484,7 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     page.find(CANVAS).send_keys(">")
     page.until_true(lambda: "longer than simulatedstragglerstall(the 5 longest in view)" in page.run(legend), "marks")
     page.until(FRAMES)
-    assert colours(page)[LIGHT.longer] > 50  # bars in the gaps above rows
+    assert colours(page)[LIGHT.longer] > 50  # bars in their boxes
     assert colours(page)[LIGHT.limit] > 50  # frames and brackets
     page.keys(CANVAS, "d")
     page.until_true(lambda: LIGHT.longer not in colours(page), "no marks")

@@ -67,7 +67,12 @@ function differences(chart) {   // of a measured step, the actions in view and t
     .filter(({ what, wait, seconds }) => what !== "longer" || (!wait && pixels(seconds) >= SHORTEST));
 }
 
-function drawMarked(chart, place) {   // a frame around a straggler, a bracket under a stall, at the end of what else takes longer a bar as long as the excess
+function drawMarked(chart, place) {   // a frame around slow devices and stragglers, a bracket under a stall, at the end of what else takes longer a bar as long as the excess
+  const frame = (left, top, wide, tall, thick, colour) => { context.strokeStyle = colour; context.lineWidth = thick; context.strokeRect(left + thick / 2, top + thick / 2, Math.max(wide - thick, 1), tall - thick); };   // all within the row
+  if (on.has("differences") && chart === charts[MEASURED] && partner(chart)) for (const device of Object.keys(chart.slow || {}).map(Number)) {
+    const { top, tall } = bandOf(chart, place, device);
+    frame(toX(0), top, pixels(chart.makespan), tall, 1.2, theme.limit);
+  }
   for (const { box, seconds, wait, what } of differences(chart)) {
     const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
     if (what === "longer") {
@@ -76,7 +81,7 @@ function drawMarked(chart, place) {   // a frame around a straggler, a bracket u
       context.strokeStyle = theme.limit; context.lineWidth = 2;
       context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
     } else   // on a halo: T is nearly as dark and as red as the frame
-      for (const [colour, thick] of [[theme.halo, 5], [theme.limit, 2]]) { context.strokeStyle = colour; context.lineWidth = thick; context.strokeRect(x + 1, top + 1, Math.max(wide - 2, 1), tall - 2); }
+      for (const [colour, thick] of [[theme.halo, 3.5], [theme.limit, 2]]) frame(x, top, wide, tall, thick, colour);
   }
 }
 
