@@ -332,7 +332,7 @@ def test_a_picture_marks_the_straggler_and_a_notebook_shows_what_the_step_would_
     page = found._repr_html_()
     assert [name for name in found.variants if f">{name}</td>" not in page] == []
     assert ">base</td>" in page
-    assert "cause of the difference" not in page
+    assert "why longer than simulated" not in page
     costs = ppsim.Costs(forward=0.01, backward=0.02)
     simulated = ppsim.explain(found.measured, ppsim.simulate(found.measured.schedule, costs))
-    assert "cause of the difference" in simulated._repr_html_()
+    assert "why longer than simulated" in simulated._repr_html_()

@@ -188,7 +188,7 @@ def test_a_table_has_one_unit_and_a_notebook_shows_it_as_columns():
     assert ">idle time (s)</th>" in page
     assert page.index("</i> fill</span></th>") < page.index("</i> dependency</span></th>")
     widths = [float(width) for width in re.findall("display:block;width:([^p]*)px", page)]
-    assert widths == pytest.approx((120 * found.total / found.total.max()).tolist(), abs=0.2)
+    assert widths == pytest.approx((240 * found.total / found.total.max()).tolist(), abs=0.2)
     assert "another device computes what the next action needs" in page.partition("<details>")[2]
 
 

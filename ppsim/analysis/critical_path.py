@@ -11,6 +11,7 @@ from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import EqualColumns, distinct, short_repr, unwritable
 from ppsim.base.rules import declared, described
+from ppsim.base.tables import html_table
 from ppsim.schedule.barriers import spans_devices
 from ppsim.timeline import TimelineColumns
 
@@ -107,6 +108,12 @@ class Sensitivities(EqualColumns):
     link: dict[tuple[int, int], float] = declared("growth per second of every transfer, by (sender, receiver)")
 
     __repr__ = short_repr
+
+    def _repr_html_(self) -> str:
+        rows = [(f"every {kind}", growth) for kind, growth in self.kind.items()]
+        rows += [(f"every action of stage {stage}", growth) for stage, growth in enumerate(self.stage.tolist())]
+        cells = [[name, f"{growth:g}"] for name, growth in sorted(rows, key=lambda row: -row[1])]
+        return html_table(["if each takes a second longer", "the step takes longer by (s)"], cells)
 
 
 def sensitivities(run: TimelineColumns) -> Sensitivities:

@@ -311,13 +311,20 @@ MAX_BLAMED = 3  # waits that the table names for each device
 _SHOWN = 1e-9  # fraction of all idle time; less is rounding
 
 
-def ledger_parts(found: LedgerColumns) -> tuple[list[list[str]], list[str]]:
-    """Return a table of idle time by device and cause, with totals and shares; and notes: definitions and blame."""
+def ledger_parts(found: LedgerColumns, small: float = 0.0) -> tuple[list[list[str]], list[str]]:
+    """Return a table of idle time by device and cause, with totals and shares; and notes: definitions and blame.
+
+    Causes of at most `small` of all idle time share the column "other".
+    """
     total = float(found.total.sum())
     if total <= 0:
         return [["no device is ever idle"]], []
     causes = [cause for cause, seconds in found.items() if seconds.sum() > _SHOWN * total]
-    columns = np.array([*(found[cause] for cause in causes), found.total])
+    others = [cause for cause in causes if found[cause].sum() <= small * total]
+    named = {cause: found[cause] for cause in causes if cause not in others}
+    if others:
+        named["other"] = np.sum([found[cause] for cause in others], axis=0)
+    columns = np.array([*named.values(), found.total])
     groups = np.array_split(np.arange(columns.shape[1]), min(columns.shape[1], MAX_ROWS))
     cells = np.array([columns[:, devices].sum(axis=1) for devices in groups])
     scale, places = even_scale(
@@ -327,7 +334,7 @@ def ledger_parts(found: LedgerColumns) -> tuple[list[list[str]], list[str]]:
     def text(seconds: float) -> str:
         return f"{seconds * scale.factor:,.{places}f}"
 
-    rows = [[f"idle time ({scale.symbol})", *causes, "all"]]
+    rows = [[f"idle time ({scale.symbol})", *named, "all"]]
     rows += [[_name(devices), *map(text, row)] for devices, row in zip(groups, cells, strict=True)]
     rows.append(["all devices", *map(text, columns.sum(axis=1))])
     rows.append(["share (%)", *(f"{100 * seconds / total:.1f}" for seconds in columns.sum(axis=1))])

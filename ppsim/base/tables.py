@@ -58,9 +58,18 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
     return [line.replace("| ", "|") for line in lines]
 
 
+class Html(str):
+    """HTML that a notebook shows as such, and a cell of a table too."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return self
+
+
 def escaped(text: str) -> str:
     """Return a text for HTML, with true minus signs."""
-    return escape(_MINUS.sub("\N{MINUS SIGN}", text))
+    return text if isinstance(text, Html) else escape(_MINUS.sub("\N{MINUS SIGN}", text))
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -73,7 +82,7 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     lines = [("th", heads), *(("td", row) for row in rows)]
     body = "".join(f"<tr>{''.join(map(cell, [tag] * len(row), ['left', *sides[1:]], row))}</tr>" for tag, row in lines)
-    return f"<div style='overflow-x:auto'><table>{body}</table></div>"
+    return f"<div style='overflow-x:auto;margin-bottom:12px'><table>{body}</table></div>"
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
@@ -154,10 +163,14 @@ def even_scale(values: Collection[float], unit: str, usual: float | None = None)
 
 
 def even_column(values: Sequence[float | str | None], unit: str) -> tuple[str, list[str]]:
-    """Return the unit of a column of numbers, and its cells with one number of decimals, words as they are."""
+    """Return the unit of a column of numbers, and its cells with one number of decimals, words as they are.
+
+    A "change" is a fraction with a plus sign if it is one.
+    """
+    plus, unit = ("+", "fraction") if unit == "change" else ("", unit)
     (factor, symbol), places = even_scale([value for value in values if not isinstance(value, str | None)], unit)
     return symbol, [
-        value or "" if isinstance(value, str | None) else f"{round(value * factor, places) + 0.0:,.{places}f}"
+        value or "" if isinstance(value, str | None) else f"{round(value * factor, places) + 0.0:{plus},.{places}f}"
         for value in values
     ]
 

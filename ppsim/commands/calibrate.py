@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from ppsim.commands.cells import DIGITS
 from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import OutputOption, answer, command, say
 from ppsim.costs import operator_fit
-from ppsim.costs.calibrated import CONSTANTS, Calibration, calibration_document
+from ppsim.costs.calibrated import Calibration, calibration_document
 from ppsim.costs.profile import LinkFit, Profile, profile_document, write_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.result import plain
@@ -32,7 +31,6 @@ Traces = Annotated[list[Path], _TRACES]
 MAX_RUNS = 4  # runs, or parts of the model, in the text
 LABEL = 10  # width of a line's label
 LONGER = 1.05  # times the median: parts of the model that take longer are named
-STILL_PRIOR = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
 
 
 @command
@@ -100,43 +98,19 @@ def calibration_text(calibration: Calibration) -> str:
         lines.append(f"peak memory: median error {after}, {before} without")
     lines += [
         "",
-        *aligned(
-            [("constant", "without", "now", "known to", ""), *map(partial(_constant_row, calibration), CONSTANTS)]
-        ),
+        *aligned(calibration.constants()),
         "",
-        *_run_lines(calibration),
+        *aligned(calibration.errors(MAX_RUNS)),
     ]
-    if calibration.next_run and calibration.next_interval:
-        low, high = (seconds_text(one, 3) for one in calibration.next_interval)
-        changes = ", ".join(f"{key} {value}" for key, value in calibration.next_run.items())
-        told = f"next: the run that would tell most has {changes} ({low} to {high} at 90 %)"
-        lines += textwrap.wrap(told, WIDTH, subsequent_indent="  ")
+    if (more := calibration.runs - MAX_RUNS) > 0:
+        lines.append(f"and {counted(more, 'run')} with smaller errors")
+    lines += textwrap.wrap(calibration.next_words, WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
 
 
 def _median_error(pairs: Iterable[tuple[Any, Any]]) -> str:
     """Return the median error of (predicted, measured) as text."""
     return percent_text(median(abs(predicted / measured - 1) for predicted, measured in pairs))
-
-
-def _constant_row(calibration: Calibration, name: str) -> tuple[str, ...]:
-    unit, (before, after) = CONSTANTS[name].unit, calibration.values[name]
-    deviation = calibration.deviation(name)
-    is_still_prior = deviation > STILL_PRIOR * CONSTANTS[name].deviation
-    known = "as before" if is_still_prior else f"± {percent_text(math.expm1(deviation), 0)}"
-    values = (value_text(one, unit) if unit else f"{one:.3g}" for one in (before, after))
-    return name, *values, known, CONSTANTS[name].what
-
-
-def _run_lines(calibration: Calibration) -> list[str]:
-    runs = sorted(calibration.measured, key=lambda run: -abs(math.log(run.after / run.seconds)))
-    rows: list[tuple[str, ...]] = [("run", "measured", "without", "now", "error", "")]
-    for run in runs[:MAX_RUNS]:
-        says = "does not fit the others" if not run.fits else f"tells of {run.tells}" if run.tells else ""
-        seconds = (seconds_text(one) for one in (run.seconds, run.before, run.after))
-        rows.append((run.name, *seconds, percent_text(run.error, signed=True), says))
-    more = len(runs) - MAX_RUNS
-    return [*aligned(rows), *([f"and {counted(more, 'run')} with smaller errors"] if more > 0 else [])]
 
 
 def _counts(text: str | None) -> list[int]:

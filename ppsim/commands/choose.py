@@ -156,7 +156,7 @@ def choice_lines(
             over = f"{gigabytes(found.over)} over {usable_text(found.space.config, found.headroom)}"
             yield f"{answer}; the nearest is {over}:"
             yield f"{_layout_text(nearest, found.space.config)}: {gigabytes(nearest.memory)}"
-        yield _counts(found)
+        yield found.points
         return
     config = found.space.config
     yield from _answer(found)
@@ -166,7 +166,7 @@ def choice_lines(
     if found.ranked[0].alike:
         variants = f"{found.ranked[0].alike + 1} variants within {percent_text(SAME, 0)}"
         yield f"1 stands for {variants}: other stages, microbatches, sharding"
-    yield LEGEND if config.model is not None else _counts(found)
+    yield LEGEND if config.model is not None else found.points
     yield ""
     yield from paragraph("; ".join(_reasons(found)), "why  ")
     yield ""
@@ -176,15 +176,7 @@ def choice_lines(
         yield from _straggler_lines(found)
     if verbose:
         yield ""
-        yield _counts(found)
-
-
-def _counts(found: Choice) -> str:
-    counts = found.counts
-    return (
-        f"{counted(counts['points'], 'point')}: {counts['refused']:,} not possible, "
-        f"{counts['memory']:,} proven too large, {counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
-    )
+        yield found.points
 
 
 def _answer(found: Choice) -> Iterator[str]:

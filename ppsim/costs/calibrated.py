@@ -25,13 +25,15 @@ from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.host import note_calibration
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_methods, choice, declared, described, fraction, number, positive, rule, share
-from ppsim.base.units import counted
+from ppsim.base.tables import escaped, html_table
+from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
 
 SCHEMA = "ppsim.calibration/1"
 WHAT = "a calibration"
 PRIOR_RUNS = 2  # weight of the prior error, in runs
 PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
+STILL_PRIOR = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
 FREEDOM = 4  # degrees of freedom of Student's t, which that error follows
 SLOWER_PER_DOUBLING = 1.2  # of the upper bound: runs beyond those of a fit take longer more often than less long
 DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
@@ -194,6 +196,39 @@ class Calibration:
         """Return the standard deviation of the logarithm of a constant."""
         index = list(self.factors).index(name)
         return math.sqrt(self.covariance[index][index])
+
+    def constants(self) -> list[tuple[str, ...]]:
+        """Return a table of the constants as text: before, now, how well the runs tell each, and what it is."""
+        rows: list[tuple[str, ...]] = [("constant", "without", "now", "known to", "")]
+        for name, constant in CONSTANTS.items():
+            deviation = self.deviation(name)
+            is_still_prior = deviation > STILL_PRIOR * constant.deviation
+            known = "as before" if is_still_prior else f"± {percent_text(math.expm1(deviation), 0)}"
+            values = (value_text(one, constant.unit) if constant.unit else f"{one:.3g}" for one in self.values[name])
+            rows.append((name, *values, known, constant.what))
+        return rows
+
+    def errors(self, most: int | None = None) -> list[tuple[str, ...]]:
+        """Return a table of the runs as text, those with the largest errors first, at most so many."""
+        rows: list[tuple[str, ...]] = [("run", "measured", "without", "now", "error", "")]
+        for run in sorted(self.measured, key=lambda run: -abs(math.log(run.after / run.seconds)))[:most]:
+            says = "does not fit the others" if not run.fits else f"tells of {run.tells}" if run.tells else ""
+            seconds = (seconds_text(one) for one in (run.seconds, run.before, run.after))
+            rows.append((run.name, *seconds, percent_text(run.error, signed=True), says))
+        return rows
+
+    @property
+    def next_words(self) -> str:
+        """Words for outputs: the run to do next, and between which seconds its step is; empty if there is none."""
+        if not (self.next_run and self.next_interval):
+            return ""
+        low, high = (seconds_text(one, 3) for one in self.next_interval)
+        changes = ", ".join(f"{key} {value}" for key, value in self.next_run.items())
+        return f"next: the run that would tell most has {changes} ({low} to {high} at 90 %)"
+
+    def _repr_html_(self) -> str:
+        tables = [html_table(heads, rows) for heads, *rows in (self.constants(), self.errors())]
+        return "".join([*tables, escaped(self.next_words)])
 
     def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
         """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.ledger import CAUSES, LedgerColumns, ledger_parts
-from ppsim.base.tables import html_table
+from ppsim.analysis.ledger import LedgerColumns, ledger_parts
+from ppsim.base.tables import Html, html_table
 from ppsim.plots.boxes import make_boxes
 from ppsim.plots.gantt import draw
-from ppsim.plots.palette import Html, notebook_theme, reader_style
+from ppsim.plots.palette import notebook_theme, reader_style
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 
 _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: a row, limit of all rows, the rest
-_BAR = 120  # pixels of the longest bar of a ledger
+_BAR = 240  # pixels of the longest bar of a ledger
+_SMALL = 0.005  # of all idle time: causes of less share a column
 _SCRIPT = (
     '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
@@ -49,24 +50,24 @@ def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
 
 def ledger_html(found: LedgerColumns) -> Html:
     """Return a ledger as a table with a bar of causes per device; what the causes mean is folded."""
-    (heads, *rows), notes = ledger_parts(found)
+    (heads, *rows), notes = ledger_parts(found, _SMALL)
     if not notes:
         return Html(heads[0])
-    causes, colours = heads[1:-1], notebook_theme(None).causes
+    causes, theme = heads[1:-1], notebook_theme(None)
+    colours = {cause: theme.causes.get(cause, theme.quiet) for cause in causes}
     ends = np.cumsum([[float(cell.replace(",", "")) for cell in row[1:-1]] for row in rows[:-2]], axis=1)  # no sums
     ends = np.pad(np.round(ends * _BAR / ends.max(), 1), ((0, 0), (1, 0)))
-    table = html_table([heads[0], "", *heads[1:]], [[row[0], "bar" * (row in rows[:-2]), *row[1:]] for row in rows])
-    for cause in causes:
-        swatch = f'<i style="display:inline-block;width:10px;height:10px;background:{colours[cause]}"></i>'
-        table = table.replace(
-            f">{cause}<", f' title="{CAUSES[cause]}"><span style="white-space:nowrap">{swatch} {cause}</span><'
-        )
-    for places in ends.tolist():
+    for row, places in zip(rows, [*ends.tolist(), [], []], strict=True):
         parts = [
-            f"{colours[cause]} {x}px {y}px" for cause, (x, y) in zip(causes, pairwise(places), strict=True) if x < y
+            f"{colours[cause]} {x}px {y}px" for cause, (x, y) in zip(causes, pairwise(places), strict=False) if x < y
         ]
-        bar = f"width:{places[-1]}px;height:12px;background:linear-gradient(90deg,{','.join(parts)})"
-        table = table.replace(">bar<", f'><i style="display:block;{bar}"></i><', 1)
+        bar = f"width:{max(places, default=0)}px;height:12px;background:linear-gradient(90deg,{','.join(parts)})"
+        row.insert(1, Html(f'<i style="display:block;{bar}"></i>' * bool(parts)))
+    swatch = '<i style="display:inline-block;width:10px;height:10px;background:'
+    named = (
+        Html(f'<span style="white-space:nowrap">{swatch}{colours[cause]}"></i> {cause}</span>') for cause in causes
+    )
+    table = html_table([heads[0], "", *named, heads[-1]], rows)
     words = html.escape("\n".join(notes))
     fold = f"<details><summary>what the causes mean, and who waits for whom</summary><pre>{words}</pre></details>"
     return Html(reader_style(table) + table + fold)

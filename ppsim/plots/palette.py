@@ -122,15 +122,6 @@ ONLY_LIGHT, ONLY_DARK = "opacity:var(--pp-light,1)", "opacity:var(--pp-dark,0)" 
 _VARIES = re.compile(r"<image .*?/>|#[0-9a-f]{6}\b|\bm[0-9a-f]{10}\b", re.S)  # images, colours, names of markers
 
 
-class Html(str):
-    """HTML that a notebook shows as such."""
-
-    __slots__ = ()
-
-    def _repr_html_(self) -> str:
-        return self
-
-
 def notebook_theme(name: str | None) -> Theme:
     """Return the theme of this name; for None the light one, with variables that `reader_style` sets."""
     return _variables() if name is None else theme_of(name)

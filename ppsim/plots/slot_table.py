@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.tables import aligned
+from ppsim.base.tables import Html, aligned
 from ppsim.base.units import counted
 from ppsim.plots.boxes import local_stage, sizes_text
-from ppsim.plots.palette import FONT, LIGHT, Html, Theme, notebook_theme, reader_style, theme_of
+from ppsim.plots.palette import FONT, LIGHT, Theme, notebook_theme, reader_style, theme_of
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from html import escape
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ import numpy as np
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, UnknownNameError
 from ppsim.base.files import write_atomically
 from ppsim.base.rules import checked_call, checked_methods, described
+from ppsim.base.tables import html_table
 from ppsim.checks.faults import check_runnable, validate
 from ppsim.costs.composed import EncoderTower
 from ppsim.costs.given import Costs
@@ -175,12 +175,9 @@ class Family(registry.RegisteredFamily):
         return f"<Family {self.name}: {self.title}>"
 
     def _repr_html_(self) -> str:
-        left = "style='text-align:left'"
-        rows = "".join(
-            f"<tr><th {left}>{word.replace('_', ' ')}</th><td {left}>{escape(text)}</td></tr>"
-            for word, text in self.describe().items()
-        )
-        return f"<table>{rows}</table>"
+        texts = [(word.replace("_", " "), text) for word, text in self.describe().items()]
+        first, *rows = ([cell.replace(">=", "≥").replace("<=", "≤") for cell in row] for row in texts)
+        return html_table(first, rows)
 
 
 class Families(dict[str, Family]):

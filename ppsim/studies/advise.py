@@ -129,7 +129,7 @@ class AdviceList:
         rows += [(one.words, one.step, one.step / now - 1, one.peak, one.removes) for one in self.better]
         peak = "activations" if self.run.peak_memory is None else "bytes"
         named = [dict(zip(heads, row, strict=True)) for row in rows]
-        return page_table(named, {"step": "seconds", "vs now": "fraction", "peak": peak})
+        return page_table(named, {"step": "seconds", "vs now": "change", "peak": peak})
 
 
 @checked_call()
@@ -209,8 +209,16 @@ def _candidate(run: Timeline, headroom: float, changes: Mapping[str, Any]) -> Ca
     return Candidate(changes, numbers, layout_string=run.layout_string, fits=fits_within(run, headroom))
 
 
+class Fitting(list[Candidate]):
+    """Changes that make a config fit, the fastest first, or the config itself."""
+
+    def _repr_html_(self) -> str:
+        rows = [{"change": one.words or "none", "step": one.step, "free": one.spare} for one in self]
+        return page_table(rows, {"step": "seconds", "free": "bytes"}) if rows else "no single change fits"
+
+
 @checked_call()
-def what_fits(config: Config, headroom: float = HEADROOM, *, executor: Executor | None = None) -> list[Candidate]:
+def what_fits(config: Config, headroom: float = HEADROOM, *, executor: Executor | None = None) -> Fitting:
     """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 
     These are the fastest changes of `advise` that fit, at most four and one per idea; `headroom` and `executor` are its
@@ -218,9 +226,9 @@ def what_fits(config: Config, headroom: float = HEADROOM, *, executor: Executor 
     """
     unchanged = _with_spare(config, _candidate(config.simulate(), headroom, {}), headroom)
     if unchanged.fits:
-        return [unchanged]
+        return Fitting([unchanged])
     best = advise(config, headroom, executor=executor).better[:MAX_FITTING]
-    return [_with_spare(config, one, headroom) for one in best]
+    return Fitting(_with_spare(config, one, headroom) for one in best)
 
 
 def _with_spare(config: Config, one: Candidate, headroom: float) -> Candidate:

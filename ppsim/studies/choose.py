@@ -130,6 +130,15 @@ class Choice:
     def _memory(self) -> Measure:
         return MEASURES["peak_memory" if self.front[0].numbers["peak_memory"] is not None else "peak_activations"]
 
+    @property
+    def points(self) -> str:
+        """Words for outputs: how many points there are, and what became of them."""
+        counts = self.counts
+        return (
+            f"{counted(counts['points'], 'point')}: {counts['refused']:,} not possible, {counts['memory']:,} proven "
+            f"too large, {counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
+        )
+
     def _repr_html_(self) -> str:
         if not self.ranked:
             return self._nothing_fits
@@ -139,8 +148,10 @@ class Choice:
             | {measure.title: one.numbers[measure.name] for measure in measures}
             for number, (name, one) in enumerate(zip(_names(self.ranked), self.ranked, strict=True))
         ]
-        units = {"step": "seconds", "vs first": "fraction"}
-        return page_table(rows, units | {measure.title: measure.unit for measure in measures})
+        units = {"step": "seconds", "vs first": "change"}
+        ties = "<br>=: the model cannot tell it from the one above; the simplest is first"
+        notes = self.points + ties * any(str(one.place).endswith("=") for one in self.ranked)
+        return page_table(rows, units | {measure.title: measure.unit for measure in measures}) + notes
 
     @property
     def over(self) -> float | None:

@@ -17,7 +17,7 @@ from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, declared, described
-from ppsim.base.tables import latex_table, page_table
+from ppsim.base.tables import Html, latex_table, page_table
 from ppsim.base.units import value_text
 from ppsim.config import AnyConfig, Config, config_source
 from ppsim.costs import CostModel
@@ -212,8 +212,9 @@ class Comparison:
         more = [MEASURES[name] for name in ("tokens_per_second", "mfu", "transfers")]
         for row, run in zip(rows, self.timelines, strict=True):
             row.update({one.title: one.number(run) for one in more})
+            if row["fits"] == "over":
+                row["fits"] = Html(f"<b style='color:{notebook_theme(None).limit}'>over</b>")
         table = page_table(rows, units | {one.title: one.unit for one in more})
-        table = table.replace(">over<", f"><b style='color:{notebook_theme(None).limit}'>over</b><")
         return reader_style(table) + table
 
     def _chart_numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -230,12 +231,12 @@ class Comparison:
                 else run.iteration_time / base.iteration_time - 1.0,
                 "idle": run.steady_bubble_fraction,
                 "peak memory": None if run.peak_memory is None else float(run.peak_memory.max()),
-                "": fit_of(run, self.headroom).replace("fits", "") or None,
+                "fits": fit_of(run, self.headroom).replace("fits", "yes") or None,
                 "peak activations": round(float(run.peak_activations.max()), 2),
             }
             for run in self.timelines
         ]
-        return rows, {"step": "seconds", versus: "fraction", "idle": "fraction", "peak memory": "bytes"}
+        return rows, {"step": "seconds", versus: "change", "idle": "fraction", "peak memory": "bytes"}
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""

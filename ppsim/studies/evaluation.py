@@ -59,7 +59,7 @@ class Evaluation:
     __repr__ = short_repr
 
     def _repr_html_(self) -> str:
-        shown = {"name": "", "fitted": "", "measured": "seconds", "predicted": "seconds", "error": "fraction"}
+        shown = {"name": "", "fitted": "", "measured": "seconds", "predicted": "seconds", "error": "change"}
         rows = [{key: getattr(run, key) for key in shown} for run in self.runs]
         return page_table(rows, {key: unit for key, unit in shown.items() if unit})
 

@@ -146,15 +146,15 @@ class Explanation:
     def _repr_html_(self) -> str:
         whole = self.measured.makespan
         causes = [
-            {"cause of the difference": cause, "step": seconds, "": DIFFERENCE[cause]}
+            {"why longer than simulated": cause, "by": seconds, "that is": DIFFERENCE[cause]}
             for cause, seconds in self.difference.items()
             if abs(seconds) > 1e-3 * whole
         ]
-        cases = [{"case": "measured", "step": whole, "vs measured": "base"}] + [
-            {"case": name, "step": seconds, "vs measured": seconds / whole - 1, "": VARIANTS[name]}
+        cases = [{"if": "as measured", "step": whole, "vs measured": "base", "that is": ""}] + [
+            {"if": name, "step": seconds, "vs measured": seconds / whole - 1, "that is": VARIANTS[name]}
             for name, seconds in self.variants.items()
         ]
-        units = {"step": "seconds", "vs measured": "fraction"}
+        units = {"by": "seconds", "step": "seconds", "vs measured": "change"}
         return "".join(page_table(rows, units) for rows in (causes, cases) if rows)
 
     def to_dict(self) -> dict[str, Any]:
