@@ -99,7 +99,7 @@ def pace(name, reduce_grad, **options):
 
 def test_each_iteration_reduces_the_gradients_of_each_stage():
     run = pace("pipedream", 5)
-    after = run.plan.reductions.after
+    after = run.plan.reductions.before - 1
     assert [run.schedule.label(row) for row in after[:3]] == ["0B7", "0B15", "0B23"]
     assert len(run.reductions) == 4 * 3
     assert run.reduce_start.tolist() == run.row_end[after].tolist()

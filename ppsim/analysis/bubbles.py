@@ -139,8 +139,8 @@ def _version_pace(run: TimelineColumns) -> float:
     middle = schedule.iteration == schedule.iterations // 2
     first_use = np.full((schedule.devices, schedule.num_stages), np.inf)
     np.minimum.at(first_use, (schedule.device[middle], schedule.stage[middle]), run.row_start[middle])
-    chosen = np.flatnonzero(middle[reductions.after])
-    device, after = reductions.device[chosen], reductions.after[chosen]
+    chosen = np.flatnonzero(middle[reductions.before - 1])
+    device, after = reductions.device[chosen], reductions.before[chosen] - 1
     held = run.row_end[after] - first_use[device, reductions.stage[chosen]] + reductions.seconds[chosen]
     return float((held / schedule.weight_versions[device]).max())
 

@@ -14,7 +14,7 @@ from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import EqualColumns
 from ppsim.plan.resolve import Plan, Posts
-from ppsim.plan.streams import RELOADS, Copies, Gathers, Ports
+from ppsim.plan.streams import RELOADS, Ports, Posted
 from ppsim.timeline import TimelineColumns
 
 # Nodes of streams that are not actions: the wait of a "sync" optimizer for all devices, its steps, and the collectives
@@ -267,14 +267,22 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         found.append(_Streams(*(np.broadcast_to(column, length) for column in (kind, *columns))))
         return np.arange(first, count)
 
-    if (gathers := plan.gathers) is not None:
-        own = add(Kind.UNSHARD, gathers.seconds, run.unshard_start, run.unshard_end, gathers.device, gathers.stage, -1)
-        edges += [_posting_rows(run, gathers, node, own), (own, node[gathers.user]), _in_turn(gathers.device, own)]
+    def add_posted(
+        kind: int | np.ndarray, posted: Posted, start: np.ndarray, end: np.ndarray, microbatch: np.ndarray | int = -1
+    ) -> np.ndarray:
+        """Add the nodes of posted work and the edges to and from them; return their numbers."""
+        own = add(kind, posted.seconds, start, end, posted.device, posted.stage, microbatch)
+        late, needed = posted.before > run.schedule.offsets[posted.device], posted.user >= 0
+        edges.append((node[posted.before[late] - 1], own[late]))
+        edges.extend((own[other[other >= 0]], own[other >= 0]) for other in (posted.previous, posted.after))
+        edges.append((own[needed], node[posted.user[needed]]))
+        return own
+
+    if plan.gathers is not None:
+        add_posted(Kind.UNSHARD, plan.gathers, run.unshard_start, run.unshard_end)
     reduced = np.empty(0, np.int64)
-    if (reductions := plan.reductions) is not None:
-        about = reductions.device, reductions.stage, -1
-        reduced = add(Kind.REDUCE_GRAD, reductions.seconds, run.reduce_start, run.reduce_end, *about)
-        edges += [(node[reductions.after], reduced), _in_turn(reductions.device, reduced)]
+    if plan.reductions is not None:
+        reduced = add_posted(Kind.REDUCE_GRAD, plan.reductions, run.reduce_start, run.reduce_end)
     if run.optimizer_steps is not None and plan.optimizer_seconds is not None:
         exists = plan.optimizer == "sync"
         ready = np.array([run.gradients_ready.max() if exists else np.nan])
@@ -284,15 +292,7 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         edges += _optimizer_edges(run, node, reduced, barrier, step)
     if (copies := plan.copies) is not None:
         kind = np.where(copies.way == RELOADS, Kind.RELOAD, Kind.OFFLOAD)
-        about = copies.device, copies.stage, copies.microbatch
-        own = add(kind, copies.seconds, run.copy_start, run.copy_end, *about)
-        needed, late, behind = copies.user >= 0, copies.after >= 0, copies.previous
-        edges += [
-            _posting_rows(run, copies, node, own),
-            (own[behind[behind >= 0]], own[behind >= 0]),
-            (own[copies.after[late]], own[late]),
-            (own[needed], node[copies.user[needed]]),
-        ]
+        add_posted(kind, copies, run.copy_start, run.copy_end, copies.microbatch)
     if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
         own = add(COLLECTIVE, plan.barrier_seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)
         waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)
@@ -302,18 +302,6 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
             (own[barriers.needs[waiting]], node[waiting]),
         ]
     return _Streams(*map(np.concatenate, zip(*found, strict=True))), edges
-
-
-def _in_turn(device: np.ndarray, own: np.ndarray) -> Edges:
-    """Return an edge to each node of a stream from the node before it on its device."""
-    later = np.flatnonzero(device[1:] == device[:-1]) + 1
-    return own[later - 1], own[later]
-
-
-def _posting_rows(run: TimelineColumns, stream: Gathers | Copies, node: np.ndarray, own: np.ndarray) -> Edges:
-    """Return an edge to each node of a stream from the row before its post, if there is one."""
-    posted = stream.before > run.schedule.offsets[stream.device]
-    return node[stream.before[posted] - 1], own[posted]
 
 
 def _optimizer_edges(

@@ -133,12 +133,12 @@ def _run_reductions(plan: Plan, row_end: np.ndarray) -> tuple[np.ndarray, np.nda
     reductions = plan.reductions
     if reductions is None:
         return np.empty(0), np.empty(0)
-    start = row_end[reductions.after]
+    start = row_end[reductions.before - 1]
     end = np.empty_like(start)
-    free: dict[int, float] = {}
-    for number, (device, seconds) in enumerate(zip(reductions.device.tolist(), reductions.seconds, strict=True)):
-        start[number] = max(start[number], free.get(device, 0.0))
-        end[number] = free[device] = start[number] + seconds
+    for number, (previous, seconds) in enumerate(zip(reductions.previous.tolist(), reductions.seconds, strict=True)):
+        if previous >= 0:
+            start[number] = max(start[number], end[previous])
+        end[number] = start[number] + seconds
     return start, end
 
 

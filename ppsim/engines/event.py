@@ -34,8 +34,8 @@ class EventModel:
     ends; otherwise a transfer starts when it is first in a queue at both of its ends. If links share ports, it then
     waits in the lines before them. UNSHARDs run one after the other on the gather stream of a device, OFFLOADs and
     RELOADs on its copy engines, and through switches if neighbours share them. The collectives of an output layer cut
-    over devices run one after the other on a stream of their sender. `StepEnd` runs the gradient reductions and
-    optimizer steps.
+    over devices run one after the other on a stream of their sender. Gradient reductions run one after the other on a
+    stream of their device; optimizer steps follow them.
     """
 
     def __init__(self, plan: Plan):
@@ -58,6 +58,7 @@ class EventModel:
         self.ends_first = bytearray(transfers)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * transfers, [None] * transfers)  # of RECVs, of SENDs
         self.gathers = PostedStreams(self.env, plan, plan.gathers)
+        self.reductions = PostedStreams(self.env, plan, plan.reductions)
         self.barriers = BarrierStreams(self.env, plan)
         self.ports, self.first_copy = PortLines(plan, transfers), transfers
         self.copies = PostedStreams(
@@ -65,15 +66,13 @@ class EventModel:
             lambda copy: self.join_lines(transfers + copy), lambda copy: self.leave_ports(transfers + copy),
         )  # fmt: skip
         self.arbitrating = False
-        self.step_end = StepEnd(self.env, plan)
-        self.awaited = self.step_end.completed
+        self.optimizer = StepEnd(self.env, plan)
 
     def run(self) -> Times:
         """Return the times of everything in the plan; DeadlockError."""
         posts, devices = self.plan.posts, range(self.plan.schedule.devices)
-        self.step_end.follow(
-            [self.env.process(self.run_async(one) if posts is None else self.run_queued(one, posts)) for one in devices]
-        )
+        processes = [self.run_async(one) if posts is None else self.run_queued(one, posts) for one in devices]
+        self.optimizer.follow(list(map(self.env.process, processes)), self.reductions.ended)
         self.env.run()
         self.copies.join = self.copies.leave = None  # a model that refers to itself would stay until collected
         if self.position != self.plan.schedule.offsets[1:].tolist():
@@ -82,11 +81,9 @@ class EventModel:
             plan, state = self.plan, (np.array(self.position), np.array(self.posted), arrived)
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
         self.times.flags.writeable = False  # so that the timeline need not copy the four views
-        step, streams = self.step_end, (self.gathers, self.copies, self.barriers)
-        gathered, copied, passed = ((stream.start, stream.end) for stream in streams)
-        ending = step.reduce_start, step.reduce_end, step.step_start, step.step_end
+        streams = self.gathers, self.reductions, self.optimizer, self.copies, self.barriers
         rows = self.times[:, : len(self.plan.seconds)]
-        return Times(*rows, *map(np.array, (*gathered, *ending, *copied, *passed)))
+        return Times(*rows, *(np.array(times) for stream in streams for times in (stream.start, stream.end)))
 
     def run_async(self, device: int) -> Generator[simpy.Event]:
         """Run the list of a device under `async`, which needs no queues: a process."""
@@ -96,7 +93,7 @@ class EventModel:
             for part in range(row, end):
                 if self.needs_transfer[part] and not self.transfer_end[part] <= self.env.now:
                     yield self.later_arrival(part)
-            yield from self.compute(row, end)
+            yield from self.compute(device, row, end)
             for part in range(row, end):
                 consumer = self.consumer[part]
                 if consumer >= 0:
@@ -128,7 +125,7 @@ class EventModel:
                 for ended in stream.needed(row, end):
                     if ended.callbacks is not None:
                         yield ended
-            yield from self.compute(row, end)
+            yield from self.compute(device, row, end)
             row = end
             self.position[device] = row
 
@@ -150,18 +147,15 @@ class EventModel:
         self.gathers.post(device, row)
         self.copies.post(device, row)
 
-    def compute(self, row: int, end: int) -> Generator[simpy.Event]:
-        """Let the seconds of the slot of rows `row` to `end` pass."""
+    def compute(self, device: int, row: int, end: int) -> Generator[simpy.Event]:
+        """Let the seconds of the slot of rows `row` to `end` pass, then post the reductions behind it."""
         env = self.env
         now = env.now
         yield env.timeout(self.seconds[row])
         for part in range(row, end):
             self.start[part] = now
             self.end[part] = env.now
-        if self.awaited:
-            for part in range(row, end):
-                if part in self.awaited:
-                    self.awaited[part].succeed()
+        self.reductions.post(device, end)
 
     def arrival(self, transfer: int) -> Arrival:
         """Return the event that ends a transfer."""

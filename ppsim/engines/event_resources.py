@@ -11,7 +11,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Posted
+from ppsim.plan.streams import POST_VALIDATED, Posted
 
 LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
@@ -37,7 +37,7 @@ class _Awaited:
 
 
 class PostedStreams(_Awaited):
-    """The UNSHARDs of each device, or its copies: one process for each.
+    """The UNSHARDs of each device, its gradient reductions or its copies: one process for each.
 
     Each waits for the one before it of its device and way, a RELOAD also for an OFFLOAD, then for its switch, a port:
     `join` puts it in line, and its event in `turns` happens when it may start; `leave` frees the switch.
@@ -78,7 +78,7 @@ class PostedStreams(_Awaited):
             self.env.process(self.run(unposted.popleft()[1]))
 
     def run(self, number: int) -> Generator[simpy.Event]:
-        """Run an UNSHARD or a copy: a process."""
+        """Run one item: a process."""
         for other in self.needed_first[number]:
             if self.ended[other].callbacks is not None:
                 yield self.ended[other]
@@ -191,50 +191,34 @@ class PortLines:
 
 
 class StepEnd:
-    """A reduction stream per device, and an optimizer step after it.
+    """The optimizer steps, one per device.
 
-    Reductions of a device run one after the other; each waits for the row whose end completes its gradients. An
-    optimizer step waits until its device has done all its actions and reductions, under "sync" until all devices have.
-    Source of the other, "post-validated": arXiv 2401.10241, section 4.
+    Each waits until its device has done all its actions and reductions, under "sync" until all devices have. Source of
+    the other, "post-validated": arXiv 2401.10241, section 4.
     """
 
     def __init__(self, env: simpy.Environment, plan: Plan):
         self.env, self.plan = env, plan
-        self.completed: dict[int, simpy.Event] = {}  # by row, to be triggered when it ends
-        self.streams: list[list[tuple[int, int, float]]] = [[] for _ in range(plan.schedule.devices)]
-        if plan.reductions is not None:
-            columns = (plan.reductions.device, plan.reductions.after, plan.reductions.seconds)
-            for number, (device, after, seconds) in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
-                self.completed[after] = env.event()
-                self.streams[device].append((number, after, seconds))
-        reductions = sum(map(len, self.streams))
-        self.reduce_start, self.reduce_end = [0.0] * reductions, [0.0] * reductions
-        self.step_seconds = [] if plan.optimizer_seconds is None else plan.optimizer_seconds.tolist()
-        self.step_start, self.step_end = [0.0] * len(self.step_seconds), [0.0] * len(self.step_seconds)
+        self.seconds = [] if plan.optimizer_seconds is None else plan.optimizer_seconds.tolist()
+        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
 
-    def follow(self, devices: list[simpy.Process]) -> None:
-        """Begin the processes that follow those of the devices."""
-        streams = [self.env.process(self.reduce(stream)) for stream in self.streams if stream]
-        if not self.step_seconds:
-            return
-        everything = self.env.all_of([*devices, *streams])
-        reduced = iter(streams)
-        for device, process in enumerate(devices):
-            own = [process, next(reduced)] if self.streams[device] else [process]
-            self.env.process(self.step(device, everything if self.plan.optimizer == "sync" else self.env.all_of(own)))
-
-    def reduce(self, stream: list[tuple[int, int, float]]) -> Generator[simpy.Event]:
-        """Run the reductions of a device one after the other: a process."""
-        for number, after, seconds in stream:
-            if self.completed[after].callbacks is not None:
-                yield self.completed[after]
-            self.reduce_start[number] = self.env.now
-            yield self.env.timeout(seconds)
-            self.reduce_end[number] = self.env.now
+    def follow(self, devices: list[simpy.Process], reduced: list[simpy.Event]) -> None:
+        """Begin the steps that follow the processes of the devices and the ends of all reductions, device by device."""
+        everything = self.env.all_of([*devices, *reduced])
+        for device in range(len(self.seconds)):
+            ready = everything
+            if self.plan.optimizer == POST_VALIDATED:
+                own = (
+                    slice(0)
+                    if self.plan.reductions is None
+                    else slice(*self.plan.reductions.offsets[device : device + 2])
+                )
+                ready = self.env.all_of([devices[device], *reduced[own]])
+            self.env.process(self.step(device, ready))
 
     def step(self, device: int, gradients_ready: simpy.Event) -> Generator[simpy.Event]:
         """Run the optimizer step of a device: a process."""
         yield gradients_ready
-        self.step_start[device] = self.env.now
-        yield self.env.timeout(self.step_seconds[device])
-        self.step_end[device] = self.env.now
+        self.start[device] = self.env.now
+        yield self.env.timeout(self.seconds[device])
+        self.end[device] = self.env.now

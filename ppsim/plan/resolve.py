@@ -26,9 +26,8 @@ from ppsim.plan.lengths import (
 )
 from ppsim.plan.streams import (
     Copies,
-    Gathers,
     Ports,
-    Reductions,
+    Posted,
     find_copies,
     find_gathers,
     find_reductions,
@@ -59,8 +58,8 @@ class Plan(EqualColumns):
     # time of the host. Then each end of a transfer has its own queue.
     posts: Posts | None = None
     blocking: bool = False  # a device's next compute action waits for the SENDs posted before it
-    gathers: Gathers | None = None  # UNSHARDs that take time
-    reductions: Reductions | None = None
+    gathers: Posted | None = None  # UNSHARDs that take time
+    reductions: Posted | None = None
     optimizer: str | None = None  # "sync", "post-validated", or None if the step ends with the last reduction
     optimizer_seconds: np.ndarray | None = None  # float64 (devices,)
     ports: Ports | None = None  # the ports that transfers share in addition to their queues
@@ -195,7 +194,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
 
 
 def _costs_of(
-    schedule: ScheduleColumns, table: CostTable, gathers: Gathers | None, reductions: Reductions | None,
+    schedule: ScheduleColumns, table: CostTable, gathers: Posted | None, reductions: Posted | None,
     copies: Copies | None, barriers: Barriers | None, optimizer: str | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the fields of a plan that follow from its costs."""
@@ -212,7 +211,7 @@ def _costs_of(
     }
 
 
-def _with_seconds(stream: Gathers | Reductions | None, by_stage: np.ndarray | None) -> Gathers | Reductions | None:
+def _with_seconds(stream: Posted | None, by_stage: np.ndarray | None) -> Posted | None:
     return stream if stream is None or by_stage is None else replace(stream, seconds=by_stage[stream.stage])
 
 

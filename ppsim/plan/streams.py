@@ -24,7 +24,8 @@ class Posted(DeviceLists, EqualColumns):
     """Work in program order that devices post between their rows; device d owns `offsets[d]:offsets[d + 1]`.
 
     It is posted when the compute actions before it have ended. Work of one way runs one after the other on its device.
-    The other columns have one entry per item.
+    The other columns have one entry per item. UNSHARDs and gradient reductions have one way; the row that waits for an
+    UNSHARD is the first row of its stage after the post, and no row waits for a reduction.
     """
 
     offsets: np.ndarray  # int64 (devices + 1,)
@@ -51,21 +52,7 @@ class Posted(DeviceLists, EqualColumns):
         return int(self.line.max(initial=-1)) + 1
 
 
-class Gathers(Posted):
-    """The UNSHARDs, of one way; the row that waits for one is the first row of its stage after the post."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reductions(EqualColumns):
-    """The gradient reductions, device by device in the order in which they run on a stream of their device."""
-
-    device: np.ndarray  # int32 (reductions,)
-    stage: np.ndarray  # int32 (reductions,)
-    after: np.ndarray  # int32 (reductions,): the row whose end lets it start
-    seconds: np.ndarray  # float64 (reductions,)
-
-
-def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
+def find_gathers(program: ScheduleColumns, table: CostTable) -> Posted | None:
     """Return the UNSHARDs of a program; None if there are none or they take no time."""
     seconds = table.unshard_seconds
     if seconds is None or not program.is_program:
@@ -73,14 +60,11 @@ def find_gathers(program: ScheduleColumns, table: CostTable) -> Gathers | None:
     row = np.flatnonzero(program.kind == Kind.UNSHARD)
     if not len(row):
         return None
-    device, stage, before = program.device[row], program.stage[row], compute_before(program)[row]
-    way, none = np.zeros(len(row), np.int8), np.full(len(row), -1, np.int32)
-    user = _first_use(program, device, stage, before)
-    offsets = np.searchsorted(row, program.offsets)
-    return Gathers(offsets, stage, way, before, none, user, none, seconds[stage])
+    before = compute_before(program)[row]
+    return _of_stages(program, row, before, _first_use(program, row, before), seconds)
 
 
-def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | None:
+def find_reductions(program: ScheduleColumns, table: CostTable) -> Posted | None:
     """Return a reduction for each REDUCE_GRAD, or without any, one after the last backward of each stage.
 
     Lists of several iterations have one per iteration, after its last backward. None if reductions take no time.
@@ -91,14 +75,20 @@ def find_reductions(program: ScheduleColumns, table: CostTable) -> Reductions | 
     row = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
     if program.iterations > 1 or not len(row):
         row = np.sort(last_backwards(program, of_each_iteration=True))
-    stage = program.stage[row]
-    after = compute_before(program)[row + 1] - 1
-    return Reductions(program.device[row], stage, after, seconds[stage])
+    return _of_stages(program, row, compute_before(program)[row + 1], np.full(len(row), -1, np.int32), seconds)
 
 
-def _first_use(program: ScheduleColumns, device: np.ndarray, stage: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return the first row of each stage on its device from row `before` on, in rows of the compute schedule."""
-    compute = np.flatnonzero(program.kind < FIRST_TRANSFER)
+def _of_stages(
+    program: ScheduleColumns, row: np.ndarray, before: np.ndarray, user: np.ndarray, seconds: np.ndarray
+) -> Posted:
+    """Return work of one way for the stages of some rows of a program; `seconds` has an entry per stage."""
+    offsets, stage, none = np.searchsorted(row, program.offsets), program.stage[row], np.full(len(row), -1, np.int32)
+    return Posted(offsets, stage, np.zeros(len(row), np.int8), before, none, user, none, seconds[stage])
+
+
+def _first_use(program: ScheduleColumns, row: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return the first use of each row's stage on its device from `before` on, in rows of the compute schedule."""
+    device, stage, compute = program.device[row], program.stage[row], np.flatnonzero(program.kind < FIRST_TRANSFER)
     rows, stages = len(compute), program.num_stages
     use = (program.device[compute].astype(np.int64) * stages + program.stage[compute]) * rows + np.arange(rows)
     wanted = (device.astype(np.int64) * stages + stage) * rows + before
