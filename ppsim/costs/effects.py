@@ -319,7 +319,7 @@ EFFECTS = (
     Effect(
         "reduce_grad", "seconds",
         "all-reduce of 4 P bytes, in bf16 of 2 P; a ring's reduce-scatter half with a distributed optimizer or sharded "
-        "weights",
+        "weights, but not in Scaling, which sums in fp32",
         f"{ZERO}, section 7", assumed.reduction, step=_step_reduce, hidden_under="backward",
     ),
     Effect(
@@ -336,7 +336,7 @@ EFFECTS = (
     Effect(
         "optimizer_step", "seconds",
         "a host's work between two steps, which no GPU overlaps: norms of gradients, logs, data; 0.01 s in nanotron, "
-        "whose norms, clips and zeros of gradients last as long as 150 bytes a parameter; its code shows 16",
+        "whose norms, clips and zeros of gradients last as long as 150 bytes a parameter (its code: 16; Scaling: 30)",
         "The Ultra-Scale Playbook, its steps of 1B without a pipeline; nanotron, optim/clip_grads.py",
         step=lambda setup, stage: setup.layout.run_by.host.step if start_seconds(setup) else None,
     ),

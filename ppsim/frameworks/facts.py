@@ -53,6 +53,7 @@ class Messages(NamedTuple):
     # one GPU alone holds are right after several microbatches
     blocks: int = 1
     lone: bool = True
+    whole: bool = False  # True if each GPU sums all gradients in fp32 even if it has a part of the optimizer alone
     late_gather: bool = False  # True if no forward starts before a distributed optimizer has gathered all new weights
 
 
