@@ -13,13 +13,14 @@ import numpy as np
 
 from ppsim.analysis.measures import shown_in
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_compile
-from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.base.files import decoded
 from ppsim.base.units import parse_quantity
 from ppsim.config import Config, config_source, load_config, make_config
 from ppsim.config.schema import check_sections, named_files
 from ppsim.explorer.copies import KEYS, copies_of
 from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, keys_of, may_change
+from ppsim.families.registry import RegisteredFamily
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plots.boxes import make_boxes
@@ -238,9 +239,8 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
         "chart": chart,
         "measures": [
             {
-                "name": measure.name, "title": measure.title, "unit": measure.unit, "meaning": measure.brief,
+                "name": measure.name, "title": measure.title, "meaning": measure.brief,
                 "text": measure.text(run), "number": plain(measure.number(run)),
-                "worse": None if measure.name == "lower_bound" else measure.bigger_is_worse,
             }
             for measure in shown_in("summary")
             if measure.is_shown_for(run)
@@ -251,13 +251,10 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _memory(run: Timeline) -> dict[str, Any]:
-    try:
-        memory = run.memory()
-    except CostError as error:
-        return {"unknown": str(error)}
-    fits = memory.fits() if memory.capacity is not None else None
-    return {**plain(memory.to_dict()), "fits": fits, "text": memory.summary()}
+def _memory(run: Timeline) -> str:
+    with suppress(CostError):
+        return run.memory().summary()
+    return ""
 
 
 def validated(case: Case) -> dict[str, Any]:
@@ -320,6 +317,7 @@ def choices(configs: Configs) -> dict[str, Any]:
                     for key, option in family.options.items()
                     if key != "costs"
                 },
+                "words": _words_of(family),
             }
             for family in families().values()
         ],
@@ -329,6 +327,18 @@ def choices(configs: Configs) -> dict[str, Any]:
             for name, path in configs.items()
         },
     }
+
+
+def _words_of(family: RegisteredFamily) -> dict[str, list[str]]:
+    """Return the values of each option that is one of some words, as the option's error lists them."""
+    found = {}
+    for key in [key for key, option in family.options.items() if isinstance(option.default, str)]:
+        try:
+            family.columns(4, 8, None, **{key: "?"})
+        except PpsimError as error:
+            if "use one of: " in str(error):
+                found[key] = str(error).partition("use one of: ")[2].split(", ")
+    return found
 
 
 def _costs_of(path: str) -> dict[str, Any] | None:

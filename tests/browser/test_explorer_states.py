@@ -308,7 +308,7 @@ def test_an_unknown_schedule_is_said_once_with_a_list_and_faults_have_the_words_
     assert not re.search("=|_", notes[0])
     assert notes[1] == "nosuch: this ppsim knows no schedule of this name."
     assert (
-        page.run("return document.querySelectorAll('#cards select')[1].selectedOptions[0].text") == "nosuch (unknown)"
+        page.run("return document.querySelectorAll('.card > select')[1].selectedOptions[0].text") == "nosuch (unknown)"
     )
     assert page.run("return baseOf()") == 2  # the first that has a picture
     Select(page.find(".note select")).select_by_value("1f1b")

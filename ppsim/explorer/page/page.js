@@ -19,7 +19,7 @@ function markBase() {
 
 function showAll() {
   for (const run of runs) run.flight?.controller.abort();
-  runs = state.schedules.map((one, index) => ({ result: runs[index]?.result, good: runs[index]?.good, flight: null, took: 0 }));
+  runs = state.schedules.map((one, index) => ({ result: runs[index]?.result, good: runs[index]?.good, flight: null }));
   const kept = notice;
   change();
   showSetup();

@@ -174,7 +174,10 @@ function card(one, index) {
   if (family && (!family.fixed_stages || Object.keys(family.options).length)) {
     const options = make("details", {}, make("summary", { textContent: "options" }));
     if (!family.fixed_stages) options.append(row("Stages per device", field(one, "stages_per_device", family.stages_per_device, 1, again)));
-    for (const [option, usual] of Object.entries(family.options)) options.append(row(option[0].toUpperCase() + option.slice(1).replaceAll("_", " "), field(one.options ||= {}, option, usual ?? "", 0, again)));
+    for (const [option, usual] of Object.entries(family.options)) {
+      const text = option[0].toUpperCase() + option.slice(1).replaceAll("_", " "), chosen = one.options ||= {}, set = (word) => { chosen[option] = word; again(); };
+      options.append(family.words[option] ? menu(text, family.words[option].map((word) => [word, word]), chosen[option] ?? usual, set) : row(text, field(chosen, option, usual ?? "", 0, again)));
+    }
     options.open = !!(one.stages_per_device || Object.keys(one.options || {}).length);
     box.append(options);
   }

@@ -48,7 +48,7 @@ const WORDS = { forward: "cost F", input_grad: "cost I", weight_grad: "cost W", 
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
   const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/(, another group_size)?, or grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
@@ -189,7 +189,7 @@ function measuresOf(chosen) {   // a table with tabs: measure, values, definitio
   const results = chosen.map((index) => runs[index].good), rows = new Map(results.flatMap(({ measures }) => measures.map((one) => [one.name, one])));
   const text = ({ measures }, name) => measures.find((one) => one.name === name)?.text ?? "–";
   return [["measure", ...chosen.map(nameOf), "definition"], ...[...rows.values()].map((one) => [one.title, ...results.map((result) => text(result, one.name)), one.meaning])].map((cells) => cells.join("\t")).join("\n")
-    + results.map(({ memory }, at) => (memory.text ? `\n\n${nameOf(chosen[at])}: ${memory.text}` : "")).join("");
+    + results.map(({ memory }, at) => (memory ? `\n\n${nameOf(chosen[at])}: ${memory}` : "")).join("");
 }
 
 function copy(text) {

@@ -71,7 +71,6 @@ function change(indexes = all()) {
 }
 
 function request(run) {   // one at a time: the newest waits, and cancels an older one that takes long
-  run.changed = performance.now();
   if (!run.flight) send(run);
   else {
     run.flight.stale = true;
@@ -80,12 +79,13 @@ function request(run) {   // one at a time: the newest waits, and cancels an old
 }
 
 async function send(run) {
-  const flight = run.flight = { controller: new AbortController(), begun: performance.now(), stale: false }, changed = run.changed;
+  const flight = run.flight = { controller: new AbortController(), begun: performance.now(), stale: false };
   const index = runs.indexOf(run), used = structuredClone({ common: state.common, schedule: state.schedules[index] });
   watch();
   try {
     const response = await ask("/api/simulate", caseOf(index), flight.controller.signal);
     run.result = await response.json();
+    if (run.result.chart) run.good = { ...run.result, ...used };
     if (response.status >= 500) run.result.again = true;   // not the case's fault
     gone = false;
   } catch (error) {
@@ -93,23 +93,18 @@ async function send(run) {
     else if (!flight.stale) run.result = { faults: ["cancelled"] };
   }
   run.result ||= { faults: [] };
-  if (run.result.chart) run.good = { ...run.result, ...used };
   run.flight = null;
   if (!runs.includes(run)) return;
   if (flight.stale) return send(run);
   await showRuns();
-  run.took = Math.round(performance.now() - changed);
   watch();
 }
 
 let ticking = 0;
 const waited = (run) => (run.flight ? performance.now() - run.flight.begun : 0);
-function watch() {   // show work that takes longer, and the time it takes
+function watch() {   // show work that takes longer
   clearTimeout(ticking);
   const busy = runs.filter((run) => run.flight);
   showWork();
-  if (busy.length) { ticking = setTimeout(watch, Math.max(...busy.map(waited)) < LONG ? LONG + 5 : 500); return; }
-  const actions = runs.reduce((sum, run) => sum + (run.result?.actions || 0), 0);
-  find("status").textContent = actions ? `${actions.toLocaleString("en")} actions, simulated and drawn in ${Math.max(...runs.map((run) => run.took || 0))} ms` : "";
-  askFaster();
+  if (busy.length) ticking = setTimeout(watch, Math.max(...busy.map(waited)) < LONG ? LONG + 5 : 500); else askFaster();
 }

@@ -53,6 +53,7 @@ function build(root) {
   }
   parts.search.addEventListener("input", () => find(0));
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); if (event.key === "Escape") canvas.focus(); });
+  parts.search.addEventListener("blur", () => { if (!chosen) tell(""); });
   parts.table.addEventListener("toggle", fillTable);
 }
 

@@ -233,9 +233,9 @@ const indent = () => (phone() ? 8 : 14);   // the left end of names, over that o
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", against() && "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)]);
 
 function columns() {   // right ends of the columns of numbers, as wide as their texts; on phones from the right, so that names have space
-  const gap = phone() ? 10 : 20, heads = [62, widthOf(against()), 45, widthOf("peak, act.")];
+  const gap = phone() ? 10 : 20, heads = [62, widthOf(against()), 45, widthOf("peak, act.")], texts = charts.map(numbersIn);
   context.font = font(13, true);
-  const texts = charts.map(numbersIn), wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + gap);
+  const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + gap);
   const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0);
   let end = phone() ? width - 8 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
   return wide.map((one) => (end += one));

@@ -23,12 +23,12 @@ function needed() {   // pixels of the pane before the page scrolls: legible row
   return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
 }
 
-const NOTE = 52;   // pixels of the rows of a schedule that has a fault and no picture
+const note = () => (phone() ? 100 : 52);   // pixels of the rows of a schedule that has a fault and no picture
 const isBare = (chart) => chart.faulty && !isReal(chart);
 
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
-  if (isBare(chart)) return { rows: NOTE, memory: 0 };
-  const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + NOTE + BELOW)) / Math.max(shown() - bare, 1), alone = charts.length === 1;
+  if (isBare(chart)) return { rows: note(), memory: 0 };
+  const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + note() + BELOW)) / Math.max(shown() - bare, 1), alone = charts.length === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;

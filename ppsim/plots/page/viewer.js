@@ -37,6 +37,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}`).join("; "));
   parts.table.open ||= first && real && !options.framed && charts.length === 1 && charts[0].devices <= 16;
   refresh();
+  if (latest) hover(latest);
   fillTable();
   if (first && document.documentElement.scrollHeight > window.innerHeight + 1) parts.table.open = false;   // the window has no space for it
   fillRange();
