@@ -7,19 +7,20 @@ from ppsim.plots.palette import DARK, GREY, LIGHT, THEMES, TITLES, contrast, lig
 from ppsim.plots.pixels import (
     PixelColumns,
     bins,
-    footprint,
     from_linear,
     lines_of,
     median_box,
     picture,
     png_address,
     shares,
+    softened,
+    softness,
 )  # fmt: skip
 from ppsim.plots.scale import round_ticks, row_gap
 
 __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title",
-    "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint", "from_linear",
+    "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "from_linear",
     "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "median_box", "picture", "png_address",
-    "round_ticks", "row_gap", "shares", "sizes_text", "to_linear",
+    "round_ticks", "row_gap", "shares", "sizes_text", "softened", "softness", "to_linear",
 ]  # fmt: skip

@@ -11,7 +11,6 @@ from charts import (
     LIGHT,
     PixelColumns,
     bins,
-    footprint,
     from_linear,
     light_of,
     lines_of,
@@ -21,6 +20,8 @@ from charts import (
     png_address,
     row_gap,
     shares,
+    softened,
+    softness,
     to_linear,
 )  # fmt: skip
 from matplotlib.image import imread
@@ -37,26 +38,27 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
     return make_boxes(ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs))
 
 
-def averaged(boxes, columns, height, times=10, gap=0.0):
+def averaged(boxes, columns, height, times=20, gap=0.0):
     """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
-    light = to_linear(picture(boxes, LIGHT, fine, height, foot=1.0, gap=gap) / 255)
+    light = to_linear(picture(boxes, LIGHT, fine, height, soft=0.0, gap=gap) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
-    foot = footprint(median_box(boxes) * columns.per_second)
-    first, last = bins(columns, foot, boxes.timeline.makespan)
+    soft, finish = softness(median_box(boxes) * columns.per_second), boxes.timeline.makespan
+    halves = columns.halved()
+    first, last = bins(halves, 1 + 5 * soft, finish)
 
     def until(seconds):
         place = np.clip((seconds - columns.first) / step, 0, fine.number)
         whole = np.minimum(place.astype(int), fine.number - 1)
         return before[:, whole] + (place - whole)[:, None] * light[:, whole]
 
-    return from_linear((until(last) - until(first)) / (last - first)[:, None] * step)
+    return from_linear(softened((until(last) - until(first)) / (last - first)[:, None] * step, soft, halves, finish))
 
 
 @pytest.mark.parametrize(("name", "height"), [("1f1b", 130), ("zb-v", 64), ("dualpipe", 384)])
-def test_a_large_chart_is_the_mean_of_one_drawn_ten_times_as_large(name, height):
+def test_a_large_chart_is_the_mean_of_one_drawn_twenty_times_as_large(name, height):
     boxes = boxes_of(name, 64, 256)
     columns = PixelColumns(0.0, boxes.timeline.makespan, 700)
     small = picture(boxes, LIGHT, columns, height).astype(int)
@@ -108,9 +110,25 @@ def test_a_pixel_is_the_mean_of_its_parts_for_random_spans():
     assert fine.reshape(300, 10).mean(axis=1) == pytest.approx(coarse)
 
 
-@pytest.mark.parametrize(("box", "pixels"), [(0.1, 3), (1.5, 3), (2.5, 2), (3.5, 1), (20, 1)])
-def test_the_footprint_shrinks_to_a_pixel_as_boxes_grow(box, pixels):
-    assert footprint(box) == pytest.approx(pixels)
+@pytest.mark.parametrize(("box", "soft"), [(0.1, 1), (1.5, 1), (2.5, 0.5), (3.5, 0), (20, 0)])
+def test_the_footprint_shrinks_to_a_pixel_as_boxes_grow(box, soft):
+    assert softness(box) == pytest.approx(soft)
+
+
+def test_without_soft_ends_a_column_is_the_mean_of_its_halves_and_so_of_its_own_pixel():
+    boxes, columns = boxes_of("zb-h1"), PixelColumns(0.0, 40.0, 300)
+    plain = picture(boxes, LIGHT, columns, 80, soft=0.0).astype(int)
+    assert np.abs(plain - picture(boxes, LIGHT, columns, 80, soft=1e-9)).max() <= 1
+
+
+@pytest.mark.parametrize("period", [0.3, 0.9, 1.0, 1.08, 1.3, 1.62, 1.9])
+def test_boxes_with_a_period_under_two_pixels_leave_no_stripes(period):
+    columns = PixelColumns(0.0, 300.0, 300)
+    start = np.arange(0, 300, period)
+    light = shares(start, start + period / 3, *bins(columns.halved(), 6.0, 300.0))[None, :, None]
+    seen = softened(light, 1.0, columns.halved(), 300.0)[0, 5:-5, 0]
+    assert np.ptp(seen) < 0.035  # 0.12 with the hard ends of a box
+    assert seen.mean() == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_lines_of_pixels_are_means_by_area():

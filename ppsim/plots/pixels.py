@@ -30,6 +30,11 @@ class PixelColumns(NamedTuple):
         """Pixels per second."""
         return self.number / (self.last - self.first)
 
+    def halved(self) -> PixelColumns:
+        """Return columns of half the width, with one more at each end."""
+        half = 0.5 / self.per_second
+        return PixelColumns(self.first - half, self.last + half, 2 * self.number + 2)
+
 
 def from_linear(linear: np.ndarray) -> np.ndarray:
     """Return linear light as sRGB, uint8."""
@@ -44,12 +49,12 @@ def median_box(boxes: Boxes) -> float:
     return float(np.median(long)) if len(long) else 0.0
 
 
-def footprint(box: float) -> float:
-    """Return over how many pixels a column takes its mean, by the width in pixels of the chart's median box.
+def softness(box: float) -> float:
+    """Return how soft the ends of a column's footprint are, 0..1, by the width in pixels of the chart's median box.
 
-    Boxes about as wide as a pixel would beat with the pixels if the footprint were a pixel.
+    At 0 a column shows the mean of its own pixel. Boxes about as wide as a pixel would beat with the pixels.
     """
-    return float(np.clip(4.5 - box, 1.0, 3.0))
+    return float(np.clip((3.5 - box) / 2, 0.0, 1.0))
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
@@ -82,11 +87,29 @@ class Strip(NamedTuple):
     light: np.ndarray
 
 
-def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, foot: float | None = None) -> list[Strip]:
+def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, soft: float | None = None) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves."""
-    foot = footprint(median_box(boxes) * columns.per_second) if foot is None else foot
+    soft = softness(median_box(boxes) * columns.per_second) if soft is None else soft
     finish = makespan(boxes.timeline)
-    first, last = bins(columns, foot, finish)
+    if not soft:
+        return _strips(boxes, theme, finish, *bins(columns, 1.0, finish))
+    fine = columns.halved()
+    found = _strips(boxes, theme, finish, *bins(fine, 1 + 5 * soft, finish))
+    return [strip._replace(light=softened(strip.light, soft, fine, finish)) for strip in found]
+
+
+def softened(light: np.ndarray, soft: float, fine: PixelColumns, finish: float) -> np.ndarray:
+    """Return the columns of which `fine` are the halves: the mean of two, and of one more at each side at `soft` 1.
+
+    Those at the sides are left out if one lies outside the step. No stripes remain of periods under two columns.
+    """
+    middle = fine.first + (np.arange(fine.number) + 0.5) / fine.per_second
+    sides = soft * ((middle[:-3:2] > 0) & (middle[3::2] < finish))[:, None]
+    return (light[:, 1:-2:2] + light[:, 2:-1:2] + sides * (light[:, :-3:2] + light[:, 3::2])) / (2 + 2 * sides)
+
+
+def _strips(boxes: Boxes, theme: Theme, finish: float, first: np.ndarray, last: np.ndarray) -> list[Strip]:
+    """Return the bands as means of the bins from `first` to `last`."""
     inside = shares(np.zeros(1), np.array([finish]), first, last)
     top, bottom = boxes.band
     middle = (top + bottom) / 2
@@ -166,14 +189,14 @@ def lines_of(tops: np.ndarray, lights: np.ndarray, height: int, foot: float = 1.
 
 
 def picture(
-    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, foot: float | None = None
+    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, soft: float | None = None
 ) -> np.ndarray:
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
     Rows of `TOUCHING` lines and more begin at whole lines and end with `gap` lines of paper; lower rows touch.
     """
     devices = boxes.timeline.schedule.devices
-    bands = strips(boxes, theme, columns, foot)
+    bands = strips(boxes, theme, columns, soft)
     row = height / devices
     top, bottom = bands[0].top, bands[-1].bottom
     low = row < TOUCHING
@@ -191,7 +214,7 @@ def picture(
     order = np.stack(borders, axis=1).ravel()
     every = np.stack(lights, axis=1).reshape(-1, *bands[0].light.shape[1:])
     used = np.append(np.diff(np.append(order, height)) > 1e-9, True)
-    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height, footprint(row)))
+    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height, 1 + 2 * softness(row)))
 
 
 def png_address(pixels: np.ndarray) -> str:

@@ -92,7 +92,7 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
   if (last <= first) return;
   const ratio = paper ? 3 : window.devicePixelRatio || 1, cols = Math.round(innerWidth() * ratio), low = place.row * ratio < 6;
   const high = (last - first) * place.row, lines = low ? Math.max(Math.round(high * ratio), 1) : 0;
-  const drawn = raster(chart, first, last, lines, cols, footprint(boxWidth(chart) * ratio)), { halves } = drawn;
+  const drawn = raster(chart, first, last, lines, cols, softness(boxWidth(chart) * ratio)), { halves } = drawn;
   context.imageSmoothingEnabled = false;
   if (lines) { context.drawImage(drawn.sheet, left(), Math.round((place.rows + first * place.row) * ratio) / ratio, innerWidth(), lines / ratio); return; }
   for (let device = first; device < last; device++) {

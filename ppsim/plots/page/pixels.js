@@ -5,7 +5,7 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
   const part = at / 4096;
   return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
 });
-const footprint = (box) => Math.min(Math.max(4.5 - box, 1), 3);   // pixels that a column takes its mean over, by the width of the median box
+const softness = (box) => Math.min(Math.max((3.5 - box) / 2, 0), 1);   // how soft the ends of a column's footprint are, by the width in pixels of the median box
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${[...hidden].join()} ${half}`;
@@ -71,14 +71,24 @@ function stepsOf(chart, device) {   // optimizer steps, which are among the acti
 }
 
 let sheet = null;
-function raster(chart, first, last, lines, cols, foot) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
+function softened(fine, soft, cols, from, to, finish, out) {   // columns from their halves, of which there is one more at each end: the mean of two, and at `soft` 1 of one more at each side unless it is outside the step
+  const half = (to - from) / cols / 2;
+  for (let column = 0, at = 0, left = 0; column < cols; column++, left += 6) {
+    const begin = from + (2 * column - 0.5) * half, sides = begin > 0 && begin + 3 * half < finish ? soft : 0;
+    for (let channel = 0; channel < 3; channel++, at++) out[at] = (fine[left + channel + 3] + fine[left + channel + 6] + sides * (fine[left + channel] + fine[left + channel + 9])) / (2 + 2 * sides);
+  }
+}
+
+function raster(chart, first, last, lines, cols, soft) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
   const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1, finish = chart.makespan / chart.tick;
-  const spans = columnsOf(finish, cols, view.t0 / chart.tick, view.t1 / chart.tick)(foot), rows = count * halves;
+  const from = view.t0 / chart.tick, to = view.t1 / chart.tick, half = (to - from) / cols / 2, rows = count * halves;
+  const spans = soft ? columnsOf(finish, 2 * cols + 2, from - half, to + half)(1 + 5 * soft) : columnsOf(finish, cols, from, to)(1), fine = soft ? new Float64Array(6 * cols + 6) : null;
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
-  const mean = new Float32Array(3 * cols * tall), high = lines ? footprint(1 / step) : 1;   // pixels that a line takes its mean over, cut at both ends alike
+  const mean = new Float32Array(3 * cols * tall), high = lines ? 1 + 2 * softness(1 / step) : 1;   // pixels that a line takes its mean over, cut at both ends alike
   const ends = [...Array(tall).keys()].map((y) => { const reach = Math.min(high / 2, y + 0.5, tall - y - 0.5); return [(y + 0.5 - reach) * step, (y + 0.5 + reach) * step]; });
   for (let line = 0; line < rows; line++) {
-    rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
+    rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, fine || row, 0);
+    if (fine) softened(fine, soft, cols, from, to, finish, row);
     for (let y = Math.max(Math.floor(line / step - high / 2), 0); y < tall && ends[y][0] < line + 1; y++) {
       const [from, to] = ends[y], part = (Math.min(to, line + 1) - Math.max(from, line)) / (to - from);
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
