@@ -26,6 +26,7 @@ MAX_TICKS = 10
 _MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # pixels of the rules, as all sizes below
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
+_HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all, where one schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _BESIDE_WORDS, _LONGEST_HEADING = 172, 150  # pixels: words at the right of the rows, the heading of differences
 _LEAST_ROWS = 0.52  # of the width: where names and numbers would leave rows less, they stand above the rows
@@ -119,6 +120,8 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     for boxes in every:
         devices = boxes.timeline.schedule.devices
         row = (_HIGHEST if width >= _WIDE else _HIGHEST_OF_COLUMN) * (_DIVIDED if boxes.divided else 1.0)
+        if width >= _WIDE and len(every) == 1:
+            row = max(row, min(_HIGHEST_OF_FEW, _FEW_ROWS / devices))
         found.append(min(row / (1.0 - boxes.apart), max(limit / devices, 2.0 * min(devices, 200) / devices)))
     return found
 

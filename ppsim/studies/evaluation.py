@@ -59,9 +59,14 @@ class Evaluation:
     __repr__ = short_repr
 
     def _repr_html_(self) -> str:
-        shown = {"name": "", "fitted": "", "measured": "seconds", "predicted": "seconds", "error": "change"}
-        rows = [{key: getattr(run, key) for key in shown} for run in self.runs]
-        return page_table(rows, {key: unit for key, unit in shown.items() if unit})
+        common = set.intersection(*(set(run.name.split()[1:]) for run in self.runs))
+        units = {"measured": "seconds", "predicted": "seconds", "error": "change"}
+        rows = [
+            {"run": " ".join(word for word in run.name.split() if word not in common), "fitted": run.fitted}
+            | {key: getattr(run, key) for key in units}
+            for run in self.runs
+        ]
+        return page_table(rows, units)
 
 
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
