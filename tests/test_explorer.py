@@ -290,6 +290,7 @@ def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client)
         ({"schedule": "dualpipe", "devices": 64, "microbatches": 100}, {"microbatches": 128}),
         ({"schedule": "dualpipe", "devices": 3}, {"devices": 2}),
         ({"schedule": "interleaved-1f1b", "devices": 8, "microbatches": 30}, {"microbatches": 32}),
+        ({"devices": 512, "microbatches": 2048}, {"microbatches": 1953}),  # as many as are drawn
         ({"forward": "x"}, None),
         ({"devices": "x"}, None),
     ],

@@ -103,25 +103,6 @@ def test_a_row_of_costs_names_devices_and_a_new_empty_row_follows(page, explorer
     assert "3 devices differ" in page.text("#about")
 
 
-def test_paste_fills_the_table_from_the_clipboard_or_says_what_to_do(page, explorer):
-    start(page, explorer, schedules=[{"schedule": "zb-v"}])
-    button = "[...document.querySelectorAll('#rail button')].find((one) => one.textContent === 'Paste').click()"
-    page.run("navigator.clipboard.readText = () => Promise.reject(new Error('no'))")
-    page.run(button)
-    assert "Ctrl-V" in page.text("#rail p.fault")
-    page.run("navigator.clipboard.readText = () => Promise.resolve('0\\t2\\t1\\t1\\t0.5\\n1-2\\t1.5\\t1\\t1\\t0')")
-    page.run(button)
-    costs = {"forward": [2, 1.5, 1.5, 1], "input_grad": 1, "weight_grad": 1, "latency": [0.5, 0, 0, 0]}
-    page.until("return state.common.by_device.length === 2")
-    assert settled(page) == [run("zb-v", costs=costs)]
-    page.run(
-        "navigator.clipboard.readText = () => Promise.resolve('1.25\\t1\\t1\\t0.1')"
-    )  # a row without devices: of all
-    page.run(button)
-    page.until("return state.common.forward === 1.25")
-    assert page.find("input[name=latency]").get_attribute("value") == "0.1"
-
-
 def test_a_drag_along_a_number_and_the_arrows_change_it(page, explorer):
     start(page, explorer)
     number = page.find("input[name=microbatches]")

@@ -358,6 +358,21 @@ def test_a_request_that_fails_in_the_server_is_asked_again(page, explorer):
     assert settled(page)[2] == run("zb-v")
 
 
+def test_a_phone_has_the_tools_of_the_bar_in_a_menu_that_a_touch_elsewhere_closes(page, explorer, sized):
+    sized(390, 844)
+    start(page, explorer)
+    settled(page)
+    shown = (
+        "return [...document.querySelectorAll('#top .tools button, #top .tools input')]"
+        ".filter((one) => one.checkVisibility()).map((one) => one.textContent)"
+    )
+    assert page.run(shown) == []
+    page.find("#views").click()
+    assert page.run(shown) == ["Memory", "Critical path", "Transfers", "", "−", "Fit", "+", "?"]
+    ActionChains(page.browser).move_to_element_with_offset(page.find(CANVAS), -100, 200).click().perform()
+    assert page.run(shown) == []
+
+
 def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
     with serve() as address:
         start(page, address)
@@ -365,6 +380,7 @@ def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
     give(page, "forward", "2")
     note = page.until("return document.querySelector('#notes .note')?.innerText")
     assert "The server does not answer" in note
+    assert page.text("#about").startswith("F I W 1 s")  # of the picture
     assert "Try again" in note
     assert page.find(CANVAS).is_displayed()
     page.browser.get_log("browser")  # its refused connections

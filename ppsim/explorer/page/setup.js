@@ -55,7 +55,7 @@ function showSetup() {
   const { common } = state, config = offer.configs[common.config], names = Object.keys(offer.configs), place = find("setup"), parts = [];
   if (names.length) parts.push(menu("Config", [["", "none"], ...names.map((name) => [name, name])], common.config || "", takeConfig));
   parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))));
-  if (hasTable()) parts.push(heading("Cost by device (s)", plain("Paste", pasteFromClipboard)), costTable(), make("p", { id: "unpasted", className: "fault", role: "alert" }));
+  if (hasTable()) parts.push(heading("Cost by device (s)"), costTable());
   parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name])], common.transport || "",
     (name) => { if (name) common.transport = name; else delete common.transport; change(); }, "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
@@ -86,7 +86,7 @@ function costTable() {   // the first row is of all devices; further rows name d
   const of_all = make("input", { value: "all", readOnly: true, tabIndex: -1 });
   body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05), `0,${at + 1}`))));
   for (let line = 0; line <= rows.length; line++) body.append(add());
-  const table = make("table", { id: "costs" }, make("thead", {}, make("tr", {}, ...["devices", ...CELLS.map(([, text]) => text)].map((textContent, at) => make("th", { textContent, scope: "col", title: CELLS[at - 1]?.[2] || "" })))), body);
+  const table = make("table", { id: "costs", title: "a pasted block of cells fills the rows" }, make("thead", {}, make("tr", {}, ...["devices", ...CELLS.map(([, text]) => text)].map((textContent, at) => make("th", { textContent, scope: "col", title: CELLS[at - 1]?.[2] || "" })))), body);
   table.addEventListener("keydown", (event) => {
     const [line, at] = (event.target.dataset.place || "").split(",").map(Number);
     if (event.key === "Enter") table.querySelector(`[data-place="${line + 1},${at}"]`)?.focus();
@@ -107,13 +107,6 @@ function fillCells(text, line, at) {   // a block of cells, tabs between columns
   }));
   showSetup();
   change();
-}
-
-async function pasteFromClipboard() {
-  try {
-    const text = await navigator.clipboard.readText(), columns = text.trim().split("\n")[0].split("\t").length;
-    fillCells(text, columns > 4 ? 1 : 0, columns > 4 ? 0 : 1);
-  } catch { find("unpasted").textContent = "The browser does not let the page read the clipboard: select a cell and press Ctrl-V."; }
 }
 
 function takeConfig(name) {

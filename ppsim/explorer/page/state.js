@@ -63,7 +63,6 @@ function writeLink() {   // delayed: browsers reject an address that changes at 
 
 function change(indexes = all()) {
   notice = "";
-  find("unpasted")?.replaceChildren();
   writeLink();
   asking?.abort();
   stopSearches(indexes);
