@@ -233,11 +233,14 @@ class BestFirstSearch:
     def _search_blocks(self) -> None:
         """Try to recompute some blocks of each stage, for ranked points and for faster ones that do not fit.
 
-        Such points are not counted: they are not among the layouts.
+        Where the point fits without recompute, this has no use. Such points are not counted: they are not among the
+        layouts.
         """
         tried: list[Changes] = []
-        near = [*self.ranked, *self._nearly_fitting()]
-        for one in [one for one in near if one.changes["schedule.name"] not in COMBINED]:
+        fitting = [one.changes for one in self.fitting]
+        near = [one for one in self.ranked if {**one.changes, RECOMPUTE_LEVEL: "none"} not in fitting]
+        near = [one for one in (*near, *self._nearly_fitting()) if one.changes["schedule.name"] not in COMBINED]
+        for one in near:
             blocks = self.space.config.model.num_layers if self.space.config.model else 0
             most = blocks // (one.changes[DEVICES] * (one.changes.get("schedule.stages_per_device") or 1))
             for count in (1, 2, 3, 4, 6, 8, 12):
