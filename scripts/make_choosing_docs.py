@@ -46,17 +46,19 @@ NO_RECOMPUTE = (
 )
 FEWER_DEVICES = "half as many devices in a pipeline idle less, and need nearly all of the usable memory."
 NO_PIPELINE = (
-    "not certain: without a pipeline no stage waits, and experts over 64 GPUs, which one NVLink domain holds, leave "
-    "memory for it. Megatron-Bridge's recipe for 64 GB300 had this layout (v0.3.0). A later one (067f987) has a "
-    "pipeline of 4 and experts over 32, so that the model lacks what made it slower there."
+    "not certain: without a pipeline no stage waits, and experts over GPUs of one NVLink domain leave memory for it. A "
+    "part is measured: NVIDIA's ModelZoo reached 1,055 TFLOP/s a GPU in MXFP8 on 64 GB300 with experts over 64 GPUs "
+    "and no pipeline (yanring/Megatron-MoE-ModelZoo@e8650517, best_practice/qwen3), Megatron-Bridge 26.04 1,035 on 256 "
+    "with the published pipeline of 4. The gain that our model finds is larger."
 )
 SHARDED = (
-    "not certain: by our model microbatches of many sequences hide the gathers of sharded weights, the host starts an "
-    "expert for more tokens at once, and few or no tokens are exchanged. A part of this is measured: in bf16 on 256 "
-    "H100, with microbatches of 4, experts over a node and full recomputation, NVIDIA's ModelZoo took 17.6 s for 2,048 "
-    "sequences, as long as its pipeline in bf16, where the pipeline of Megatron-Bridge 25.11 in fp8 took 20.8 s. No "
-    "run shows larger microbatches, or whole experts that are gathered. Megatron-Bridge calls its FSDP with a pipeline "
-    "supported by the code, and not benchmarked in each combination (docs/training/megatron-fsdp.md)."
+    "an honest gain, measured in kind: sharded weights let experts stay whole, so that no tokens are exchanged, and "
+    "microbatches of many sequences hide the gathers. XTuner ran this model in bf16 on 256 H800 with sharded weights, "
+    "whole experts and no pipeline at 2,000 tokens per second and GPU, and its best pipeline of Megatron at 1,540 "
+    "(InternLM/xtuner@b934f462, docs/assets/images/benchmark/benchmark.png). On 256 H100 the FSDP of NVIDIA's ModelZoo "
+    "is as fast as its pipeline, 17.6 s for 2,048 sequences; our model prices that FSDP too slow. No run shows "
+    "sharded weights with a pipeline, which Megatron-Bridge calls supported by the code, and not benchmarked in each "
+    "combination (docs/training/megatron-fsdp.md)."
 )
 WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is missing, or an honest gain
     "bloom-176b": NO_RECOMPUTE,
@@ -87,8 +89,8 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "megascale-175b": "an honest gain by our model: half the tensor parallelism sends less, and twelve stages a device "
     "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
     "deepseekv3-256xb200": "a missing rule: by our model two streams do not hide the exchange of experts over four "
-    "nodes, and EP 16 is faster. The run was measured faster than an earlier layout whose experts stay in a node; by "
-    "our model it is slower.",
+    "nodes, and EP 16 is faster; with EP 32 the run is near the best. It took 19.7 s (26.04.01), and the layout before "
+    "it, whose experts stay in a node, 23.3 s (26.04): by our model half of this gain.",
     "qwen3-235b-64xb200": SHARDED,
     "qwen3-235b-256xh100": SHARDED,
 }
