@@ -761,7 +761,7 @@ def test_lines_that_coincide_have_one_line_and_names_in_its_colour_that_do_not_m
     figure.draw_without_rendering()
     (axes,) = figure.axes
     names = sorted(axes.texts, key=lambda text: -text.get_window_extent().y0)
-    assert [text.get_text() for text in names] == ["gpipe and 1f1b", "zb-h1", "zb-v"]
+    assert [text.get_text() for text in names] == ["gpipe, 1f1b", "zb-h1", "zb-v"]
     assert {text.get_color() for text in names} == {line.get_color() for line in axes.lines}
     boxes = [Text.get_window_extent(text) for text in names]
     assert not any(one.overlaps(other) for one, other in pairwise(boxes))
@@ -773,6 +773,29 @@ def test_a_front_of_one_point_is_no_line_and_crowded_axes_are_logarithmic():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["best in both"]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert axes.get_xlabel() == "memory (B), logarithmic"
+
+
+def test_a_front_has_no_ties_and_only_points_that_fit_and_others_are_hollow():
+    points = [(1.0, 2.0), (1.001, 1.5), (2.0, 1.499), (3.0, 1.0), (9.0, 0.5)]
+    (axes,) = draw_front(points, [*"abcde"], "memory", "bytes", limit=8.0).axes
+    (front,) = (line for line in axes.lines if line.get_label().startswith("Pareto"))
+    assert front.get_label() == "Pareto front of what fits"
+    assert front.get_xydata().tolist() == [[1.001, 1.5], [3.0, 1.0]]  # neither 0.1 % less memory nor 0.1 % faster
+    (dots,) = (part for part in axes.collections if len(part.get_offsets()) == 5)
+    assert [len(face) and face[3] > 0 for face in dots.get_facecolors().tolist()] == [True] * 4 + [False]
+
+
+def test_a_line_alone_has_no_name_at_its_end_and_axes_have_units():
+    (axes,) = draw_lines({"step time": [(1, 1.0), (2, 3.0)]}, "costs.latency", "step time", "seconds").axes
+    assert [text.get_text() for text in axes.texts] == []
+    assert axes.get_xlabel() == "latency (s)"
+
+
+def test_the_step_over_microbatches_is_that_of_one_microbatch():
+    over = {"schedule.microbatches": [8, 16]}
+    (axes,) = ppsim.sweep(ROOT / "configs" / "unit-costs.yaml", over=over, workers=1).plot().axes
+    assert axes.get_ylabel() == "step time per microbatch (s)"
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([33 / 8, 57 / 16])
 
 
 @pytest.mark.parametrize(("limit", "drawn"), [(9e9, True), (20e9, False), (float("inf"), False), (None, False)])
@@ -787,8 +810,8 @@ def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
         workers=1,
     )  # fmt: skip
     (lines,), (front,) = sweep.plot("bubble_fraction").axes, sweep.plot_front().axes
-    assert lines.get_title(loc="left") == "unit costs, 8 microbatches: bubble fraction over devices"
-    assert (lines.get_ylabel(), lines.yaxis.label.get_rotation()) == ("bubble fraction (%)", 0)
+    assert lines.get_title(loc="left") == "unit costs, 8 microbatches: idle time over devices"
+    assert (lines.get_ylabel(), lines.yaxis.label.get_rotation()) == ("idle time (%)", 0)
     assert front.get_title(loc="left").startswith("unit costs, 8 microbatches: step time against peak activations")
     legend = front.get_legend()
     assert legend is not None

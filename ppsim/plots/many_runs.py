@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
+from ppsim.costs import Costs
 from ppsim.plots.figures import (
     PAGE,
     Chart,
@@ -37,7 +39,13 @@ COLOURS = {  # of lines, by theme: none is a kind's
     "grey": ("#000000", "#5a5a5a", "#303030", "#707070"),
 }
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 6, 5  # bars of a chart; lines named at their ends; named points of a front
+_SYMBOLS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
+_AXES = {  # units of swept numbers that have one
+    **{one.name.replace("_", " "): _SYMBOLS[one.metadata["unit"]] for one in fields(Costs) if one.metadata.get("unit")},
+    "memory limit": "activations", "achieved": "fraction of the peak",
+}  # fmt: skip
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
+_TIE = 5e-3  # of a value: a point is not on the front if it is better than the next one by less alone
 _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
 _SMALL = 6.0  # points: size of all words but the title
@@ -54,7 +62,7 @@ def draw_lines(
     lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str,
     width: float | None = None, theme: str = "light", *, what: str = "", heading: str | None = None,
 ) -> Figure:  # fmt: skip
-    """Draw a line of (number, value) pairs per name; `over` names the numbers, `title` and `unit` the values.
+    """Draw a line of (number, value) pairs per name; `over` is the numbers' key, `title` and `unit` name the values.
 
     `what` was run, such as a config and its sizes; `heading` stands instead of this and the title.
 
@@ -76,10 +84,10 @@ def draw_lines(
             axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
             ends.append((numbers[-1], scaled[-1], name, colour))
         _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
-        axes.set_xlabel(word)
-        if len(ends) <= MAX_DIRECT:
+        axes.set_xlabel(f"{word} ({_AXES[word]})" if word in _AXES else word)
+        if len(lines) > 1 and len(ends) <= MAX_DIRECT:
             _name_ends(axes, ends)
-        else:
+        elif len(ends) > 1:
             small: Any = {"fontsize": font_points(_SMALL), "labelcolor": colours.text}
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, **small)
     return figure
@@ -93,7 +101,7 @@ def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[
         alike = [len(line) == len(pairs) and np.allclose(line, pairs, rtol=0, atol=near) for _, line in found]
         if any(alike):
             first = alike.index(True)
-            found[first] = f"{found[first][0]} and {name}", found[first][1]
+            found[first] = f"{found[first][0]}{'; ' if ', ' in name else ', '}{name}", found[first][1]
         else:
             found.append((name, pairs))
     return found
@@ -155,13 +163,14 @@ def draw_front(
         colours, line = theme_of(theme), COLOURS[theme][1]
         byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
-        points, front = [(x * byte, y * second) for x, y in pairs], pareto_front(pairs)
+        points, fits = [(x * byte, y * second) for x, y in pairs], [limit is None or x <= limit for x, _ in pairs]
+        front = _clear_front(pairs, [number for number, one in enumerate(fits) if one or not any(fits)])
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         heading = _heading(what, f"{step} against {memory}") if heading is None else heading
         figure, axes = _axes(width, colours, heading, axis_names[1])
         axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        inks = _draw_points(axes, points, groups, colours)
+        inks = _draw_points(axes, points, groups, fits, colours)
         taken = []
         if limit is not None and limit < _NEAR * max(pair[0] for pair in pairs):
             style: Any = {"color": colours.limit, "linewidth": 0.8, "linestyle": (0, (5, 2.5)), "zorder": 1}
@@ -169,7 +178,8 @@ def draw_front(
             style = {"color": colours.limit, "fontsize": font_points(_SMALL), "textcoords": "offset points"}
             style |= {"xytext": (3, -7), "xycoords": ("data", "axes fraction")}
             taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", (limit * byte, 1.0), **style))
-        label, thick = ("Pareto front", 1.1) if len(front) > 1 else ("best in both", 0)
+        best = "Pareto front" if all(fits) or not any(fits) else "Pareto front of what fits"
+        label, thick = (best, 1.1) if len(front) > 1 else ("best in both", 0)
         style = {
             "label": label,
             "linewidth": thick,
@@ -189,21 +199,41 @@ def draw_front(
         chosen = slice(None) if named < len(points) and inks else slice(-1, None)  # names tell the groups
         style = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
         style |= {"ncols": len(handles), "fontsize": font_points(_SMALL), "labelcolor": colours.text, "frameon": False}
-        axes.legend(handles[chosen], labels[chosen], handletextpad=0.4, columnspacing=1.2, **style)
+        axes.legend(
+            handles[chosen], labels[chosen], handletextpad=0.3, columnspacing=1.2 if len(handles) < 7 else 0.6, **style
+        )
     return figure
 
 
-def _draw_points(axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], theme: Theme) -> list[str]:
-    """Draw points; return the colour of each if it is that of its group, or else nothing."""
+def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) -> list[int]:
+    """Return the Pareto front of the `chosen` pairs, without points that are on it by a tie in one value alone."""
+    found: list[int] = []
+    for number in (chosen[place] for place in pareto_front([pairs[one] for one in chosen])):
+        if found and pairs[number][1] > (1 - _TIE) * pairs[found[-1]][1]:
+            continue
+        while found and pairs[number][0] <= (1 + _TIE) * pairs[found[-1]][0]:
+            found.pop()
+        found.append(number)
+    return found
+
+
+def _draw_points(
+    axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[bool], theme: Theme
+) -> list[str]:
+    """Draw points, hollow if they do not fit; return the colour of each if it is that of its group, or else nothing."""
     kinds, inks = [*dict.fromkeys(groups)], COLOURS[theme.name][2:]
-    style: Any = {"s": 14, "linewidths": 0, "zorder": 5}
-    if not 1 < len(kinds) <= min(len(inks), len(points) // 2):
-        axes.scatter(*zip(*points, strict=True), color=theme.edge, **style)
-        return []
-    for kind, ink, marker in zip(kinds, inks, _MARKERS, strict=False):
-        mine = [point for point, group in zip(points, groups, strict=True) if group == kind]
-        axes.scatter(*zip(*mine, strict=True), color=ink, marker=marker, label=kind, **style)
-    return [inks[kinds.index(group)] for group in groups]
+    grouped = 1 < len(kinds) <= min(len(_MARKERS), len(points) // 2)
+    if not grouped:
+        kinds, groups, inks = [None], [None] * len(points), (theme.edge,)
+    for place, (kind, marker) in enumerate(zip(kinds, _MARKERS, strict=False)):
+        ink = inks[place % len(inks)]
+        mine = [
+            number for full in (True, False) for number, fit in enumerate(fits) if (groups[number], fit) == (kind, full)
+        ]
+        style: Any = {"s": 13, "linewidths": 0.7, "zorder": 5, "edgecolors": ink, "marker": marker, "label": kind}
+        axes.scatter(*zip(*(points[number] for number in mine), strict=True),
+                     facecolors=[ink if fits[number] else "none" for number in mine], **style)  # fmt: skip
+    return [inks[kinds.index(group) % len(inks)] for group in groups] if grouped else []
 
 
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:

@@ -33,6 +33,7 @@ SCHEMA = "ppsim.sweep/1"
 MAX_VALUES = 100_000
 MAX_POINTS = 10_000_000
 ASYNCHRONOUS = "asynchronous (steps follow each other without a drain, on old weights)"
+_IN_CHARTS = {"iteration_time": "step time", "bubble_fraction": "idle time", "steady_bubble_fraction": "idle time"}
 MAX_LAYOUTS = 6  # layout strings in the printed summary
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
@@ -105,7 +106,11 @@ class Sweep:
                 lines.setdefault(self._name(point, over) or kind.title, []).append((number, value))
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
-        return draw_lines(lines, over, kind.title, kind.unit, width, theme=theme, what=self.name, heading=title)
+        title_of = _IN_CHARTS.get(measure, kind.title)
+        if (measure, over) == ("iteration_time", "schedule.microbatches"):  # more work takes longer
+            title_of += " per microbatch"
+            lines = {name: [(m, seconds / m) for m, seconds in pairs] for name, pairs in lines.items()}
+        return draw_lines(lines, over, title_of, kind.unit, width, theme=theme, what=self.name, heading=title)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
     def plot_front(
@@ -118,10 +123,10 @@ class Sweep:
     ) -> Figure:
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
-        A point is on the Pareto front if no other point is as good in both and better in one. Points with different
-        numbers of microbatches are compared by the step time per microbatch. `limit` is the usable bytes of a device,
-        a line if a peak comes near it; `width`, `title` and `theme` are those of `Timeline.plot`. Raises ConfigError if
-        all points are refused.
+        A point is on the Pareto front if it fits and no other one is as good in both, and by 0.5 % better in one.
+        Points with different numbers of microbatches are compared by the step time per microbatch. `limit` is the
+        usable bytes of a device, a line if a peak comes near it; points over it are hollow. `width`, `title` and
+        `theme` are those of `Timeline.plot`. Raises ConfigError if all points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -143,6 +148,7 @@ class Sweep:
     def _name(self, point: Candidate, over: str = "") -> str:
         """Return the values of a point that differ between points, in words, without that of `over`."""
         varied = [key for key in self.keys if len({str(one.changes[key]) for one in self.points}) > 1] or self.keys
+        varied = sorted(varied, key=lambda key: key != "schedule.name")
         return ", ".join(_value_name(key, point.changes[key]) for key in varied if key != over)
 
     def _number(self) -> str:
