@@ -106,7 +106,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     context.setLineDash([]);
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
-  for (const level of tall > 60 ? [0, tick / 2, tick] : [0, tick]) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  for (const level of tall > 60 ? [0, tick / 2, tick] : tall > 15 ? [0, tick] : [tick]) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   const limit = `${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, named = capacity && chart === charts.find((one) => one.memory.capacity);   // once
   if (named && phone()) label(limit, x2, toY(capacity) + (most <= capacity && toY(most) < toY(capacity) + 15 ? -3 : 12), { size: 10, align: "right", colour: theme.limit });
   if (phone()) return;

@@ -60,7 +60,7 @@ function rangeOf(chart) {   // seconds of all devices by kind and by cause, and 
 
 function bar(values, colour, most, text) {   // its parts, of at most `most`, and its words behind them
   const row = make("span", { className: "bar" });
-  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.flexBasis = `calc(${part / most} * (100% - var(--words, 54px)))`; row.append(one); }
+  for (const [name, part] of values) { if (part <= 0) continue; const one = make("i", { title: name }); one.style.background = colour(name); one.style.flexBasis = `calc(${part / most} * (100% - 84px))`; row.append(one); }
   row.append(text);
   return make("td", {}, row);
 }
@@ -77,13 +77,12 @@ function fillRange() {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0);
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).map(([cause, part]) => `${cause} ${percent(part / whole)}`).join(", ");
       const [size, symbol] = scaleOf(chart), held = (value) => (value / size).toLocaleString("en", { maximumSignificantDigits: symbol === "act." ? 4 : 3 });
-      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, part]) => [title, part / whole]), (title) => kinds[title], 1, percent(sum / whole)),
-        bar(ordered.map((cause) => [cause, causes.get(cause) / whole]), (cause) => theme.causes[cause], most, percent(idle[at] / whole)), cell(words), cell(`${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
+      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, part]) => [title, part / whole]), (title) => kinds[title], 1, `${percent(sum / whole)} busy`),
+        bar(ordered.map((cause) => [cause, causes.get(cause) / whole]), (cause) => theme.causes[cause], most, `${percent(idle[at] / whole)} idle`), cell(words), cell(`peak ${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
     });
-    const heads = ["", "busy by kind", "idle by cause", "", "peak"].map((text) => make("th", { textContent: text, scope: "col" }));
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
     panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${inRange(range[1] - range[0])} ${ticksOf().symbol} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
-      make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
+      make("table", {}, make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }
   fit();

@@ -32,7 +32,7 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;
-  if (held) return { rows: Math.max(Math.min(held, free), 12), memory: on.has("memory") && free - held >= 18 ? Math.min(free - held, 170) : 0 };   // the panel takes from the memory
+  if (held) return { rows: Math.max(Math.min(held, free), 12), memory: on.has("memory") && free - held >= 14 ? Math.min(free - held, 170) : 0 };   // the panel takes from the memory
   let rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
   if (memory) {   // it takes what the rows leave
     memory = Math.min(alone ? 170 : 110, alone && chart.devices > 16 ? 72 : each - HEAD - rows - BELOW);
