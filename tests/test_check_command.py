@@ -101,7 +101,7 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
         (["--baseline", UNIT_COSTS], "not a baseline"),
         (["--max-bubble", "x"], "--max-bubble: 'x' must be a finite number"),
         (["--max-bubble", "15"], "--max-bubble: '15' must be below 1, or percent: 15% or 0.15"),
-        (["--max-memory", "80GB"], "do not say what memory is held"),
+        (["--max-memory", "80GB"], "do not give the memory"),
         (["--max-step-time", "2 GB"], "--max-step-time: "),
         (["--max-bubble", "0.9", "--tolerance-rel", "x"], "--tolerance-rel: 'x'"),
         (

@@ -342,8 +342,8 @@ def test_a_large_search_shows_progress_before_it_has_counted_its_points(tmp_path
         (SMALL, {"layout.partition": ["odd"]}, "'odd' is no partition; use one of: even"),
         (SMALL, {"layout.recompute": ["half"]}, "recompute='half'"),
         (SMALL, {"schedule.name": ["1f1c"]}, "unknown schedule '1f1c'; did you mean"),
-        (UNIT_COSTS, ["layout.tensor"], "layout.tensor cannot be chosen where costs are given"),
-        (UNIT_COSTS, ["schedule.devices"], "schedule.devices cannot be chosen where costs are given"),
+        (UNIT_COSTS, ["layout.tensor"], "layout.tensor cannot be chosen if costs are given"),
+        (UNIT_COSTS, ["schedule.devices"], "schedule.devices cannot be chosen if costs are given"),
     ],
 )
 def test_what_is_missing_is_named(data, free, fault):

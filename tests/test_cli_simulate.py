@@ -119,7 +119,7 @@ def test_what_the_lists_are_asked_to_hold_is_in_the_files_too(tmp_path, asked, f
 def test_sharded_without_a_program_is_a_wrong_call():
     outcome = ppsim(*FLAGS, "--sharded")
     assert outcome.status == 2
-    assert "give --program too" in outcome.err
+    assert "has no effect without --program FILE" in outcome.err
 
 
 def test_program_is_the_lowered_schedule_and_runs_under_a_transport(tmp_path):
@@ -251,8 +251,8 @@ def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
         ([UNIT_COSTS, "--width", "9"], "--width says how to draw; it needs --gantt or --ledger-chart or --text"),
         ([UNIT_COSTS, "--width", "9", "--gantt", "chart.html"], "is a page: leave width out"),
         ([UNIT_COSTS, "--width", "80", "--text", "--gantt", "chart.png"], "inches of a picture, or columns"),
-        ([UNIT_COSTS, "--width", "80.5", "--text"], "whole number of columns"),
-        ([UNIT_COSTS, "--width", "nan", "--text"], "whole number of columns"),
+        ([UNIT_COSTS, "--width", "80.5", "--text"], "columns of a text must be an integer"),
+        ([UNIT_COSTS, "--width", "nan", "--text"], "columns of a text must be an integer"),
         ([UNIT_COSTS, "--width", "nan", "--gantt", "chart.png"], "inches from 1"),
         ([UNIT_COSTS, "--width", "10", "--text"], "at least 40"),
         ([UNIT_COSTS, "--gantt", "no/such/folder/chart.png"], "cannot be written"),

@@ -111,7 +111,7 @@ def test_limits_hold_whatever_the_baseline_says():
     findings = config_findings("a.yaml", numbers(), None, Tolerance(), Limits.parse("20%", None, "33 s"))
     assert verdicts(findings) == {"bubble_fraction": "over the limit"}
     assert [finding.limit for finding in findings] == [0.2, 33.0]
-    with pytest.raises(ppsim.ConfigError, match="what memory is held"):
+    with pytest.raises(ppsim.ConfigError, match="costs do not give the memory"):
         config_findings("a.yaml", numbers(), None, Tolerance(), Limits.parse(max_memory="80GB"))
 
 

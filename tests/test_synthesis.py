@@ -228,7 +228,7 @@ def test_a_limit_in_bytes_counts_weights_and_activations():
         ({"memory_limit": [4, 4, 0.9, 4]}, r"memory_limit=0.9 on device 2: .*use at least 1"),
         ({"memory_limit": math.nan}, r"memory_limit=nan is no limit for 4 devices"),
         ({"memory_limit": 4, "memory_limit_bytes": 1e9}, r"give one of them"),
-        ({"memory_limit_bytes": 1e9}, r"needs costs that say what is held"),
+        ({"memory_limit_bytes": 1e9}, r"needs costs with bytes of activations"),
         ({"costs": 3}, r"costs=3 does not price a schedule"),
         ({"placement": "x"}, r"placement='x' is not known; use one of: one, loop, v, wave"),
         ({"placement": "v"}, r"placement='v' with stages_per_device=1: use stages_per_device=2"),

@@ -129,10 +129,10 @@ def test_flags_are_changes_too():
         (["--break-even", "zb-v", "vs", "zb-v", "--over", "latency"], "name two schedules"),
         (["--break-even", "zb-x", "vs", "1f1b", "--over", "latency"], "zb-"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "speed"], "--over speed: name a cost such as latency"),
-        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "schedule.microbatches"], "say from where to where"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "schedule.microbatches"], "give its bounds"),
         (["--over", "schedule.microbatches"], "ppsim sweep"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "costs.speed", "--range", "0", "1"], "costs.speed"),
-        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "bandwidth"], "say from where to where"),
+        (["--break-even", "zb-h1", "vs", "1f1b", "--over", "bandwidth"], "give its bounds"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "latency", "--range", "2s", "1s"], "range 2 to 1 is empty"),
         (["--break-even", "zb-h1", "vs", "1f1b", "--over", "latency", "--range", "x", "1s"], "--range: 'x'"),
         (

@@ -50,7 +50,7 @@ def calibrate(
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: as many in each]"),
+        typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: equal numbers]"),
     ] = None,
     json: JsonTarget = None,
     verbose: Verbose = False,

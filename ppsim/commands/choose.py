@@ -80,7 +80,7 @@ Only = Annotated[
         "Repeatable.",
     ),
 ]
-Asynchronous = Annotated[bool, typer.Option("--asynchronous", help="Look at schedules that train on old weights too.")]
+Asynchronous = Annotated[bool, typer.Option("--asynchronous", help="Try schedules that train on old weights too.")]
 Certain = Annotated[
     bool, typer.Option(help="Rank by the simulated step, without what stragglers are expected to cost.")
 ]
@@ -149,7 +149,7 @@ def choice_lines(
 ) -> Iterator[str]:
     """Yield the lines of the page: the answer, the ideas, why, and how to run the first."""
     if not found.ranked:
-        answer, nearest = f"nothing fits with {percent_text(found.headroom)} of the memory kept free", found.nearest
+        answer, nearest = f"nothing fits with {percent_text(found.headroom)} headroom", found.nearest
         if nearest is None or found.over is None:
             yield answer
         else:

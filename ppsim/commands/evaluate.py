@@ -36,13 +36,19 @@ NOTE = (
 @options.draws
 def evaluate(
     traces: Traces,
-    fitted: Annotated[Path, typer.Option("--profile", metavar="P.yaml", help="What `ppsim calibrate` wrote.")],
+    fitted: Annotated[Path, typer.Option("--profile", metavar="P.yaml", help="Profile that `ppsim calibrate` wrote.")],
     gantt: Annotated[
         Path | None,
-        OutputOption("Measured over predicted Gantt: FILE.png, .svg or .pdf.", "--chart", endings=PICTURES),
+        OutputOption(
+            "Draw the measured Gantt chart above the predicted one: FILE.png, .svg or .pdf.",
+            "--chart",
+            endings=PICTURES,
+        ),
     ] = None,
     json: options.JsonTarget = None,
-    table: Annotated[Path | None, OutputOption("Measured and predicted times, a row an action.", "--csv")] = None,
+    table: Annotated[
+        Path | None, OutputOption("Write measured and predicted times, one row per action.", "--csv")
+    ] = None,
     verbose: options.Verbose = False,
     *,
     drawing: dict[str, Any],

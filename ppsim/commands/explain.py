@@ -59,7 +59,10 @@ def explain(
         typer.Option(help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]"),
     ] = None,
     gantt: Annotated[
-        Path | None, OutputOption("Measured beside simulated: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
+        Path | None,
+        OutputOption(
+            "Draw the measured step next to the simulated one: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES
+        ),
     ] = None,
     profile: Annotated[
         Path | None,

@@ -35,7 +35,10 @@ def fill(
     ] = None,
     work: Annotated[
         list[str] | None,
-        typer.Option(metavar="TIME[,BYTES]", help="As many pieces as fit, such as 40ms,6GB. Repeatable."),
+        typer.Option(
+            metavar="TIME[,BYTES]",
+            help="As many pieces of this length and memory as fit, such as 40ms,6GB. Repeatable.",
+        ),
     ] = None,
     headroom: Headroom = DEFAULT_HEADROOM,
     gantt: Annotated[

@@ -30,12 +30,14 @@ def import_launch(
     ],
     output: Annotated[Path | None, OutputOption("Write the config.", "--output", "-o", metavar="JOB.yaml")] = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="GPUs of the job, if the file does not say.")
+        int | None, typer.Option(min=1, metavar="N", help="GPUs of the job, if the file does not give them.")
     ] = None,
-    device: Annotated[str | None, typer.Option(metavar="NAME", help=f"[default: {HARDWARE['device']}]")] = None,
-    link: Annotated[str | None, typer.Option(metavar="NAME", help=f"In a node. [default: {HARDWARE['link']}]")] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help=f"GPU. [default: {HARDWARE['device']}]")] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"Link within a node. [default: {HARDWARE['link']}]")
+    ] = None,
     network: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Between nodes. [default: {HARDWARE['network']}]")
+        str | None, typer.Option(metavar="NAME", help=f"Network between nodes. [default: {HARDWARE['network']}]")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if a flag is unknown.")] = False,
     json: JsonTarget = None,

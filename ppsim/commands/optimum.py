@@ -30,13 +30,16 @@ _UNITS = {"makespan": "makespan", "bound": "lower_bound", "peak_activations": "p
 @command
 def optimum(
     read: Callable[[], Config],
-    placement: Annotated[str, typer.Option(metavar="NAME", help="one, loop, v or wave.")] = "one",
+    placement: Annotated[str, typer.Option(metavar="NAME", help="Stages to devices: one, loop, v or wave.")] = "one",
     stages_per_device: Annotated[
-        int | None, typer.Option(metavar="V", help="[default: 1 for one, else 2]", show_default=False)
+        int | None,
+        typer.Option(metavar="V", help="Stages per device. [default: 1 for one, else 2]", show_default=False),
     ] = None,
-    memory_limit: Annotated[float | None, typer.Option(help="Most live activations on a device.")] = None,
+    memory_limit: Annotated[
+        float | None, typer.Option(help="Maximum live activations per device, in device shares.")
+    ] = None,
     whole_backward: Annotated[bool, typer.Option("--whole-backward", help="Do not split B in I and W.")] = False,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver then.")] = 60.0,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver after this time.")] = 60.0,
     csv: Annotated[Path | None, OutputOption("Write the schedule found.")] = None,
     json: options.JsonTarget = None,
     verbose: options.Verbose = False,

@@ -50,7 +50,7 @@ Research = Annotated[
 DEFAULT_HEADROOM = percent_text(HEADROOM, 0).replace(" ", "")
 Headroom = Annotated[
     str | None,
-    typer.Option(metavar="PART", help="Keep to what leaves this part of the memory free, such as 0.1 or 10%."),
+    typer.Option(metavar="PART", help="Fraction of device memory to leave free, such as 0.1 or 10%."),
 ]
 JsonTarget = Annotated[
     str | None, OutputOption("Write one JSON document; `-` prints it instead of the text.", "--json")
@@ -59,11 +59,13 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all measur
 StoreFile = Annotated[
     Path | None,
     OutputOption(
-        "Keep results in an SQLite file; a stopped run goes on.", "--store", besides=("-wal", "-shm", "-journal")
+        "Save results in an SQLite file, so that a stopped run can resume.",
+        "--store",
+        besides=("-wal", "-shm", "-journal"),
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes. [default: one a processor]")
+    int | None, typer.Option("--workers", metavar="N", min=1, help="Worker processes. [default: one per processor]")
 ]
 Dask = Annotated[
     str | None, typer.Option("--dask", metavar="ADDRESS", help="Run on the Dask cluster with this scheduler.")
@@ -89,13 +91,13 @@ FLAGS = {
     "schedule": Flag("schedule.name", "NAME", "Schedule family (see `ppsim list`), or a schedule's FILE.csv."),
     "devices": Flag("schedule.devices", "P", "Pipeline devices."),
     "microbatches": Flag("schedule.microbatches", "M", "Microbatches of one step."),
-    "stages_per_device": Flag("schedule.stages_per_device", "V", "Default: what the schedule family uses."),
+    "stages_per_device": Flag("schedule.stages_per_device", "V", "Stages per device. [default: the family's]"),
     "forward": Flag("costs.forward", "SECONDS", "F of a device share, one microbatch. [default: 1]"),
     "backward": Flag("costs.backward", "SECONDS", "B, the full backward. [default: 2]"),
     "input_grad": Flag("costs.input_grad", "SECONDS", "I. [default: half of the backward]"),
     "weight_grad": Flag("costs.weight_grad", "SECONDS", "W. [default: half of the backward]"),
     "overlap": Flag("costs.overlap", "SECONDS", "One fused F and B slot. [default: its parts run one after the other]"),
-    "latency": Flag("costs.latency", "SECONDS", "Of one transfer. [default: 0]"),
+    "latency": Flag("costs.latency", "SECONDS", "Latency of one transfer. [default: 0]"),
     "transport": Flag(
         "transport", "NAME", "async, directed, directions, pair, rank or blocking. [default: the config's, or async]"
     ),
@@ -109,12 +111,14 @@ FLAGS = {
     "offload": Flag(
         "schedule.offload", "STAGES", "Activations of these stages leave for host memory: all, or first:N."
     ),
-    "offload_latency": Flag("costs.offload_latency", "SECONDS", "Of one copy to host memory or back. [default: 0]"),
+    "offload_latency": Flag(
+        "costs.offload_latency", "SECONDS", "Latency of one copy to host memory or back. [default: 0]"
+    ),
     "memory_limit": Flag(
         "memory_limit",
         "N",
-        "Activations of a device share that a device may hold: of --recompute needed, idle placings "
-        "and --dispatch ready.",
+        "Maximum live activations per device, in device shares; for --recompute needed, idle placings and "
+        "--dispatch ready.",
     ),
     "dispatch": Flag(
         "dispatch",
@@ -337,15 +341,15 @@ def executor_of(
 ) -> Iterator[Executor | None]:
     """Yield the executor of a cluster, or None for this machine; after an interrupt, print how to resume."""
     if sum(map(bool, (workers, dask, slurm))) > 1:
-        raise ConfigError("--workers, --dask and --slurm say who works; give one of them")
+        raise ConfigError("--workers, --dask and --slurm exclude each other; give one")
     executor = _cluster(dask, slurm)
     try:
         yield executor
     except KeyboardInterrupt:
         if store is None:
-            say("ppsim: stopped; with --store FILE results are kept, and the same command goes on from there")
+            say("ppsim: stopped; results are lost without --store FILE, with which the same command resumes")
         else:
-            say(f"ppsim: stopped; results so far are kept in {store}: give the same command again to go on from there")
+            say(f"ppsim: stopped; results so far are in {store}; run the same command again to resume")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         if executor is not None:

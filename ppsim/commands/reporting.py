@@ -181,7 +181,7 @@ def _files_of(outputs: Mapping[str, OutputOption], given: Mapping[str, Any]) -> 
         for path in paths:
             if (legal := outputs[name].endings) and Path(path).suffix.lower() not in legal:
                 place = f"{outputs[name].option(name)} {path}"
-                raise ConfigError(f"{place}: the ending says what to write; use one of: {', '.join(legal)}")
+                raise ConfigError(f"{place}: the ending names the form; use one of: {', '.join(legal)}")
             check_target(path)
             files.add_output(outputs[name].option(name), path)
     for name, value in given.items():

@@ -51,15 +51,17 @@ def simulate(
     program: Annotated[Path | None, OutputOption("Write the schedule with its SEND and RECV, as --csv does.")] = None,
     sharded: Annotated[
         bool,
-        typer.Option("--sharded", help="UNSHARD, RESHARD and REDUCE_GRAD in --program too; PyTorch needs the last."),
+        typer.Option(
+            "--sharded", help="Write UNSHARD, RESHARD and REDUCE_GRAD in --program too; PyTorch needs the last."
+        ),
     ] = False,
     table: Annotated[
         Path | None,
-        OutputOption("Write start and end of every action, one row an action.", metavar="FILE.csv", endings=(".csv",)),
+        OutputOption("Write start and end of every action, one row per action.", metavar="FILE.csv", endings=(".csv",)),
     ] = None,
     bubbles: Annotated[
         Path | None,
-        OutputOption("Write start, length and free memory of every bubble, one row a bubble.", metavar="FILE.csv"),
+        OutputOption("Write start, length and free memory of every bubble, one row per bubble.", metavar="FILE.csv"),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Draw the Gantt chart in the terminal.")] = False,
     ledger: Annotated[
@@ -76,7 +78,7 @@ def simulate(
     """Simulate a schedule; print its step time, memory and idle time."""
     columns = _columns(drawing, gantt, ledger_chart) if text else None
     if sharded and not program:
-        raise ConfigError("--sharded says what --program FILE writes; give --program too")
+        raise ConfigError("--sharded has no effect without --program FILE; give both")
     if text and json == "-":
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
     case = read()
@@ -111,5 +113,5 @@ def _columns(drawing: dict[str, Any], *charts: Path | None) -> int | None:
     if any(chart and chart.suffix.lower() in PICTURES for chart in charts):
         raise ConfigError(f"--width {width:g} counts inches of a picture, or columns of --text; give one of them")
     if not width.is_integer():
-        raise ConfigError(f"--width {width:g}: must be a whole number of columns")
+        raise ConfigError(f"--width {width:g}: columns of a text must be an integer, such as 100")
     return int(width)

@@ -50,13 +50,13 @@ def sweep(
     ] = None,
     chart: Annotated[
         Path | None,
-        OutputOption("Draw a line a schedule over a swept number: FILE.png, .svg or .pdf.", endings=PICTURES),
+        OutputOption("Draw one line per schedule over a swept number: FILE.png, .svg or .pdf.", endings=PICTURES),
     ] = None,
     front: Annotated[
-        Path | None, OutputOption("Draw step against memory with its Pareto front.", endings=PICTURES)
+        Path | None, OutputOption("Draw step time against memory, with the Pareto front.", endings=PICTURES)
     ] = None,
     measure: Annotated[
-        str, typer.Option(metavar="NAME", help="What --chart draws, a name of docs/glossary.md.")
+        str, typer.Option(metavar="NAME", help="Measure that --chart draws, a name in docs/glossary.md.")
     ] = "iteration_time",
     json: options.JsonTarget = None,
     verbose: options.Verbose = False,

@@ -26,10 +26,12 @@ def validate(
     slices: Annotated[str, typer.Option(metavar="K", help="Slices of each microbatch along the sequence.")] = "1",
     transport: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"Also: nothing deadlocks under it. One of: {', '.join(TRANSPORTS)}."),
+        typer.Option(
+            metavar="NAME", help=f"Also check that nothing deadlocks under it. One of: {', '.join(TRANSPORTS)}."
+        ),
     ] = None,
     pytorch: Annotated[
-        bool, typer.Option("--pytorch", help="Also: what PyTorch's pipeline runtime needs and does not check.")
+        bool, typer.Option("--pytorch", help="Also check what PyTorch's pipeline runtime needs and does not check.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every fault, not only the first ones.")

@@ -40,19 +40,23 @@ def what_if(
     ] = None,
     between: Annotated[
         tuple[str, str] | None,
-        typer.Option("--range", metavar="LOW HIGH", help="[default for times: 0 to one device's F + B]"),
+        typer.Option(
+            "--range", metavar="LOW HIGH", help="Bounds of --over. [default for times: 0 to one device's F + B]"
+        ),
     ] = None,
     slow: Annotated[
         list[str] | None,
-        typer.Option(metavar="DEVICE=FACTOR", help="What every schedule loses by a slow device, ranked. Repeatable."),
+        typer.Option(metavar="DEVICE=FACTOR", help="Rank all schedules with this device slowed by FACTOR. Repeatable."),
     ] = None,
     fail: Annotated[
         int | None,
-        typer.Option(metavar="DEVICE", help="What every schedule loses when peers take over a failed device, ranked."),
+        typer.Option(
+            metavar="DEVICE", help="Rank all schedules with this device failed and its work taken over by its peers."
+        ),
     ] = None,
     copies: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Of --fail: data-parallel copies of the pipeline. [default: layout.data]"),
+        typer.Option(metavar="N", help="Data-parallel copies of the pipeline, for --fail. [default: layout.data]"),
     ] = None,
     json: options.JsonTarget = None,
     verbose: options.Verbose = False,
@@ -180,7 +184,7 @@ def _break_even(
     if versus != "vs" or over is None:
         raise ConfigError("write --break-even A vs B --over KEY, such as --break-even zb-v vs 1f1b --over latency")
     if "=" in over:
-        raise ConfigError(f"--over {over}: --break-even takes a key alone; say from where to where by --range LOW HIGH")
+        raise ConfigError(f"--over {over}: --break-even takes a key alone; give its bounds as --range LOW HIGH")
     key = f"costs.{over}" if over in UNITS else over
     if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter", "schedule"):
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
@@ -202,7 +206,7 @@ def _losses(
     case: Config, slow: list[str] | None, fail: int | None, copies: int | None, names: str | None, verbose: bool
 ) -> tuple[dict, str]:
     if slow and fail is not None:
-        raise ConfigError("--slow and --fail are two questions; ask them one after the other")
+        raise ConfigError("--slow and --fail cannot be combined; give one")
     which = [name.strip() for name in names.split(",")] if names else None
     if fail is None:
         factors = once_each("--slow", map(_slow_device, slow or ()))
@@ -255,7 +259,7 @@ def _range(between: tuple[str, str] | None, key: str, case: Config) -> tuple[flo
         low, high = (_bound(text, unit) for text in between)
         return low, high
     if unit != "seconds":
-        raise ConfigError(f"--over {key}: say from where to where, such as --range 1 100")
+        raise ConfigError(f"--over {key}: give its bounds, such as --range 1 100")
     table = case.costs.table(case.build())
     return 0.0, float(table.seconds[:2].max(axis=1).sum()) or 1.0
 

@@ -322,7 +322,9 @@ def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Faul
     if "recompute" in section and "offload" in section:
         faults.append((("schedule", "offload"), "does not go with recompute; leave one of them out"))
     if "recompute_placing" in section and "recompute" not in section:
-        faults.append((("schedule", "recompute_placing"), "says where R goes; give recompute too, such as all"))
+        faults.append(
+            (("schedule", "recompute_placing"), "has no effect without recompute; give recompute too, such as all")
+        )
     if section.get("recompute") == NEEDED and not has_limit:
         faults.append((("schedule", "recompute"), f"{NEEDED} goes with memory_limit, such as memory_limit: 4"))
     known = find_family(section["name"]).options if "name" in section else ()
@@ -346,7 +348,9 @@ def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[s
 
 def _given_twice(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
     """Return a fault for each key that the file already gives."""
-    return [((section, key), f"does not go with {file}: the file says it; leave it out") for key in keys if key != file]
+    return [
+        ((section, key), f"does not go with {file}: the file gives it; leave it out") for key in keys if key != file
+    ]
 
 
 def _missing_partners(checked: dict[str, Any]) -> list[Fault]:

@@ -68,7 +68,7 @@ def _family(name: str) -> Any:
     family_name, stages = split_stages(name)
     if stages is not None:
         raise ConfigError(
-            f"{shown(name)} says {stages} stages per device, stages_per_device another number; say it once"
+            f"{shown(name)} names {stages} stages per device and stages_per_device another number; give it once"
         )
     return find_family(family_name)
 

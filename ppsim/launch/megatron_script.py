@@ -358,7 +358,9 @@ def _read_schedule(flags: Flags, sections: Mapping[str, dict[str, Any]], gpus: i
     fewest = math.lcm(group, experts)
     if gpus is None:
         gpus = fewest
-        reading.assumed.append(f"{gpus} GPUs, the fewest for its groups: the script does not say how many (--gpus)")
+        reading.assumed.append(
+            f"{gpus} GPUs, the fewest for its groups: the script does not give their number (--gpus)"
+        )
     if gpus % fewest or not gpus:
         more = f", and of expert x expert tensor x pipeline = {experts}" if fewest != group else ""
         words = f"{gpus} GPUs are no multiple of tensor x context x pipeline = {group}{more}"

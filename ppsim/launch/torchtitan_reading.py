@@ -183,7 +183,9 @@ def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, 
     shards = _optional(flags, "parallelism.data_parallel_shard_degree")
     group = sizes["tensor"] * sizes["context"] * sizes.pop("devices") * copies
     if shards is None and gpus is None:
-        reading.assumed.append(f"{group} GPUs, weights sharded over no copies: the file does not say how many (--gpus)")
+        reading.assumed.append(
+            f"{group} GPUs, weights sharded over no copies: the file does not give their number (--gpus)"
+        )
     if shards is None:
         shards = (gpus or group) // group
     if gpus is not None and gpus != group * shards:

@@ -241,7 +241,7 @@ def build(
     """
     family_name, stages = split_stages(name)
     if None not in (stages, stages_per_device) and stages != stages_per_device:
-        raise BuildError(f"{name}: stages_per_device={stages_per_device!r} is another number; say it in one place")
+        raise BuildError(f"{name}: stages_per_device={stages_per_device!r} is another number; give it once")
     family = find_family(family_name)
     sizes = devices, microbatches, stages_per_device if stages is None else stages
     given = {"costs": costs, "memory_limit": memory_limit}

@@ -143,12 +143,12 @@ def _problem(
         limits = limits_of(p, math.inf if activations is None else activations)
         return Problem.of(p, m, device_of, costs, split, limits)
     if activations is not None:
-        raise BuildError("memory_limit and memory_limit_bytes are two limits on the same thing; give one of them")
+        raise BuildError("memory_limit and memory_limit_bytes limit the same amount; give one of them")
     limits = limits_of(p, in_bytes, "memory_limit_bytes", 80e9)
     problem = Problem.of(p, m, device_of, costs, split, np.full(p, math.inf))
     if problem.costs.activation_bytes is None:
         raise BuildError(
-            "memory_limit_bytes needs costs that say what is held, such as ppsim.Costs(activation_bytes=1e9)"
+            "memory_limit_bytes needs costs with bytes of activations, such as ppsim.Costs(activation_bytes=1e9)"
         )
     unit = float(problem.costs.activation_bytes.max()) or 1.0
     static = static_bytes(problem.one_microbatch, problem.costs)

@@ -48,7 +48,9 @@ def add_memory_actions(
     if recompute is not None:
         schedule = add_recomputes(schedule, recompute, recompute_placing, costs, memory_limit)
     elif recompute_placing != "backward":
-        raise BuildError(f"recompute_placing={shown(recompute_placing)} says where R goes; give recompute='all' too")
+        raise BuildError(
+            f"recompute_placing={shown(recompute_placing)} has no effect without recompute; give recompute='all' too"
+        )
     return schedule if offload is None else add_copies(schedule, offload)
 
 

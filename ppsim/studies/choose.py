@@ -163,7 +163,7 @@ class Choice:
 
     @property
     def _nothing_fits(self) -> str:
-        return f"no point fits with {percent_text(self.headroom)} of the memory kept free"
+        return f"no point fits with {percent_text(self.headroom)} headroom"
 
 
 def _names(drawn: list[Candidate]) -> list[str]:

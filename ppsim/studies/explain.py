@@ -52,10 +52,10 @@ SCHEMA = "ppsim.explain/1"
 DIFFERENCE = {
     "schedule": "the simulated run has another schedule than the measured one, or steps and noise beside its actions",
     "queues": "the simulated transport queues transfers; what is measured has their waits in its own times",
-    **{kind: f"{kind} takes another time than the costs say, by stage" for kind in ("F", "B", "I", "W")},
-    "transfers": "transfers take another time than the costs say, by link",
+    **{kind: f"{kind} takes another time than the costs give, by stage" for kind in ("F", "B", "I", "W")},
+    "transfers": "transfers take another time than the costs give, by link",
     "noise": "single actions and transfers take more or less than the median of their stage or link",
-    "overhead": "devices start actions later than all they need is there: launches, the host, the clocks",
+    "overhead": "devices start actions later than their inputs arrive: launches, the host, the clocks",
 }
 VARIANTS = {
     "no overhead": "every action starts when all it needs is there",

@@ -204,7 +204,9 @@ def check_configs(
     """
     limits, tolerance = limits or Limits(), tolerance or Tolerance()
     if baseline is None and not limits.of_measures():
-        raise ConfigError("nothing to check against: give a baseline, or the most bubble, memory or step time allowed")
+        raise ConfigError(
+            "nothing to check against: give a baseline, or the largest bubble, memory or step time allowed"
+        )
     old = None if baseline is None else read_baseline(baseline)
     tolerance.check_amounts(old or {})
     return [
@@ -248,7 +250,7 @@ def config_findings(
     for name, limit in limits.of_measures():
         value, unit = numbers[name]
         if value is None:
-            raise ConfigError(f"{config}: no limit of {name} can be checked: the costs do not say what memory is held")
+            raise ConfigError(f"{config}: no limit of {name} can be checked: the costs do not give the memory")
         verdict = "same" if value <= limit * (1 + NOISE) else "over the limit"  # or NaN
         findings.append(Finding(config, name, unit, None, value, verdict, limit))
     return findings
@@ -333,11 +335,11 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     check_schema(document, SCHEMA, place, f"{what}, as --update writes")
     configs = document.get("configs")
     if not isinstance(configs, dict):
-        raise ConfigError(f"{place}: 'configs' is missing or no mapping; write the baseline again with --update")
+        raise ConfigError(f"{place}: 'configs' is missing or no mapping; rewrite the baseline with --update")
     faults = [f"configs.{config}{fault}" for config, numbers in configs.items() for fault in _faults(numbers)]
     faults += _unit_faults(document.get("units"), configs)
     if faults:
-        raise document_error(faults, place, f"{what}; write it again with --update")
+        raise document_error(faults, place, f"{what}; rewrite it with --update")
     return configs
 
 

@@ -96,7 +96,7 @@ def optimum(
     limits = limits_of(devices, math.inf if memory_limit is None else memory_limit)
     problem = Problem.of(devices, microbatches, device_of, costs, split, limits)
     if problem.microbatches_differ:
-        raise CostError("the exact optimum takes microbatches as alike; leave microbatch_scale out")
+        raise CostError("the exact optimum needs equal microbatches; leave microbatch_scale out")
     lists, bound, exact = solve_exactly(problem, time_limit, workers)
     run = simulate(Schedule.of(lists.columns().named("optimum")), costs)
     return Optimum(run, run.makespan, min(bound, run.makespan), run.makespan <= bound * (1 + 1e-9), exact)

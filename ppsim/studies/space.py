@@ -313,7 +313,7 @@ def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None)
     wrong = [key for key in chosen if key == DEVICES or (key in wanted and key.startswith("layout."))]
     if wrong:
         raise ConfigError(
-            f"{wrong[0]} cannot be chosen where costs are given: they are of one layout on so many devices; say "
+            f"{wrong[0]} cannot be chosen if costs are given: they belong to one layout and number of devices; give "
             "schedule.devices, and choose schedule.name or schedule.stages_per_device, or give a model and hardware"
         )
 
@@ -336,11 +336,11 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
     if gpus is None and schedule.get("devices") is not None:
         gpus = _product(data, place, DEVICES, "layout.tensor", "layout.context", DATA)
     if gpus is None:
-        raise ConfigError("hardware.gpus is missing: say on how many GPUs the job runs, such as gpus: 512")
+        raise ConfigError("hardware.gpus is missing: give the GPUs of the job, such as gpus: 512")
     if batch is None and schedule.get("microbatches") is not None:
         batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
     if batch is None:
-        raise ConfigError("batch is missing: say how many sequences one step has, such as batch: 1024")
+        raise ConfigError("batch is missing: give the sequences of one step, such as batch: 1024")
     for key in chosen:
         section, name = key.split(".")
         {"schedule": schedule, "layout": layout}[section].pop(name, None)
