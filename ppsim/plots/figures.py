@@ -43,8 +43,11 @@ _SHORTER = (  # parts of matplotlib's SVG, and what draws the same
     (r"<g/>", ""),
     (r"<g>(<text[^<]*</text>)</g>", r"\1"),
     (r"(\.\d\d)\d+", r"\1"),
+    (r'(<path d="[^"]*" clip-path="[^"]*")/>', r'\1 style="fill: #000000"/>'),  # matplotlib omits black
     (r"M (\S+) (\S+) L (\S+) \2 L \3 (\S+) L \1 \4 z ", r"M\1 \2H\3V\4H\1z"),
-    (r'"( clip-path="[^"]*" style="fill: #\w+"/>)<path d="(?=[^"]*"\1)', ""),
+)
+_JOINTS = re.compile(  # of neighbouring paths that are alike but for their outlines
+    r'"( clip-path="[^"]*" style="fill: [^;"]*"/>)<path d="(?=[^"]*"\1)'
 )
 
 
@@ -124,9 +127,11 @@ class Chart(Figure):
     def to_svg(self) -> str:
         """Return the figure for a notebook; it is light or dark as the page around it, unless it was given a theme."""
         drawn = _notebook_svg(self, False)
-        if is_large := len(drawn) > MAX_SVG:
+        if is_large := len(_JOINTS.sub("", drawn)) > MAX_SVG:
             drawn = _notebook_svg(self, True)
-        return drawn if self.in_dark is None else in_reader_theme(drawn, _notebook_svg(self.in_dark(), is_large))
+        if self.in_dark is not None:
+            drawn = in_reader_theme(drawn, _notebook_svg(self.in_dark(), is_large))
+        return _JOINTS.sub("", drawn)
 
 
 def follows_page(draw: Callable[..., Figure]) -> Callable[..., Figure]:
