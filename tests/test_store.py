@@ -271,7 +271,7 @@ def test_an_interrupt_ends_the_wait_for_a_locked_store(tmp_path):
     run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (130, "")
-    assert "stopped; results so far are kept" in err
+    assert "stopped; results so far are in" in err
     other.close()
     assert kept(store) == 0
 

@@ -181,5 +181,5 @@ def test_ctrl_c_leaves_and_says_how_to_go_on(tmp_path):
     run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=30)
     assert (run.returncode, out) == (130, "")
-    assert "give the same command again to go on from there" in err
+    assert "run the same command again to resume" in err
     assert "Traceback" not in err
