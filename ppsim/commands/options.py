@@ -341,7 +341,7 @@ def executor_of(
 ) -> Iterator[Executor | None]:
     """Yield the executor of a cluster, or None for this machine; after an interrupt, print how to resume."""
     if sum(map(bool, (workers, dask, slurm))) > 1:
-        raise ConfigError("--workers, --dask and --slurm exclude each other; give one")
+        raise ConfigError("--workers, --dask and --slurm exclude each other; give one of them")
     executor = _cluster(dask, slurm)
     try:
         yield executor
