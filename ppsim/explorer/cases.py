@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ppsim.analysis.measures import shown_in
 from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_compile
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
@@ -111,17 +109,6 @@ def _with_lists(case: Case) -> dict[str, Any]:
             chosen = set(_devices_in(row.get("devices", ""), count))
             given[key] = [own if device in chosen else value for device, value in enumerate(every)]
     return given
-
-
-def _own_devices(case: Case) -> int:
-    """Return the number of devices to which a row of `by_device` gives another cost than all devices have."""
-    usual, costs = _with_lists({**case, "by_device": []}), _with_lists(case)
-    found: set[int] = set()
-    for key in [key for key in ROW_COSTS if isinstance(costs.get(key), list)]:
-        value = usual.get(key, ROW_COSTS[key])
-        every = value if isinstance(value, list) else _seconds(key, value)
-        found.update(np.flatnonzero(np.not_equal(costs[key], every)).tolist())
-    return len(found)
 
 
 def _devices_in(text: Any, count: int) -> list[int]:
@@ -234,7 +221,6 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
         "name": run.schedule.name if "csv" not in case else CSV_NAME,
         "actions": len(run.schedule),
         "makespan": run.makespan,
-        "own_devices": _own_devices(case),
         "engine": run.engine,
         "chart": chart,
         "measures": [

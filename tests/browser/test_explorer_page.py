@@ -100,7 +100,7 @@ def test_a_row_of_costs_names_devices_and_a_new_empty_row_follows(page, explorer
     )
     costs = {"forward": [2, 1.5, 1.5, 1], "input_grad": 1, "weight_grad": 1}
     assert settled(page) == [run("zb-v", costs=costs)]
-    assert "3 devices differ" in page.text("#about")
+    assert "other costs by device: 0, 1-2" in page.text("#about")
 
 
 def test_a_drag_along_a_number_and_the_arrows_change_it(page, explorer):

@@ -132,10 +132,10 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
 
 function showTitle() {   // of the picture, not of what is being typed
   const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (common[key] > 0 ? common[key] : "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
-  const own = good?.own_devices, [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
+  const own = (common.by_device || []).filter((row) => CELLS.some(([key]) => ![undefined, ""].includes(row[key]))).map(({ devices }) => devices).join(", "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F I W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), SIZES.slice(0, 2).map((key) => counted(size(key), key)).join(", ")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
-  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : model ? "" : common.config, ...(own ? [`${own} ${own === 1 ? "device differs" : "devices differ"}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
+  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : model ? "" : common.config, ...(own ? [`other costs by device: ${own}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized.join("")} · ppsim explorer`;
   const against = find("against"), select = against.querySelector("select");
   against.hidden = state.schedules.length < 2;

@@ -182,7 +182,7 @@ function drawAxis() {
   }
   context.globalAlpha = 1;
   if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
-  if (!mark) return;
+  if (!mark || parts.selection.textContent) return;   // the text is at its place
   context.fillStyle = theme.text;
   context.fillRect(from, y + 18, to - from, 14);
   write(mark, (from + to) / 2, y + 20, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
