@@ -25,11 +25,7 @@ OPTION = "schedule.options."
 
 def copies_of(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
     """Return a case as `command`, `config` and `python` to copy, based on the config file at `path` if given."""
-    return {
-        "command": _command(changes, path),
-        "config": _yaml(config),
-        "python": _python(changes, path),
-    }
+    return {"command": _command(changes, path), "config": _yaml(config), "python": _python(changes, path)}
 
 
 def _command(changes: Mapping[str, Any], path: str | None) -> str:
