@@ -16,7 +16,7 @@ function askFaster() {   // the other families at these sizes and costs, as soon
     try {
       const response = await ask("/api/better", rest, mine.signal);
       faster = { key: common, found: response.ok ? (await response.json()).found : [] };
-    } catch { if (!mine.signal.aborted || mine.signal.reason === STOPPED) faster = { key: common, found: [] }; }   // a later change asks anew
+    } catch { if (!mine.signal.aborted || mine.signal.reason === STOPPED) faster = { key: common, found: [], stopped: true }; }   // a later change asks anew
     viewer.mark(marks());
   }, PAUSE);
 }
@@ -57,6 +57,7 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   if (other) return { text: `${other.schedule}: ${than(other.step)}, same memory${unrun(other)}`, act: add(other) };
   const asks = !answered && !gone && !runs.some((run) => run.result?.faults), time = asks && asking && !asking.signal.aborted ? secondsSince(asked) : 0;
   if (time) return { text: `comparing, ${time} s`, act: ["Stop", () => asking.abort(STOPPED)] };
+  if (answered && faster.stopped) return { text: "not compared", act: ["Compare", () => { faster.key = ""; askFaster(); }] };
   return { text: asks ? "comparing …" : "", act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
 }
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
