@@ -110,7 +110,7 @@ class Choice:
 
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:
-        """Draw step time against memory of the ranked points and of the front, as a matplotlib figure.
+        """Draw step time against memory of the ranked points, each with its place, and of the front, with matplotlib.
 
         The options are those of `Timeline.plot`.
         """
@@ -121,10 +121,13 @@ class Choice:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
         memory = self._memory
         pairs = [(one.memory, one.step) for one in drawn]
+        names = [
+            f"#{one.place} {name}" if one.place else name for one, name in zip(drawn, _names([*drawn]), strict=True)
+        ]
         words: Any = {"what": self.space.config.name, "heading": title}
         if memory.unit == "bytes":
             words["limit"] = memory_limit(self.space.config, self.headroom)
-        return draw_front(pairs, _names([*drawn]), memory.title, memory.unit, width, theme=theme, **words)
+        return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
 
     @property
     def _memory(self) -> Measure:
