@@ -60,7 +60,7 @@ class FillItem:
 
     @property
     def is_endless(self) -> bool:
-        """True if as many pieces run as fit."""
+        """True if the number of pieces is the largest that fits."""
         return self.count == ALL_THAT_FIT
 
 

@@ -317,14 +317,14 @@ def layout_bounds(
 ) -> tuple[float, float]:
     """Return lower bounds on the seconds and bytes of every synchronous schedule and partition; 0 if unknown.
 
-    All computing and the optimizer step spread over the devices, without a bubble but for what `drains` says. The bytes
-    spread evenly: weights, gradients, optimizer state, and one microbatch's activations of every layer, which the
-    devices all hold when its last forward ends. The activations do not count unless the schedule keeps every activation
-    on some device until its backward (`keeps`).
+    The seconds of all layers and of the optimizer step are divided evenly over the devices, without a bubble unless the
+    schedule drains. So are the bytes of weights, gradients and optimizer state, and one microbatch's activations of
+    every layer, which the devices together hold when its last forward ends. Activations count only if the schedule
+    keeps each one on some device until its backward (`keeps`).
 
     If a schedule `drains`, one device holds each stage, and every device begins with an F and ends with a B. Then its
-    devices begin one after the other: the first layer of the i-th waits for at least one layer of each device before
-    it, forward, and as many are left after its last backward.
+    devices begin one after the other: the first forward of the i-th device waits for at least one layer of each device
+    before it, and after its last backward at least as many layers are left.
     """
     if not isinstance(costs, DerivedCosts):
         return 0.0, 0.0
@@ -362,8 +362,8 @@ def _one_after_the_other(seconds: Sequence[float], shortest: float, devices: int
     """Return a lower bound on the seconds of layers on devices that begin one after the other.
 
     The i-th device (from 0) waits for at least i - 1 layers of `shortest` seconds, as the first may hold the embedding
-    alone. Each layer counts as so many of the shortest, rounded down; they end no sooner than if each went to the
-    device where it ends first.
+    alone. A layer counts as its number of layers of `shortest` seconds, rounded down. These end no sooner than if each
+    ran on the device where it ends first.
     """
     number = sum(int(one / shortest) for one in seconds)
     waits = np.maximum(np.arange(devices) - 1, 0)

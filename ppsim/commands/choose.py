@@ -307,7 +307,7 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
 
 
 def _flags_by_framework(config: Config) -> dict[str, list[str] | ConfigError]:
-    """Return each framework's flags, or the error that says why it cannot run the config, its own framework first."""
+    """Return each framework's flags, or why it cannot run the config; the config's own framework first."""
     own = own_framework(config)
     found: dict[str, list[str] | ConfigError] = {}
     for name in sorted(FRAMEWORKS, key=lambda name: name != own):
@@ -332,7 +332,7 @@ def _first_flags(config: Config) -> Iterator[str]:
 
 
 def _is_of_a_layout(flag: str) -> bool:
-    """Return whether a flag says how to run the model, and not what it is; groups of one GPU need none."""
+    """Return whether a flag belongs to the layout and not to the model; groups of one GPU need none."""
     is_one = flag.endswith(" 1") and "batch" not in flag
     return not is_one and any(part in flag.replace("_", "-") for part in OF_A_LAYOUT)
 

@@ -227,8 +227,8 @@ class Config:
     def without_each(self) -> Iterator[tuple[str, Any, CostModel]]:
         """Yield (key, value, costs without it) for each key of the model, its sheets and the schedule's options.
 
-        Keys that say the default are left out, and options without which the lists differ; a needed key too. So are
-        the model's flags, which state facts about it, whatever they change. A family that searches is not built again.
+        Keys with the default value are left out; so are required keys, options without which the lists differ, and the
+        model's flags, which state facts about it. A family that searches is not rebuilt.
         """
         for key, value in self._optional_keys():
             with suppress(PpsimError):

@@ -124,7 +124,7 @@ class _Text:
                 return
 
     def _more(self) -> bool:
-        """Append the next piece and drop the text before `at`; return False at the end."""
+        """Append the next piece of the file and drop the text before `at`; return False at the end."""
         piece = next(self.pieces, None)
         if piece is None:
             return False

@@ -255,7 +255,7 @@ def _recompute_flags(layout: Any) -> Iterator[str]:
 
 
 def from_text(text: str, gpus: int | None = None) -> Reading:
-    """Return what a launch script, or a line of flags, says; ConfigError for values that cannot be read."""
+    """Return the content of a launch script or a line of flags; ConfigError for values that cannot be read."""
     launch = read_script(text)
     words, launcher = _command(launch)
     files = f"; put the lines of {', '.join(launch.sourced)} in its place" if launch.sourced else ""
@@ -285,7 +285,7 @@ def _command(launch: Script) -> tuple[list[str], list[str]]:
 
 
 def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Reading:
-    """Return what the flags say, as the sections of a config."""
+    """Return the flags as the sections of a config."""
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
     model, layout, schedule = read_model(flags), dict[str, Any](), dict[str, Any]()
     sections: dict[str, dict[str, Any]] = {"model": model, "layout": layout, "schedule": schedule}

@@ -21,12 +21,12 @@ EXPANDABLE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
 ENDING = {"transport": "directed", "optimizer": "sync"}
 _MARK = "# ppsim: "
-_OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections that flags say, or nobody reads
+_OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections that flags give, or nobody reads
 
 
 @dataclass
 class Reading:
-    """Content of a launch file as a config, and what the config does not say."""
+    """Content of a launch file as a config, and what did not become part of it."""
 
     framework: str
     version: str
@@ -34,20 +34,20 @@ class Reading:
     # read, left_out: flags that the config follows from, and flags that change no step
     read: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    # assumed, unknown: what the file does not say, and flags that may change the step, one sentence each
+    # assumed, unknown: values that the file does not give, and flags that may change the step, one sentence each
     assumed: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     conditional: list[int] = field(default_factory=list)  # lines that depend on a condition and were not read
 
     def config(self, hardware: Mapping[str, Any] | None = None, place: str = "launch") -> Config:
-        """Return the checked config; `hardware` replaces keys of that section, of which the file says nothing."""
+        """Return the checked config; `hardware` replaces keys of that section, which no launch file has."""
         data = dict(self.data)
         data["hardware"] = {**(self.data.get("hardware") or HARDWARE), **(hardware or {})}
         return make_config(data, place=place)
 
 
 def notes_of(config: Config, *said: str) -> dict[str, Any]:
-    """Return what a launch file does not say about a config: hardware, transport, the step's end; sections `said`."""
+    """Return what a launch file leaves out of a config: hardware, transport, the step's end, and sections `said`."""
     notes = {key: value for key, value in config.data.items() if value is not None and (key not in _OWN or key in said)}
     return {**notes, "framework": config.data.get("layout", {}).get("framework", DEFAULT)}
 
@@ -108,8 +108,8 @@ def derived_costs(config: Config, framework: str) -> DerivedCosts:
 def differences(config: Config, schedule: Schedule, back: Config, lists: Schedule | None = None) -> list[str]:
     """Return what a framework would run in another way than the config, one sentence each.
 
-    `back` is what its launch file says; `lists`, if given, are read from another file. A key counts only if it changes
-    the costs of the schedule.
+    `back` is the config that its launch file gives; `lists`, if given, are read from another file. A key counts only
+    if it changes the costs of the schedule.
     """
     costs, read, found = config.costs, back.costs, []
     assert isinstance(costs, DerivedCosts)  # noqa: S101 - the caller has checked it

@@ -50,7 +50,7 @@ _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
 
 @dataclass
 class Script:
-    """Commands of a script as words, and what it does not say."""
+    """Commands of a script as words, and the lines that depend on a condition."""
 
     commands: list[list[str]] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)  # values by name; the words of an array as one text

@@ -75,9 +75,9 @@ def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version:
 
 
 def _notes(config: Config) -> dict[str, Any]:
-    """Return what the flags do not say: hardware, the step's end, and sizes of a model that torchtitan does not name.
+    """Return what the flags leave out: hardware, the step's end, and sizes of a model that torchtitan does not name.
 
-    Products in fp8 are said here, too: they are part of torchtitan's own config.
+    Products in fp8 are here too: torchtitan sets them in its own config.
     """
     costs = config.costs
     assert isinstance(costs, DerivedCosts)  # noqa: S101 - _checked has seen to it

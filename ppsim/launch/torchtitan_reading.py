@@ -26,7 +26,7 @@ POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.
 
 
 def from_job(text: str, gpus: int | None = None) -> Reading:
-    """Return what a job's TOML, its launch script or its flags say; ConfigError for values that cannot be read."""
+    """Return the content of a job's TOML, launch script or flags; ConfigError for values that cannot be read."""
     notes = notes_in(text) or ENDING
     if (table := _table(text)) is not None:
         return read_options(Flags(dict(_flat(table)), sign=""), notes, gpus, "0.2.2")
@@ -98,7 +98,7 @@ def normalised(words: Sequence[str]) -> Flags:
 
 
 def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, version: str) -> Reading:
-    """Return what the options say, as the sections of a config."""
+    """Return the options as the sections of a config."""
     reading = Reading("torchtitan", version)
     model = _read_model(flags, notes)
     layout, schedule = _read_groups(flags, gpus, reading), {}

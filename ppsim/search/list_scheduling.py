@@ -141,10 +141,7 @@ def first_to_wake(wakes, leaves):
 
 @kernel
 def next_action(work, rules, state, due, most_ahead, d, now, rounding):
-    """Return (kind, stage, until): the action that device d starts now, or IDLE, and the time at which it looks again.
-
-    For an action `until` is not used.
-    """
+    """Return (kind, stage, until): the action that device d starts now, or IDLE and the time of its next attempt."""
     stages = len(work.local_stage)
     forward, forward_later, blocked = next_forward(work, state, due, most_ahead, d, now)
     backward, backward_later = next_backward(work, state, due, d, now)

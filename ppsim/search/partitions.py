@@ -246,7 +246,7 @@ def balanced_within(
 
 
 class _Packing:
-    """Packing of blocks on devices: as many as fit, each on the stage that raises the device's peak least.
+    """Packing of as many blocks as fit on devices, each on the stage that raises its device's peak least.
 
     All predictions are in stage `end`; a block cannot come after them.
     """

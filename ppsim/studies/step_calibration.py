@@ -350,7 +350,7 @@ def fit_memory(measured: Sequence[float], peaks: Sequence[Peaks], first: bool) -
 
 
 def fitted_constants(runs: Sequence[StepRun]) -> Calibration:
-    """Return the calibration of checked runs, with the run that would tell most."""
+    """Return the calibration of checked runs, with the next run that would narrow them most."""
     priced = [PricedRun(run) for run in runs]
     calibration = fitted_to(priced)
     return replace(calibration, **_next_run(calibration, priced))
@@ -408,9 +408,9 @@ def _measured(
 
 
 def _next_run(calibration: Calibration, priced: Sequence[PricedRun]) -> dict[str, Any]:
-    """Return the layout on the GPUs of the first run whose step is known least.
+    """Return the layout whose predicted step is most uncertain, on the GPUs of the first run.
 
-    It differs in tensor groups, pipeline devices and microbatch size.
+    Layouts differ in tensor groups, pipeline devices and microbatch size.
     """
     config = calibrated_config(priced[0].config, calibration)
     if "name" not in config.schedule:
