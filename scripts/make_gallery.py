@@ -13,12 +13,13 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "gallery"
 PIXELS = 900  # width of a picture
 SIZES = ((4, 8), (8, 32), (64, 256))  # devices, microbatches
+SHOWN = (4, 64)  # devices of the pictures on the page; the others are links
 THEMES = ("light", "dark", "grey")
 
 INTRODUCTION = """# Gallery
 
 Each chart of ppsim with 4, 8 and 64 devices, in light, dark and grey. `scripts/make_gallery.py` writes this page and
-its pictures. The lines above each table make its pictures after these, for each `p`, `m` and `theme`:
+its pictures. The lines of each section make its pictures after these, for each `p`, `m` and `theme`:
 
 ```python
 import ppsim
@@ -36,7 +37,7 @@ p, m, theme = 4, 8, "light"  # then 8, 32 and 64, 256; "dark" and "grey"
 Readers with and without all cones tell kinds, idle time and paper apart, on light and dark paper and in print without
 colour. Idle time is one flat tone. A line at the lower edge of a box marks a later stage of its device, a line at the
 upper edge the direction that enters at the other end. A pixel shows the mean of the actions that it covers, so that 64
-devices have the same encoding as 4. A click shows a picture in full.
+devices have the same encoding as 4.
 """
 
 
@@ -97,8 +98,8 @@ CHARTS = (
         "Several steps",
         "A line in a row is the begin of a step.",
         'run("pipedream", p, m, iterations=3).plot(theme=theme)',
-        "no mock-up has several steps; the line has a casing of paper, so that it shows on every fill; such a "
-        "chart has no lower bound, and so no column for it",
+        "no mock-up has several steps; the line has the colour of text and a casing of paper, so that it shows on "
+        "every fill; such a chart has no lower bound, and so no column for it",
     ),
     Chart(
         "slots",
@@ -163,13 +164,14 @@ CHARTS = (
     Chart(
         "front",
         "Step time against memory",
-        "Each point is a run; the line joins those that no other beats in both, the Pareto front.",
+        "Each point is a run; the line joins those that no other beats, the Pareto front; ties within 0.5 % are one.",
         """ppsim.sweep(
     {"schedule": {"name": "1f1b", "devices": p, "microbatches": m}},
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},
     workers=1,
 ).plot_front(theme=theme)""",
-        "no mock-up has charts of many runs; at most five runs of the front are named, and runs off the front "
+        "no mock-up has charts of many runs; runs over the limit of memory are hollow; at most five runs of the front "
+        "are named, and runs off the front "
         "if there are at most 12; crowded axes are logarithmic",
     ),
     Chart(
@@ -261,6 +263,12 @@ def usual_run(name: str, devices: int, microbatches: int, **options: Any) -> pps
     )
 
 
+DIFFERENCES = """## For maintainers: differences to the mock-ups
+
+Each picture was compared by eye with the mock-up of the design, which is not part of the repository.
+"""
+
+
 def files(chart: Chart) -> list[list[str]]:
     """Return the names of a chart's pictures, a row per size."""
     return [[f"{chart.file}-{devices}-{theme}" for theme in THEMES] for devices, _ in SIZES]
@@ -268,24 +276,24 @@ def files(chart: Chart) -> list[list[str]]:
 
 def page() -> str:
     """Return the text of docs/gallery.md."""
-    sections = map(_section, (*CHARTS, *PAGES, *OTHERS))
-    return "\n".join([INTRODUCTION, *sections, ENDING.format(text=run("1f1b", 4, 4).to_text(width=100))])
+    charts = (*CHARTS, *PAGES, *OTHERS)
+    differences = [f"- **{chart.heading}**: {chart.differs}." for chart in charts]
+    ending = ENDING.format(text=run("1f1b", 4, 4).to_text(width=100))
+    return "\n".join([INTRODUCTION, *map(_section, charts), ending, DIFFERENCES, *differences, ""])
 
 
 def _section(chart: Chart) -> str:
-    rows = files(chart)
-    heads = ["", *THEMES]
     lines = [f"## {chart.heading}", "", chart.text, ""]
     lines += ["```python", chart.code, "```", ""] if chart.code else []
-    lines += [f"Differences to the mock-up: {chart.differs}.", ""]
-    lines += [f"| {' | '.join(heads)} |", f"|{'-|' * len(heads)}"]
-    for (devices, microbatches), names in zip(SIZES, rows, strict=True):
-        cells = [f"{devices} devices, {microbatches} microbatches"]
-        for name in names:
-            path = f"{PICTURES.as_posix()}/{name}.png"
-            cells.append(f"[![{chart.heading}: {name.partition('-')[2].replace('-', ' devices, ')}]({path})]({path})")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+    links = []
+    for (devices, _), names in zip(SIZES, files(chart), strict=True):
+        others = list(zip(THEMES, names, strict=True))
+        if devices in SHOWN:
+            lines += [f"![{chart.heading}: {devices} devices, {THEMES[0]}]({PICTURES.as_posix()}/{names[0]}.png)", ""]
+            others = others[1:]
+        linked = ", ".join(f"[{theme}]({PICTURES.as_posix()}/{name}.png)" for theme, name in others)
+        links.append(f"{devices} devices: {linked}")
+    return "\n".join([*lines, f"Also {'; '.join(links)}.", ""])
 
 
 def save_picture(name: str, content: bytes) -> None:

@@ -68,7 +68,7 @@ def test_one_timeline_has_its_step_its_distance_to_the_bound_and_its_idle_part()
 
 def test_the_title_is_followed_by_the_costs_and_grey_mixtures_by_the_parts_of_the_kinds():
     costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
-    assert "F I W 1 s · transfer 0.1 s" in words_of(run("zb-h1", costs=costs).plot())
+    assert "F, I, W 1 s · transfer 0.1 s" in words_of(run("zb-h1", costs=costs).plot())
     assert "F 1 s · B 2 s" in words_of(compared([run(), run("gpipe")]))
     assert "busy: F 33 %, I 33 %, W 33 %" in words_of(run("zb-h1", 64, 256, costs).plot(theme="grey"))
     assert not [words for words in words_of(run("zb-h1", 64, 256, costs).plot()) if words.startswith("busy")]
@@ -306,7 +306,7 @@ def test_what_does_not_fit_is_bold_and_its_part_over_the_limit_has_the_colour_of
     for memory, usable, weight in (("80 GB", "72 GB", "normal"), ("50 GB", "45 GB", "bold")):
         figure = config.changed({"hardware.device.memory": memory}).simulate().plot(memory=True)
         axes = figure.axes[1]
-        assert [text.get_text() for text in axes.texts] == [f"usable {usable}"]
+        assert [text.get_text() for text in axes.texts] == [f"usable {usable[:2]}.0 GB"]
         (peak,) = (text for text in figure.texts if text.get_text() == f"61.7 of {usable[:2]}.0 GB")
         assert peak.get_fontweight() == weight
         areas = [part for part in axes.collections if not isinstance(part, LineCollection)]
@@ -641,8 +641,8 @@ def test_a_chart_without_memory_has_a_column_of_peaks_and_marks_those_over_the_l
     config = ppsim.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml")
     figure = ppsim.compare(config, ["1f1b", "zb-h1"]).plot()
     peaks = {text.get_text(): text for text in figure.texts if " of 76.4" in text.get_text()}
-    assert list(peaks) == ["83.4 of 76.4", "61.7 of 76.4"]
-    assert [text.get_color() == LIGHT.limit for text in peaks.values()] == [True, False]
+    assert list(peaks) == ["61.7 of 76.4", "83.4 of 76.4"]  # the base is first
+    assert [text.get_color() == LIGHT.limit for text in peaks.values()] == [False, True]
     assert "peak, GB" in words_of(figure)
     assert "peak, GB" not in words_of(config.simulate().plot(memory=True))
 

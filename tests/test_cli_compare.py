@@ -210,7 +210,7 @@ def test_the_chart_of_all_schedules_has_the_base_and_the_fastest_and_says_how_ma
     count = len(document(UNIT_COSTS)["schedules"])
     outcome = ppsim("compare", UNIT_COSTS, "--gantt", tmp_path / "all.svg")
     words = re.findall(">([^<]+)<", (tmp_path / "all.svg").read_text())
-    assert any(word.startswith(f"{count - 6} more are drawn if named · F ") for word in words)
+    assert any(word.startswith(f"{count - 6} more are drawn if named · F") for word in words)
     assert f"({count - 6} more: name them with --schedules)" in outcome.out + outcome.err
     assert len(compare(UNIT_COSTS).plot().axes) == 6 + 1  # with the axis of time
     assert sum(word == "base" or re.fullmatch(r"[+−]?[\d.]+ %", word) is not None for word in words) == 12

@@ -60,10 +60,12 @@ def test_given_costs_have_no_interval(llama):
 
 def test_charts_say_the_interval_beside_the_makespan(llama, tmp_path):
     run = llama.simulate()
-    assert any(text.startswith(f"90 %: {ends_of(run)}") for text in texts_of(run.plot()))
+    assert any(text.startswith(f"90 % interval {ends_of(run)}") for text in texts_of(run.plot()))
     chart = tmp_path / "run.svg"
     assert ppsim("simulate", LLAMA, "--gantt", chart).status == 0
-    assert f"90 %: {ends_of(run)}" in " ".join(re.sub("<[^>]*>", " ", chart.read_text(encoding="utf-8")).split())
+    assert f"90 % interval {ends_of(run)}" in " ".join(
+        re.sub("<[^>]*>", " ", chart.read_text(encoding="utf-8")).split()
+    )
 
 
 def test_an_order_is_certain_where_steps_lie_further_apart_than_published_pairs_lie_from_their_prediction(llama):

@@ -253,7 +253,7 @@ class LegendEntry:
         if self.sort in ("low", "mixed"):
             return []
         if self.kind is None:
-            line = [(5, 0, 1.5, 12, theme.edge)] if self.sort == "steps" else []
+            line = [(5, 0, 2, 12, theme.text)] if self.sort == "steps" else []
             return [(0, 0, 12, 12, theme.idle), *line]
         mark = [
             (1, top, 10, 2, theme.on[self.kind]) for sort, top in (("stage", 8), ("reverse", 2)) if sort == self.sort
@@ -322,7 +322,7 @@ def busy_text(boxes: Boxes) -> str:
 
 
 def costs_text(every: Sequence[Boxes]) -> str:
-    """Return the seconds of each kind of action and of transfers, equal ones together: `F I W 1 s · transfer 0.1 s`."""
+    """Return the seconds of each kind of action and of transfers, equal ones together: `F, I 1 s · transfer 0.1 s`."""
     ends: dict[str, list[float]] = {}
     for boxes in every:
         timeline = boxes.timeline
@@ -331,13 +331,14 @@ def costs_text(every: Sequence[Boxes]) -> str:
         for name, times in ((name, times) for name, times in lengths.items() if np.any(times)):
             ends.setdefault(name, []).extend((float(times.min()), float(times.max())))
     names, axis = dict[str, list[str]](), time_unit(max(makespan(boxes.timeline) for boxes in every))
-    for name, times in ends.items():
+    order = [*(kind.name for kind in palette.TITLES), "transfer"]
+    for name, times in sorted(ends.items(), key=lambda one: order.index(one[0])):
         is_moved = name == "transfer"  # all actions have one unit
         every_time = times if is_moved else [time for one, own in ends.items() if one != "transfer" for time in own]
         unit = axis if min(every_time) * axis.factor > 0.099 else time_unit(max(every_time))
         texts = [f"{float(f'{time * unit.factor:.{3 - is_moved}g}'):g}" for time in (min(times), max(times))]
         names.setdefault(f"{'–'.join(dict.fromkeys(texts))} {unit.symbol}", []).append(name)
-    return " · ".join(f"{' '.join(of)} {text}" for text, of in names.items()).replace("OVERLAP_F_B", "F+B")
+    return " · ".join(f"{', '.join(of)} {text}" for text, of in names.items()).replace("OVERLAP_F_B", "F+B")
 
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:

@@ -171,8 +171,8 @@ class ChartRows(Artist):
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
             self._lines(renderer, middle, above, below, 1.5 * place.pixel, theme.lanes[lane.sort])
         begins = boxes.step_begins
-        for thick, colour in ((4.5, theme.paper), (1.5, theme.edge)):
-            self._lines(renderer, left[begins], top[begins], bottom[begins], thick * place.pixel, colour)
+        for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
+            self._lines(renderer, left[begins], top[begins], bottom[begins] - gap, thick * place.pixel, colour)
         instants = np.flatnonzero(boxes.length == 0)
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]

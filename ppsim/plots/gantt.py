@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -28,6 +27,7 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
+from ppsim.plots.scale import step_number
 from ppsim.timeline import TimelineColumns
 
 _OUTLIER, _GAP = 3.0, 2.0  # a timeline over this times the median is cut, if it is this times the next shorter one
@@ -125,12 +125,11 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
     names = block_names(timelines) if titles is None else list(titles)
     longest = max(map(iteration_time, timelines))
     unit, blocks = time_unit(longest), []
-    places = max(2 - math.floor(math.log10(longest * unit.factor)), 1) if longest > 0 else 1
     peaks = _peaks(timelines)
     for number, (boxes, name) in enumerate(zip(every, names, strict=True)):
         run, first = boxes.timeline, number - number % (group or len(every))
         against = timelines[min(first + base, len(timelines) - 1)]
-        step = f"{iteration_time(run) * unit.factor:,.{places}f} {unit.symbol}"
+        step = f"{step_number(iteration_time(run) * unit.factor, longest * unit.factor)} {unit.symbol}"
         differs = _bound_text(run) if len(every) == 1 else "base" if run is against else _difference(run, against)
         idle = percent_text(steady_bubble_fraction(run))
         if filled := _filled_seconds(run):
@@ -162,7 +161,7 @@ def _filled_seconds(run: TimelineColumns) -> float:
 def _single_note(boxes: Boxes) -> list[str]:
     """Return the 90 % interval of a step, how many pieces of work fill how much of the idle time, and the costs."""
     run = boxes.timeline
-    parts, filled = [short_interval(run).strip(" ()")], _filled_seconds(run)
+    parts, filled = [short_interval(run).strip(" ()").replace("90 %:", "90 % interval")], _filled_seconds(run)
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")

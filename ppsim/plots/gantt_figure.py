@@ -93,7 +93,8 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     digits = max(digits, text_width("88.88", 10)) if memory else digits
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (0.0, width - 9)
     unit = MemoryStrip.unit_of([boxes.timeline for boxes in every]).symbol
-    heads: tuple[str, ...] = ("step", _against(blocks), "idle", f"peak, {unit}")[: 3 if memory else 4]
+    steady = "steady " * any(boxes.timeline.schedule.iterations > 1 for boxes in every)  # step and idle of that part
+    heads: tuple[str, ...] = (f"{steady}step", _against(blocks), f"{steady}idle", f"peak, {unit}")[: 3 if memory else 4]
     wide = _widths(blocks, heads)
     rows = right - left - names - digits - 8 - max(sum(wide), _BESIDE_WORDS) - 14
     beside = is_wide and len(blocks) > 1 and rows >= _LEAST_ROWS * width
@@ -102,8 +103,8 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
         right -= max(sum(wide), _BESIDE_WORDS) + 14
     else:
         room = right - left - names
-        usual = ("step", _against(blocks), "idle", "peak")
-        every_heads = (usual, ("", "", "idle", "peak"), usual[:3], ("", "", "idle"), ("", ""))
+        usual = (*heads[:3], "peak")
+        every_heads = (usual, ("", "", *usual[2:]), usual[:3], ("", "", usual[2]), ("", ""))
         heads = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
         wide = _widths(blocks, heads, unit)
         end = left + sum(wide) - _APART if len(blocks) == 1 else right

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
-from ppsim.base.units import percent_text, three_digits, time_unit
+from ppsim.base.units import percent_text, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import (
@@ -24,14 +24,14 @@ from ppsim.plots.figures import (
 )  # fmt: skip
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
-from ppsim.plots.scale import device_steps
+from ppsim.plots.scale import device_steps, step_number
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMED, _SEPARATE = 8, 32  # up to so many devices the idle fraction follows each bar; up to so many, rows have gaps
+_NAMED, _SEPARATE = 27, 32  # up to so many devices the idle fraction follows each bar; up to so many, rows have gaps
 _ROW, _ROWS, _SIZE, _AXIS = 24, 432, 11, 44  # pixels: a row, all of many rows, words, and the axis
 
 
@@ -46,14 +46,14 @@ def draw_ledger(
     title = title_text(timeline) if title is None else title
     ledger, step, colours = bubble_ledger(timeline), makespan(timeline), theme_of(theme)
     devices, wide = timeline.schedule.devices, checked_width(width) * PIXELS
-    idle_by_cause = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() > 1e-9 * ledger.total.sum()}
+    idle_by_cause = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() >= 5e-4 * devices * step}
     with matplotlib.rc_context(settings()):
         legend = Legend([], colours)
         whole = devices * step or 1.0
         legend.entries = [LegendEntry("cause", f"{cause} {percent_text(float(seconds.sum()) / whole)}", lane=cause)
                           for cause, seconds in idle_by_cause.items()]  # fmt: skip
         unit = time_unit(step)
-        of_step = f"{three_digits(step * unit.factor)} {unit.symbol}, by cause"
+        of_step = f"{step_number(step * unit.factor, step * unit.factor)} {unit.symbol}, by cause"
         notes = [f"idle {percent_text(bubble_fraction(timeline))} of a step of {of_step}"]
         margin, labels = 14 if wide >= 600 else 0, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)

@@ -137,10 +137,6 @@ class Legend:
             wide = _indent(entry) + text_width(words, _SIZE)
             if x and x + wide > width:
                 x, line = 0.0, line + 1
-                if entry is self.entries[-1] and len(found) > 2:  # not alone
-                    last = found.pop()
-                    found.append((0.0, line, last[2]))
-                    x = _indent(self.entries[-2]) + text_width(last[2], _SIZE) + _SPACE
             found.append((x, line, words))
             x += wide + _SPACE
         return found

@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
-from ppsim.base.units import ScaledUnit, axis_unit
+from ppsim.base.units import ScaledUnit, axis_unit, three_digits
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, bare_axes, font_points, text_width
 from ppsim.plots.palette import Theme
@@ -78,7 +78,7 @@ class MemoryStrip:
 
     def amount(self, value: float) -> str:
         """Return an amount with its unit, bytes in three digits."""
-        return f"{value:.{3 if self.symbol else 4}g} {self.symbol}".strip()
+        return f"{three_digits(value)} {self.symbol}" if self.symbol else f"{value:.4g}"
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, beside: bool) -> None:
@@ -126,7 +126,7 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
     levels = round_ticks(last, 3 if tall > 60 else 2).tolist()
     if not strip.symbol:
         levels = [level for level in levels if level == round(level)]
-    ax.set_yticks(levels, [strip.amount(level).removesuffix(strip.symbol).strip() for level in levels])
+    ax.set_yticks(levels, [f"{level:.4g}" for level in levels])
     bare_axes(ax, theme, 10 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)

@@ -88,6 +88,12 @@ def device_steps(row: float, apart: float = 14.0) -> int:
     return max(2 ** math.ceil(math.log2(apart / row)), 1) if row > 0 else 1
 
 
+def step_number(value: float, longest: float) -> str:
+    """Return a step time in a chart whose longest is given, in one unit: in three digits, at least one decimal."""
+    places = max(2 - math.floor(math.log10(longest)), 1) if longest > 0 else 1
+    return f"{value:,.{places}f}"
+
+
 def number_text(value: float) -> str:
     """Return the number of a tick, with commas between thousands."""
     return f"{value:,.10g}" if abs(value) < 1e9 else f"{value:.4g}"

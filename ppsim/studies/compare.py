@@ -108,16 +108,17 @@ class Comparison:
 
     @property
     def drawn(self) -> list[Timeline]:
-        """Return the timelines of a chart: all that were named, else the config's own and the fastest others.
+        """Return the timelines of a chart: the base, and all that were named or else the fastest.
 
-        First come those that fit and train on new weights.
+        Among the fastest, those that fit and train on new weights go before the others.
         """
-        if self.named:
-            return self.timelines
-        others = [run for run in self.timelines if run is not self.current]
-        others.sort(key=lambda run: (fits_within(run, self.headroom) is False, asynchronous(run)))
-        drawn = {id(run) for run in (self.current, *others[: MAX_PANELS - 1])}
-        return [run for run in self.timelines if id(run) in drawn]
+        base = self._base(self.timelines)
+        others = [run for number, run in enumerate(self.timelines) if number != base]
+        if not self.named:
+            first = sorted(others, key=lambda run: (fits_within(run, self.headroom) is False, asynchronous(run)))
+            kept = {id(run) for run in first[: MAX_PANELS - 1]}
+            others = [run for run in others if id(run) in kept]
+        return [*self.timelines[base : base + 1], *others]
 
     def _chart(self, titles: Sequence[str] | None) -> dict[str, Any]:
         """Return what `draw` draws; asynchronous schedules are marked, those left out are counted."""

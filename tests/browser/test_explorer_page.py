@@ -19,7 +19,7 @@ def test_the_first_visit_shows_two_schedules_with_the_setup_open(page, serve):
         page.open(address)
         assert settled(page) == [run("1f1b"), run("zb-h1")]
         assert page.text("#title") == "4 devices, 8 microbatches"
-        assert page.text("#about") == "F I W 1 s · transfer 0 s · async"
+        assert page.text("#about") == "F, I, W 1 s · transfer 0 s · async"
         assert page.find("#rail").is_displayed()
         assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 2
         page.browser.get("about:blank")  # no request is in progress when the server ends

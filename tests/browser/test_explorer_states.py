@@ -380,7 +380,7 @@ def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
     give(page, "forward", "2")
     note = page.until("return document.querySelector('#notes .note')?.innerText")
     assert "The server does not answer" in note
-    assert page.text("#about").startswith("F I W 1 s")  # of the picture
+    assert page.text("#about").startswith("F, I, W 1 s")  # of the picture
     assert "Try again" in note
     assert page.find(CANVAS).is_displayed()
     page.browser.get_log("browser")  # its refused connections

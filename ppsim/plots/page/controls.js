@@ -95,7 +95,7 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
   add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");
   parts.legend.style.setProperty("--mark", theme.on[first]);
-  add(charts.some((chart) => chart.begins.size), "begin of a step", theme.edge, "tall");
+  add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
   for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort], part.banded ? "lane" : "")));
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])], lined = charts.some(hasLines);

@@ -119,7 +119,7 @@ function drawRow(chart, place, device) {
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
-    if (chart.begins.has(box)) for (const [half, colour] of [[2.25, theme.paper], [0.75, theme.edge]]) { context.fillStyle = colour; context.fillRect(x - half, band.begin, 2 * half, band.whole); }
+    if (chart.begins.has(box)) for (const [half, colour] of [[2, theme.paper], [1, theme.text]]) { context.fillStyle = colour; context.fillRect(x - half, band.begin, 2 * half, band.whole); }
     if (wide <= 3 || hidden.has(chart.kindOf(box).title)) continue;
     drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
