@@ -362,7 +362,7 @@ def test_sharding_stands_for_its_keys_in_a_file_and_in_a_change(kind):
     flags = {"optimizer": (True, False, False), "gradients": (True, True, False), "none": (False, False, False)}
     keys = dict(zip(names, flags.get(kind, (False, False, True)), strict=True))
     changed = given.changed({"layout.sharded": True}).changed({"layout.sharding": kind})
-    layout = {"sharding": kind, "data": 4, "replicas": 2, "partition": "even"}
+    layout = {"sharding": kind, "data": 4, "replicas": 2, "partition": "even", "fused_loss": True}
     read = ppsim.load_config(LLAMA).changed({"hardware.gpus": 32, "batch": None, "layout": layout})
     assert changed.costs == given.changed(keys).costs
     assert read.simulate().makespan == changed.simulate().makespan == given.changed(keys).simulate().makespan
