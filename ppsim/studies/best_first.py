@@ -46,7 +46,7 @@ from ppsim.studies.store import Store
 from ppsim.studies.worker_pool import InProcess, JobRunner, capacity, is_left_out
 
 MAX_ROUND = 64  # items per round: results of the first items of a longer round would exclude many others
-NEAREST = 32  # layouts, and points, tried for the smallest peak if nothing fits
+NEAREST_ROUNDS = 100  # rounds of MAX_ROUND layouts or points in which the smallest peak is sought if nothing fits
 LAYOUTS_PER_WORKER = 16  # layouts per round: nearly all are expanded in the end
 # Knobs that change no size of a layout: of its memory only the activations, which are least with full recompute.
 KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, OVERLAP, OVERLAP_TENSOR, OVERLAP_DATA)
@@ -290,18 +290,22 @@ class BestFirstSearch:
             self._rank()
 
     def _find_nearest(self) -> None:
-        """Find the smallest peak of the points of the layouts with the lowest bounds on memory, if nothing fits."""
-        unlimited = Expansion(self.space, np.inf)
-        lowest = heapq.nsmallest(NEAREST, self.least_memory.items(), key=lambda item: item[1][0])
-        layouts = [(layout, lists) for (_, lists), (_, layout) in lowest]
-        points = [
-            (memory, {**layout, **changes})
-            for (layout, _), found in zip(layouts, unlimited(layouts), strict=True)
-            for _, memory, changes in found["points"]
-        ]
-        near = heapq.nsmallest(NEAREST, points, key=lambda point: point[0])
-        measured = [one for one in self._measured([changes for _, changes in near]) if one.measures is not None]
-        self.nearest = min([*self.too_large, *measured], key=lambda one: (one.memory, one.rank), default=None)
+        """Find the smallest peak if nothing fits: layouts and points by bound, until no bound is below a peak."""
+        unlimited, known, near = Expansion(self.space, np.inf), self.least_memory.items(), [*self.too_large]
+        waiting = [(memory, next(self.numbers), layout, lists) for (_, lists), (memory, layout) in known]
+        heapq.heapify(waiting)
+        for _ in range(NEAREST_ROUNDS):
+            self.nearest = min(near, key=lambda one: (one.memory, one.rank), default=None)
+            below = np.inf if self.nearest is None else self.nearest.memory
+            lowest = [heapq.heappop(waiting) for _ in range(MAX_ROUND) if waiting and waiting[0][0] < below]
+            if not lowest:
+                break
+            layouts = [(layout, lists) for _, _, layout, lists in lowest if lists is not None]
+            for (layout, _), found in zip(layouts, unlimited(layouts), strict=True):
+                for _, memory, changes in found["points"]:
+                    heapq.heappush(waiting, (memory, next(self.numbers), {**layout, **changes}, None))
+            points = [changes for _, _, changes, lists in lowest if lists is None]
+            near += [one for one in self._measured(points) if one.measures is not None]
 
     def _note_left_out(self, one: Candidate) -> None:
         if is_left_out(one.refused):
