@@ -82,15 +82,15 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "took 5.97 s, longer than its predicted step.",
     "qwen3-235b-256xgb200": NO_PIPELINE,
     "qwen3-235b-256xgb300": NO_PIPELINE,
-    "mlperf-3.1-1344": "not certain: with twice the stages per device a pipeline idles less, and weights sharded within "
-    "a node leave one reduction between nodes in a step. No run of this size shows it.",
+    "mlperf-3.1-1344": "not certain: with twice the stages per device a pipeline idles less, and weights sharded "
+    "within a node leave one reduction between nodes in a step. No run of this size shows it.",
     "mlperf-3.1": "not certain: by our model microbatches of two sequences fill the operators better at the same "
     "groups, and fit. No submission shows such a run.",
     "mlperf-4.0": "not certain: by our model a deeper pipeline leaves fewer copies, and weights sharded within a node "
     "one reduction between nodes in a step. The submission before it, on as many GPUs, has its groups.",
     "nemotron-4-340b": f"an honest gain by our model: {FEWER_DEVICES}",
-    "grok1-512xh100": f"an honest gain by our model: {FEWER_DEVICES} Without context parallelism there are no rings, and "
-    "recomputation of norms and activations makes room.",
+    "grok1-512xh100": f"an honest gain by our model: {FEWER_DEVICES} Without context parallelism there are no rings, "
+    "and recomputation of norms and activations makes room.",
     "megascale-175b": "an honest gain by our model: half the tensor parallelism sends less, and twelve stages a device "
     "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
     "deepseekv3-256xb200": "a missing rule: by our model two streams do not hide the exchange of experts over four "
@@ -127,14 +127,14 @@ SAID = {  # what an expert would say about a line
     "that they are unequal, and memory is nearly full. The advice is a flag that later versions set by default.",
     "gpt-1t-3072xa100": "Plausible: half the published pipeline with four stages per device, and selective recompute, "
     "which came after the paper. `zb-v` came later too.",
-    "deepseek-v3-2048xh800": "Doubtful: the report has no tensor parallelism, as links of H800 are slow. By our model the "
-    "config as it is lies over the usable memory.",
+    "deepseek-v3-2048xh800": "Doubtful: the report has no tensor parallelism, as links of H800 are slow. By our model "
+    "the config as it is lies over the usable memory.",
     "nemotron-h-56b-256xh100": "Plausible: less tensor parallelism and a pipeline in its place. Memory is nearly full. "
     "MFU counts work in fp8 by the peak of bf16.",
     "qwen3-235b-256xgb200": "Plausible in its groups: experts over one NVLink domain. Memory is full, so that a user "
     "should try microbatches of 1 first.",
-    "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 2 makes room "
-    "for microbatches of 2.",
+    "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 2 makes "
+    "room for microbatches of 2.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
     "kimi-k2-256xh100": "Doubtful: experts over 128 GPUs, where published runs have 32 or 64. With these and a "
     "pipeline, one GPU alone holds each expert, and Megatron's FSDP then adds gradients up wrongly (issue 6660). The "
