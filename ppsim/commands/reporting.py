@@ -179,10 +179,10 @@ def _files_of(outputs: Mapping[str, OutputOption], given: Mapping[str, Any]) -> 
     targets = {name: option.targets(name, given) for name, option in outputs.items()}
     for name, paths in targets.items():
         for path in paths:
+            check_target(path)
             if (legal := outputs[name].endings) and Path(path).suffix.lower() not in legal:
                 place = f"{outputs[name].option(name)} {path}"
                 raise ConfigError(f"{place}: the ending names the form; use one of: {', '.join(legal)}")
-            check_target(path)
             files.add_output(outputs[name].option(name), path)
     for name, value in given.items():
         for path in value if isinstance(value, list) else [value]:

@@ -53,7 +53,8 @@ def sweep(
         OutputOption("Draw one line per schedule over a swept number: FILE.png, .svg or .pdf.", endings=PICTURES),
     ] = None,
     front: Annotated[
-        Path | None, OutputOption("Draw step time against memory, with the Pareto front.", endings=PICTURES)
+        Path | None,
+        OutputOption("Draw step against memory, with the Pareto front: FILE.png, .svg or .pdf.", endings=PICTURES),
     ] = None,
     measure: Annotated[
         str, typer.Option(metavar="NAME", help="Measure that --chart draws, a name in docs/glossary.md.")

@@ -80,7 +80,7 @@ def calls_of(value):
     """Each method of an object with each of its parameters and each odd value; and its items, if it has any."""
     for method in sorted(dir(value)):
         routine = getattr(value, method) if not method.startswith("_") and has(value, method) else None
-        if method == "__getitem__" and not isinstance(value, tuple):
+        if method == "__getitem__" and not isinstance(value, (tuple, list)):
             yield from ((method, None, odd) for odd in range(len(ODD)))
         if inspect.ismethod(routine):
             kinds = inspect.signature(routine).parameters.values()
