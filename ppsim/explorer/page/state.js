@@ -54,10 +54,11 @@ function halve(common) {   // a backward that is a number becomes its two parts,
 function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag
   clearTimeout(writing);
   writing = setTimeout(() => {
+    if (location.hash !== written) return;   // a new address, which is read next
     const text = "#" + encodeURIComponent(JSON.stringify(state));
     if (text.length > LONGEST_LINK) { notice = "The dropped file is too large to be part of the address."; return showNotes(); }
-    written = text;
     history.replaceState(null, "", location.pathname + location.search + text);
+    written = location.hash;
   }, 150);
 }
 
