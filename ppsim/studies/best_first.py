@@ -290,7 +290,7 @@ class BestFirstSearch:
             self._rank()
 
     def _find_nearest(self) -> None:
-        """Find the smallest peak if nothing fits: layouts and points by bound, until no bound is below a peak."""
+        """Find the smallest peak if nothing fits: layouts and points by bound, as far as `NEAREST_ROUNDS` go."""
         unlimited, known, near = Expansion(self.space, np.inf), self.least_memory.items(), [*self.too_large]
         waiting = [(memory, next(self.numbers), layout, lists) for (_, lists), (memory, layout) in known]
         heapq.heapify(waiting)
@@ -306,6 +306,10 @@ class BestFirstSearch:
                     heapq.heappush(waiting, (memory, next(self.numbers), {**layout, **changes}, None))
             points = [changes for _, _, changes, lists in lowest if lists is None]
             near += [one for one in self._measured(points) if one.measures is not None]
+        else:  # too many layouts for a proof: the lowest points of those that were expanded
+            points = [one[2] for one in heapq.nsmallest(MAX_ROUND, (one for one in waiting if one[3] is None))]
+            near += [one for one in self._measured(points) if one.measures is not None]
+            self.nearest = min(near, key=lambda one: (one.memory, one.rank), default=None)
 
     def _note_left_out(self, one: Candidate) -> None:
         if is_left_out(one.refused):
