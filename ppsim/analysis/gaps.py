@@ -260,13 +260,12 @@ def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, ...]:
     plan, posts = run.plan, run.plan.posts
     producer, delay = np.where(plan.remote, plan.slot_of_row[plan.source], -1), np.zeros(len(plan.source))
     if posts is not None:
-        transfers = posts.only_transfers(len(plan.source))
-        before, first = posts.before[transfers], run.schedule.offsets[posts.device[transfers]]
-        last_before = np.where(before > first, plan.slot_of_row[before - 1], -1)
-        end = np.where(last_before >= 0, run.row_end[last_before] + plan.post_delay[transfers], -np.inf)
+        before = posts.before
+        last_before = np.where(before > run.schedule.offsets[posts.device], plan.slot_of_row[before - 1], -1)
+        end = np.where(last_before >= 0, run.row_end[last_before] + plan.post_delay, -np.inf)
         by_end = np.argsort(end, kind="stable")  # the later post is written last
-        producer[posts.transfer[transfers[by_end]]] = last_before[by_end]
-        delay[posts.transfer[transfers[by_end]]] = plan.post_delay[transfers[by_end]]
+        producer[posts.transfer[by_end]] = last_before[by_end]
+        delay[posts.transfer[by_end]] = plan.post_delay[by_end]
     ready = np.where(plan.remote, run.row_end[producer], np.nan)
     last = _last_producers(run)
     return tuple(map(np.concatenate, ([ready, run.row_end[last]], [delay, np.zeros(len(last))], [producer, last])))

@@ -156,9 +156,8 @@ def _transfer_edges(plan: Plan, node: np.ndarray) -> list[Edges]:
 
 
 def _posted(plan: Plan, posts: Posts) -> np.ndarray:
-    """Return the posts of transfers that wait for a row of their device, int64."""
-    transfers = posts.only_transfers(len(plan.source))
-    return transfers[(posts.before > plan.schedule.offsets[posts.device])[transfers]]
+    """Return the posts that wait for a row of their device, int64."""
+    return np.flatnonzero(posts.before > plan.schedule.offsets[posts.device])
 
 
 def _queue_edges(plan: Plan, posts: Posts, posted: np.ndarray, node: np.ndarray) -> list[Edges]:
@@ -167,7 +166,7 @@ def _queue_edges(plan: Plan, posts: Posts, posted: np.ndarray, node: np.ndarray)
     A blocking SEND also has an edge to the row after it.
     """
     offsets, transfer = plan.schedule.offsets, len(node) + posts.transfer
-    before, after = posts.following(len(node))
+    before, after = posts.following()
     edges = [(node[posts.before[posted] - 1], transfer[posted]), (len(node) + before, len(node) + after)]
     if plan.blocking:
         blocking = np.flatnonzero(posts.is_send & (posts.before < offsets[posts.device + 1]))
@@ -183,9 +182,7 @@ def _port_edges(run: TimelineColumns, ports: Ports, posts: Posts, ready: np.ndar
     which each transfer joined its lines. `depth` orders transfers without length that start at the same time.
     """
     post = np.zeros(len(ready), np.int64)
-    sends = posts.only_transfers(len(ready))
-    sends = sends[posts.is_send[sends]]
-    post[posts.transfer[sends]] = sends
+    post[posts.transfer[posts.is_send]] = np.flatnonzero(posts.is_send)
     through = np.flatnonzero((ports.of_transfer >= 0).any(axis=1))
     through = through[np.lexsort((post[through], depth[through], ready[through], run.transfer_start[through]))]
     channels = [[(-np.inf, -1)] * count for count in ports.capacity.tolist()]

@@ -42,16 +42,14 @@ def deadlock_error(
     fused: np.ndarray | None,  # bool (rows,): the row starts and ends together with the row before it
     position: np.ndarray,  # int (devices,): the row at which each has stopped; `offsets[d + 1]` if it has finished
     posted: np.ndarray,  # int (devices,): posts that each device has made (all zero under `async`)
-    arrived: np.ndarray,  # bool (rows + syncs,): the transfer that the row needs, or the sync, has ended
+    arrived: np.ndarray,  # bool (rows,): the transfer that the row needs has ended
 ) -> DeadlockError:
     """Return the error for a deadlock."""
     # Each transfer has an action that needs it, so a blocked transfer blocks a device too.
     position = np.asarray(position)
     awaited = awaited_rows(schedule, schedule.source, position)
     open_barrier = (awaited >= 0) & (schedule.source < 0)
-    missing = blocked_rows(
-        schedule, position, (crosses_devices(schedule) & ~arrived[: len(schedule.kind)]) | open_barrier, fused
-    )
+    missing = blocked_rows(schedule, position, (crosses_devices(schedule) & ~arrived) | open_barrier, fused)
     if transport == "async" or posts is None:
         cycle = waiting_cycle(schedule, missing, awaited)
     else:
@@ -89,19 +87,22 @@ class _BlockedQueues:
         return [lines[waiting] for waiting in path[path.index(node) :]]
 
     def _find_queues(self, posts: Posts, count: list[int]) -> None:
-        """Find the queue of each posted end, and the transfer at the head of each queue."""
+        """Find the queue of each posted end, and the transfers at the head of each queue: a batch has two."""
         self.queue_of: dict[tuple[bool, int], int] = {}
-        self.heads: dict[int, int] = {}
+        self.heads: dict[int, list[int]] = {}
         self.unsent: dict[int, int] = {}
         for device, posted in enumerate(count):
             mine = slice(int(posts.offsets[device]), int(posts.offsets[device]) + posted)
             columns = (column[mine].tolist() for column in (posts.transfer, posts.is_send, posts.queue))
-            for transfer, is_send, queue in zip(*columns, strict=True):
+            joined, before = posts.joined[mine].tolist() or [False] * posted, -1
+            for transfer, is_send, queue, is_joined in zip(*columns, joined, strict=True):
                 self.queue_of[is_send, transfer] = queue
                 if not self.arrived[transfer]:
-                    self.heads.setdefault(queue, transfer)
+                    heads = self.heads.setdefault(queue, [transfer])
+                    heads += [transfer] if is_joined and heads == [before] else []
                     if is_send:
                         self.unsent.setdefault(device, transfer)
+                before = transfer
 
     def _explain_device(self, device: int) -> tuple[str, Node]:
         part = self.missing[device]
@@ -132,13 +133,10 @@ class _BlockedQueues:
                 )
         # A transfer at the head of both queues would have started, so another is before it in one of them.
         holder, head = next(
-            (holder, head)
+            (holder, heads[0])
             for is_send, holder in ((True, sender), (False, receiver))
-            if (head := self.heads[self.queue_of[is_send, transfer]]) != transfer
+            if transfer not in (heads := self.heads[self.queue_of[is_send, transfer]])
         )
-        while head >= len(schedule.kind):  # a sync waits for a transfer of its batch
-            lanes = (self.heads[self.queue_of[is_send, head]] for is_send in (True, False))
-            head = next(first for first in lanes if first != head)
         return f"{name} waits in a queue of device {holder} behind {self._name(head)}", ("transfer", head)
 
     def _name(self, transfer: int) -> str:

@@ -67,8 +67,8 @@ def _lengths(plan: Plan, by_kind: bool) -> Lengths:
 def _run_queued(plan: Plan, posts: Posts) -> Times:
     schedule, rows = plan.schedule, len(plan.schedule.kind)
     in_time_order = plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
-    links = np.empty((rows + posts.syncs, 4), np.int32)
-    queues = Queues(posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, links)
+    links = np.empty((rows, 6 if len(posts.joined) else 4), np.int32)
+    queues = Queues(posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, posts.joined, links)
     call_compiled(kernels.link_queues, queues)
     by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
     lengths = _lengths(plan, by_kind)
@@ -91,15 +91,14 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
 
         items, links = make_items(plan, posts, links, streams.barriers)
         queues, times = queues._replace(links=links), np.empty((len(links), 4))
-        waits = lengths.waits, np.zeros(posts.syncs), streams.copies.seconds, streams.barriers.seconds
+        waits = lengths.waits, streams.copies.seconds, streams.barriers.seconds
         columns = columns._replace(lengths=lengths._replace(waits=np.concatenate(waits)))
         call_compiled(run_in_time_order, columns, queues, *streams, items, port_capacity(plan), devices, times)
         cuts = items.first_copy, items.first_barrier
         _, streams.copies.start[:], streams.barriers.start[:] = np.split(times[:, TRANSFER_START], cuts)
         _, streams.copies.end[:], streams.barriers.end[:] = np.split(times[:, TRANSFER_END], cuts)
     if not np.array_equal(devices.position, schedule.offsets[1:]):
-        ended = queues.links[: rows + posts.syncs, RECEIVER] < 0
-        arrived = np.append(plan.remote, np.ones(posts.syncs, bool)) & ended
+        arrived = plan.remote & (queues.links[:rows, RECEIVER] < 0)
         state = devices.position, devices.next_post - posts.offsets[:-1], arrived
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
     of_rows = unwritable(times[:rows]).T  # a timeline need not copy columns of a table that nobody can write to

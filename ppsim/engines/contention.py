@@ -14,8 +14,7 @@ import numpy as np
 
 from ppsim.base.compiling import kernel
 from ppsim.engines.kernels import (
-    NEXT_OF_RECV,
-    NEXT_OF_SEND,
+    NEXT,
     RECEIVER,
     ROW_END,
     ROW_START,
@@ -30,11 +29,11 @@ from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import no_copies
 
-SENDER, TURN = 4, 5  # further columns of `Queues.links`: another device that may wait, and the order of joining lines
+SENDER, TURN = -2, -1  # last columns of `Queues.links`: another device that may wait, and the order of joining lines
 
 
 class Items(NamedTuple):
-    """Everything that runs beside the rows, in one numbering: transfers by consuming row and syncs, copies, barriers.
+    """Everything that runs beside the rows, in one numbering: transfers by consuming row, copies, barriers.
 
     `Queues.links` and the columns of transfers in the table of times have one row per item; `RECEIVER` is the device
     that may wait for a copy, and each device may wait for a barrier.
@@ -79,19 +78,19 @@ def make_items(plan: Plan, posts: Posts, links: np.ndarray, barriers: BarrierCol
     first_barrier = first_copy + len(copies.stage)
     count = first_barrier + len(barriers.seconds)
     every, copied = np.arange(count, dtype=np.int32), slice(first_copy, first_barrier)
-    table = np.full((count, TURN + 1), -1, np.int32)
-    table[:first_copy, : RECEIVER + 1] = links
+    table = np.full((count, links.shape[1] + 2), -1, np.int32)
+    table[:first_copy, :SENDER] = links
     remote = np.flatnonzero(plan.remote)
     table[remote, SENDER] = schedule.device[schedule.source[remote]]
     table[:, TURN] = len(posts.transfer) + every
     table[posts.transfer[posts.is_send], TURN] = np.flatnonzero(posts.is_send)
     table[copied, WAITS] = 1 + (copies.previous >= 0) + (copies.after >= 0)
     table[copied, RECEIVER] = copies.device
-    for column, before in ((NEXT_OF_SEND, copies.previous), (NEXT_OF_RECV, copies.after)):
+    for column, before in enumerate((copies.previous, copies.after), NEXT):
         waiting = np.flatnonzero(before >= 0)
         table[first_copy + before[waiting], column] = first_copy + waiting
     table[first_barrier:, WAITS] = barriers.waits
-    table[first_barrier:, NEXT_OF_SEND] = np.where(barriers.following >= 0, first_barrier + barriers.following, -1)
+    table[first_barrier:, NEXT] = np.where(barriers.following >= 0, first_barrier + barriers.following, -1)
     needed = np.full((rows if count > first_copy else 0, 2), -1, np.int32)
     used = np.flatnonzero(copies.user >= 0)
     needed[copies.user[used], 0] = first_copy + used
@@ -147,7 +146,7 @@ def end_item(item, now, rows, queues, gathers, copies, barriers, items, lines, d
         if port >= 0:
             lines.free[port] += 1
             agenda.changed.append(np.int64(port))
-    for side in (NEXT_OF_SEND, NEXT_OF_RECV):
+    for side in range(NEXT, links.shape[1] + SENDER):
         if links[item, side] >= 0:
             count_off(np.int64(links[item, side]), now, rows, queues, items, times, agenda)
     if item >= items.first_barrier:

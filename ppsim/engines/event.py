@@ -42,28 +42,26 @@ class EventModel:
         rows = len(plan.seconds)
         self.plan = plan
         self.env = Clock()
-        syncs, seconds = 0 if plan.posts is None else plan.posts.syncs, plan.transfer_seconds
-        transfers = rows + syncs
         self.seconds = _plain(plan.seconds)
-        self.transfer_seconds = _plain(np.append(seconds, np.zeros(syncs)) if syncs else seconds)
+        self.transfer_seconds = _plain(plan.transfer_seconds)
         self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)
         self.consumer = _plain(consumers(plan.source, plan.remote))
         self.arrivals: dict[int, Arrival] = {}
-        self.ended = np.zeros(transfers, bool)
-        self.times = np.full((4, transfers), np.nan)
+        self.ended = np.zeros(rows, bool)
+        self.times = np.full((4, rows), np.nan)
         self.start, self.end, self.transfer_start, self.transfer_end = map(_plain, self.times)
         self.position = plan.schedule.offsets[:-1].tolist()
         self.posted = [0] * plan.schedule.devices
-        self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
-        self.ends_first = bytearray(transfers)
-        self.queues_of: tuple[list[Any], list[Any]] = ([None] * transfers, [None] * transfers)  # of RECVs, of SENDs
+        self.queues: defaultdict[int, deque[list[int]]] = defaultdict(deque)  # of batches
+        self.ends_first = bytearray(rows)
+        self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = PostedStreams(self.env, plan, plan.gathers)
         self.reductions = PostedStreams(self.env, plan, plan.reductions)
         self.barriers = BarrierStreams(self.env, plan)
-        self.ports, self.first_copy = PortLines(plan, transfers), transfers
+        self.ports, self.first_copy = PortLines(plan, rows), rows
         self.copies = PostedStreams(
             self.env, plan, plan.copies,
-            lambda copy: self.join_lines(transfers + copy), lambda copy: self.leave_ports(transfers + copy),
+            lambda copy: self.join_lines(rows + copy), lambda copy: self.leave_ports(rows + copy),
         )  # fmt: skip
         self.arbitrating = False
         self.optimizer = StepEnd(self.env, plan)
@@ -82,8 +80,7 @@ class EventModel:
             raise deadlock_error(plan.schedule, plan.transport, posts, plan.fused, *state)
         self.times.flags.writeable = False  # so that the timeline need not copy the four views
         streams = self.gathers, self.reductions, self.optimizer, self.copies, self.barriers
-        rows = self.times[:, : len(self.plan.seconds)]
-        return Times(*rows, *(np.array(times) for stream in streams for times in (stream.start, stream.end)))
+        return Times(*self.times, *(np.array(times) for stream in streams for times in (stream.start, stream.end)))
 
     def run_async(self, device: int) -> Generator[simpy.Event]:
         """Run the list of a device under `async`, which needs no queues: a process."""
@@ -104,8 +101,9 @@ class EventModel:
     def run_queued(self, device: int, posts: Posts) -> Generator[simpy.Event]:
         """Run the list of a device whose SENDs and RECVs queue: a process."""
         mine = slice(*posts.offsets[device : device + 2].tolist())
-        columns = (posts.before, posts.transfer, posts.is_send, posts.queue)
-        unposted = deque(zip(*(column[mine].tolist() for column in columns), strict=True))
+        columns = [column[mine].tolist() for column in (posts.before, posts.transfer, posts.is_send, posts.queue)]
+        joined = posts.joined[mine].tolist() or [False] * len(columns[0])
+        unposted = deque(zip(*columns, joined, strict=True))
         row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
         sending: list[int] = []
         streams = [stream for stream in (self.gathers, self.copies, self.barriers) if stream.of_row]
@@ -130,15 +128,15 @@ class EventModel:
             self.position[device] = row
 
     def make_posts(
-        self, device: int, row: int, unposted: deque[tuple[int, int, bool, int]], sending: list[int]
+        self, device: int, row: int, unposted: deque[tuple[int, int, bool, int, bool]], sending: list[int]
     ) -> Generator[simpy.Event]:
         """Make the posts of a device before a row, with the host's seconds for each; note the SENDs that block."""
         while unposted and unposted[0][0] <= row:
-            _, number, is_send, queue = unposted.popleft()
-            of_host = self.plan.message_overhead if number < len(self.seconds) else 0.0
+            _, number, is_send, queue, joined = unposted.popleft()
+            of_host = self.plan.message_overhead
             if of_host and not is_send:
                 yield self.env.timeout(of_host)
-            self.join_queue(number, is_send, queue)
+            self.join_queue(number, is_send, queue, joined)
             self.posted[device] += 1
             if of_host and is_send:
                 yield self.env.timeout(of_host)
@@ -186,10 +184,13 @@ class EventModel:
         arrival.after(seconds)
         return arrival
 
-    def join_queue(self, transfer: int, is_send: bool, name: int) -> None:
-        """Post one end of a transfer: it waits in a queue until all before it have ended."""
+    def join_queue(self, transfer: int, is_send: bool, name: int, joined: bool) -> None:
+        """Post one end of a transfer: it waits in a queue until all before it, or before its batch, have ended."""
         queue = self.queues_of[is_send][transfer] = self.queues[name]
-        queue.append(transfer)
+        if joined and queue:
+            queue[-1].append(transfer)
+        else:
+            queue.append([transfer])
         if len(queue) == 1:
             self.become_first(transfer)
 
@@ -203,14 +204,16 @@ class EventModel:
                 self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
 
     def leave_queues(self, transfer: int) -> None:
-        """End a transfer: the next in each of its queues becomes the first."""
+        """End a transfer: the next batch in each of its queues becomes the first after the last of its own."""
         self.ended[transfer] = True
         del self.arrivals[transfer]
         for queues in reversed(self.queues_of):
             queue = queues[transfer]
-            queue.popleft()
-            if queue:
-                self.become_first(queue[0])
+            queue[0].remove(transfer)
+            if not queue[0]:
+                queue.popleft()
+                for first in queue[0] if queue else ():
+                    self.become_first(first)
         if self.ports.ports_of.get(transfer):
             self.leave_ports(transfer)
 

@@ -24,17 +24,17 @@ class Rows(NamedTuple):
     message_overhead: float
 
 
-# Columns of the table of times, float64 (rows + syncs, 4): one table, because they are read together. Until a transfer
+# Columns of the table of times, float64 (rows, 4): one table, because they are read together. Until a transfer
 # starts, its start is the latest time so far of what it waits for. Until a row or transfer ends, its end is its length.
 ROW_START, ROW_END, TRANSFER_START, TRANSFER_END = range(4)
 
 
 class Queues(NamedTuple):
-    """The posts of a plan, as `Posts` has them, and `links`, int32 (rows + syncs, 4), one row per transfer or sync.
+    """The posts of a plan, as `Posts` has them, and `links`, int32 (rows, 4), or 6 columns with batches.
 
-    The columns of `links` are `WAITS`, the number of posts and transfers that the transfer still waits for;
-    `NEXT_OF_SEND` and `NEXT_OF_RECV`, the transfers after it in the queues of its SEND and of its RECV, or -1; and
-    `RECEIVER`, the receiving device, or -1 if the transfer has ended or the row needs none.
+    The columns of `links` are `WAITS`, the number of posts and transfers that the transfer still waits for; `RECEIVER`,
+    the receiving device, or -1 if the transfer has ended or the row needs none; and from `NEXT` on the transfers after
+    it in the queue of its RECV and in that of its SEND, or -1, then the second ones if they are batches.
     """
 
     offsets: np.ndarray
@@ -42,10 +42,11 @@ class Queues(NamedTuple):
     is_send: np.ndarray
     before: np.ndarray
     queue: np.ndarray
+    joined: np.ndarray
     links: np.ndarray
 
 
-WAITS, NEXT_OF_SEND, NEXT_OF_RECV, RECEIVER = range(4)  # columns of `Queues.links`
+WAITS, RECEIVER, NEXT = range(3)  # columns of `Queues.links`
 
 
 class PostedColumns(NamedTuple):
@@ -109,12 +110,13 @@ class Devices(NamedTuple):
 def link_queues(queues):
     """Fill `links`: queues are first in, first out, so the order of their transfers is known before any time.
 
-    A transfer waits for its two posts, and in each queue for the transfer before it.
+    A transfer waits for its two posts, and in each queue for the transfer before it, or both of a batch.
     """
     links = queues.links
     links[:] = -1
     links[:, WAITS] = 0
-    tail = np.empty(0, np.int32)  # by queue of a device its last post so far: 2 * transfer + is_send, or -1
+    # By queue of a device its last batch of posts so far and the batch before: 2 * transfer + is_send of each, or -1.
+    tail = np.empty(0, np.int32)
     for device in range(len(queues.offsets) - 1):
         first, last = queues.offsets[device], queues.offsets[device + 1]
         if first == last:
@@ -122,18 +124,23 @@ def link_queues(queues):
         lowest = highest = queues.queue[first]
         for post in range(first, last):
             lowest, highest = min(lowest, queues.queue[post]), max(highest, queues.queue[post])
-        if highest - lowest >= len(tail):
-            tail = np.empty(highest - lowest + 1, np.int32)
-        tail[: highest - lowest + 1] = -1
+        size = 4 * (highest - lowest + 1)
+        if size > len(tail):
+            tail = np.empty(size, np.int32)
+        tail[:size] = -1
         for post in range(first, last):
-            number, queue = queues.transfer[post], queues.queue[post] - lowest
+            number, one = queues.transfer[post], 4 * (queues.queue[post] - lowest)
             links[number, WAITS] += 1
             if not queues.is_send[post]:
                 links[number, RECEIVER] = device
-            if tail[queue] >= 0:
-                links[number, WAITS] += 1
-                links[tail[queue] >> 1, NEXT_OF_SEND if tail[queue] & 1 else NEXT_OF_RECV] = number
-            tail[queue] = 2 * number + queues.is_send[post]
+            second = int(len(queues.joined) > 0 and queues.joined[post])
+            if not second:
+                tail[one + 2], tail[one + 3], tail[one + 1] = tail[one], tail[one + 1], -1
+            tail[one + second] = 2 * number + queues.is_send[post]
+            for before in (tail[one + 2], tail[one + 3]):
+                if before >= 0:
+                    links[number, WAITS] += 1
+                    links[before >> 1, NEXT + 2 * second + (before & 1)] = number
 
 
 @kernel
@@ -164,11 +171,10 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
         while True:
             while post < last_post and queues.before[post] <= row:
                 number, sends = queues.transfer[post], queues.is_send[post]
-                takes_host = streams is not None and number < len(rows.device)
-                if takes_host and not sends:
+                if streams is not None and not sends:
                     free += rows.message_overhead
                 times[number, TRANSFER_START] = max(times[number, TRANSFER_START], free)
-                if takes_host and sends:
+                if streams is not None and sends:
                     free += rows.message_overhead
                 queues.links[number, WAITS] -= 1
                 if queues.links[number, WAITS] == 0:
@@ -227,7 +233,6 @@ def end_of_streams(row, stop, streams):
 def set_lengths(rows, queues, times):
     """Give each row and each transfer its length, and nan to the transfers of rows that need none."""
     kind, stage, stages, seconds, waits = rows.lengths
-    times[len(rows.device) :] = 0.0  # of syncs
     for row in range(len(rows.device)):
         cell = kind[row] * stages + stage[row] if stages else row
         times[row, ROW_END] = seconds[cell]
@@ -261,7 +266,7 @@ def run_transfers(first, rows, queues, streams, times, devices, moving, stack, h
                 devices.waiting_for[sender] = -1
                 stack[height] = sender
                 height += 1
-        for side in (NEXT_OF_SEND, NEXT_OF_RECV):
+        for side in range(NEXT, queues.links.shape[1]):
             follower = queues.links[number, side]
             if follower >= 0:
                 times[follower, TRANSFER_START] = max(times[follower, TRANSFER_START], end)

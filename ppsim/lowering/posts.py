@@ -1,6 +1,6 @@
 """Posts: when devices post SENDs and RECVs, and which FIFO each joins."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,36 +26,27 @@ class Posts(DeviceLists):
     is_send: np.ndarray  # bool (posts,)
     before: np.ndarray  # int32 (posts,): the post waits for all rows of its device below this one
     queue: np.ndarray  # int32 (posts,): the FIFO that the post joins on its own device; equal numbers mean one FIFO
-    # transfers of 0 s from a device to itself, numbered from the number of rows on. A FIFO with batches becomes two
-    # FIFOs; a sync is in both of them, before and after each batch, so that the two posts of a batch are first in line
-    # together and the next post waits for both.
-    syncs: int = 0
-
-    def only_transfers(self, rows: int) -> np.ndarray:
-        """Return the posts that are no syncs, int64."""
-        return np.flatnonzero(self.transfer < rows)
+    # bool (posts,), or empty without batches: the post is in one batch with the one before it. Both are first in line
+    # together, and the next post waits for both.
+    joined: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
 
     def between_rows(self, offsets: np.ndarray) -> np.ndarray:
         """Return by row the transfers posted since the row before it; device d has rows `offsets[d]:offsets[d + 1]`."""
         rows = int(offsets[-1])
-        made = (self.transfer < rows) & (self.before < offsets[self.device + 1])
+        made = self.before < offsets[self.device + 1]
         return np.bincount(self.before[made], minlength=rows)
 
-    def following(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs of transfers: the second waits in a FIFO for the end of the first, directly or by a sync."""
+    def following(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return pairs of transfers: the second waits in a FIFO for the end of the first."""
         by_queue = np.argsort(self.queue, kind="stable")
-        same = self.queue[by_queue][1:] == self.queue[by_queue][:-1]
-        before, after = self.transfer[by_queue][:-1][same], self.transfer[by_queue][1:][same]
-        if not self.syncs:
-            return before, after
-        into, out = (after >= rows) & (before < rows), (before >= rows) & (after < rows)
-        direct = (before < rows) & (after < rows)
-        leaving = np.flatnonzero(out)[np.argsort(before[out], kind="stable")]
-        first, last = (np.searchsorted(before[leaving], after[into], side) for side in ("left", "right"))
-        entering = np.repeat(np.flatnonzero(into), last - first)
-        ranges = [np.arange(one, end) for one, end in zip(first, last, strict=True)]
-        left = leaving[np.concatenate([np.empty(0, np.int64), *ranges])]
-        return np.append(before[direct], before[entering]), np.append(after[direct], after[left])
+        queue, transfer = self.queue[by_queue], self.transfer[by_queue]
+        batch = np.cumsum(~self.joined[by_queue]) if len(self.joined) else np.arange(len(queue))
+        pairs = []
+        for step in (1, 2, 3) if len(self.joined) else (1,):  # a batch has one or two posts
+            same = (queue[step:] == queue[:-step]) & (batch[step:] == batch[:-step] + 1)
+            pairs.append((transfer[:-step][same], transfer[step:][same]))
+        before, after = zip(*pairs, strict=True)
+        return np.concatenate(before), np.concatenate(after)
 
 
 def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
@@ -74,42 +65,14 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
     queue = program.device[ends.row] * program.devices * 2 + ends.peer * by_peer + ends.is_send * by_end
     if transport == DIRECTIONS:
         queue += program.kind[ends.consumer] != Kind.F
-    posts = Posts(
+    joined = program.joined[ends.row] & np.append(False, queue[1:] == queue[:-1])
+    return Posts(
         np.searchsorted(ends.row, program.offsets),
         before[ends.consumer],
         ends.is_send,
         before[ends.row],
         queue.astype(np.int32),
-    )
-    return _with_batches(posts, program.joined[ends.row], int(before[-1]))
-
-
-def _with_batches(posts: Posts, joined: np.ndarray, rows: int) -> Posts:
-    """Return posts whose joined ones are first in line together with the post before, if both join one FIFO."""
-    second = joined & np.append(False, posts.queue[1:] == posts.queue[:-1])
-    if not second.any():
-        return posts
-    count = len(second)
-    begins = ~second
-    batched = second | np.append(second[1:], False)
-    by_queue = np.argsort(posts.queue, kind="stable")
-    follows = np.append(False, posts.queue[by_queue][1:] == posts.queue[by_queue][:-1]) & begins[by_queue]
-    previous = np.append(False, batched[by_queue][:-1])
-    synced = np.sort(by_queue[follows & (batched[by_queue] | previous)])  # a sync comes before each of these posts
-    # Each sync is two posts, the SEND in the first FIFO and the RECV in the second one.
-    source = np.concatenate([np.arange(count), synced, synced])
-    place = np.concatenate([np.arange(count) * 2 + 1, synced * 2, synced * 2])
-    order = np.argsort(place, kind="stable")
-    number = rows + np.tile(np.arange(len(synced)), 2)
-    lane = np.concatenate([second, np.zeros(len(synced), bool), np.ones(len(synced), bool)])
-    is_send = np.concatenate([posts.is_send, np.ones(len(synced), bool), np.zeros(len(synced), bool)])
-    return Posts(
-        posts.offsets + 2 * np.searchsorted(synced, posts.offsets),
-        np.concatenate([posts.transfer, number]).astype(np.int32)[order],
-        is_send[order],
-        posts.before[source[order]],
-        (2 * posts.queue[source[order]] + lane[order]).astype(np.int32),
-        len(synced),
+        joined if joined.any() else joined[:0],
     )
 
 
@@ -252,10 +215,7 @@ def _turns(schedule: ScheduleColumns) -> np.ndarray:
 def posts_in_order(program: ScheduleColumns) -> Posts:
     """Return the posts of valid lists in program order, each in its own queue; raises as `transfer_posts`."""
     posts = queued_posts(program, "directed")
-    transfers = posts.only_transfers(len(program.compute.kind))
-    offsets = np.searchsorted(transfers, posts.offsets)
-    transfer, is_send, before = (column[transfers] for column in (posts.transfer, posts.is_send, posts.before))
-    return Posts(offsets, transfer, is_send, before, np.arange(len(transfers), dtype=np.int32))
+    return replace(posts, queue=np.arange(len(posts.queue), dtype=np.int32))
 
 
 def unqueued_posts(compute: ScheduleColumns) -> Posts:

@@ -116,7 +116,7 @@ class Plan(EqualColumns):
         posts = self.posts
         if posts is None:
             return np.empty(0)
-        own = np.where(posts.transfer < len(self.source), self.message_overhead, 0.0)
+        own = np.full(len(posts.transfer), self.message_overhead)
         ended = np.cumsum(own)
         first = np.append(True, (np.diff(posts.before) > 0) | (np.diff(posts.device) > 0))[: len(own)]
         since = (ended - own)[first][np.cumsum(first) - 1]
