@@ -48,7 +48,7 @@ def test_a_kind_has_the_same_fill_in_all_drawing_code(tmp_path):
     assert all(seen[colour] > 1000 for colour in (*wanted.values(), LIGHT.idle))
     bars = {trace.name.split()[0]: trace.marker.color for trace in timeline.to_plotly().data}
     assert bars == {**wanted, "idle": LIGHT.idle}
-    text, picture, cells = timeline.to_text(color=True), still(timeline._repr_html_()), timeline.schedule._repr_html_()
+    text, picture, cells = timeline.to_text(color=True), timeline.plot().to_svg(), timeline.schedule._repr_html_()
     for colour in wanted.values():
         red, green, blue = bytes.fromhex(colour[1:])
         assert f"48;2;{red};{green};{blue}m" in text
@@ -345,12 +345,15 @@ def still(display):
 
 
 def test_a_notebook_shows_a_timeline_as_the_chart_that_plot_draws():
-    page = still(run()._repr_html_())
-    assert run().plot().to_svg() in page
-    numbers = Counter(re.findall(r">([^<>]+)</text>", page))
+    page, chart = still(run()._repr_html_()), run().plot()
+    png, size = chart.to_png()
+    assert f'<img alt="1f1b, 4 devices, 8 microbatches" width="{size["width"]}"' in page
+    assert f'src="data:image/png;base64,{png}"' in page
+    assert "<svg" not in page  # which JupyterLab takes out of a notebook that it does not trust, but for its texts
+    numbers = Counter(re.findall(r">([^<>]+)</text>", chart.to_svg()))
     assert sum(numbers[str(number)] for number in range(8)) == 64 + 4 + 2  # actions, devices, ticks 0 and 5
     assert {"33.0 s", "27.3 %", "time (s); ▼ end of step"} <= set(numbers)
-    assert len(page) < 25_000
+    assert len(page) < 60_000
 
 
 def test_a_notebook_shows_the_viewer_where_scripts_run():
@@ -360,17 +363,16 @@ def test_a_notebook_shows_the_viewer_where_scripts_run():
     assert len(columns["start"]) == 64
     assert '"framed": true' in frame  # which leaves name and measures to the notebook
     assert 'frame.sandbox = "allow-scripts"' in display
-    assert len(display) < 80_000
+    assert len(display) < 120_000
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])
-def test_a_still_picture_of_many_boxes_has_an_image_of_its_rows(name):
+def test_an_svg_of_many_boxes_has_an_image_of_its_rows(name):
     timeline = run(name, devices=16, microbatches=64)
-    assert still(timeline.to_html("light")).count("<image") == 1
-    page = still(timeline.to_html())
-    assert page.count("<image") == 2  # the second one for dark pages
-    assert not re.search("<(script|iframe)", page)
-    assert len(page) < 150_000
+    assert timeline.plot(theme="light").to_svg().count("<image") == 1
+    both = timeline.plot().to_svg()
+    assert both.count("<image") == 2  # the second one for dark pages
+    assert len(both) < 150_000
 
 
 def test_an_image_of_rows_has_few_colours_which_differ_little_from_those_drawn():
@@ -390,16 +392,17 @@ def test_an_image_of_rows_has_few_colours_which_differ_little_from_those_drawn()
 def test_a_notebook_shows_pictures_and_tables_in_the_theme_that_is_asked_for(theme):
     colours, timeline = THEMES[theme], run()
     picture, table = still(timeline.to_html(theme)), timeline.schedule.to_html(theme)
+    shown = imread(io.BytesIO(base64.b64decode(re.findall(r'base64,([^"]*)', picture)[0])))[..., :3]
     for kind in (Kind.F, Kind.B):
-        assert f"fill: {colours.kinds[kind]}" in picture
+        drawn = np.array([*bytes.fromhex(colours.kinds[kind][1:])]) / 255
+        assert (abs(shown - drawn).max(axis=2) <= 3.5 / 255).mean() > 0.05
         assert f'bgcolor="{colours.kinds[kind]}" style="color:{colours.on[kind]}"' in table
     assert "var(" not in picture + table
     assert f'"theme": "{theme}"' in json.loads(re.findall(r'frame.srcdoc = (".*?"); box', timeline.to_html(theme))[0])
-    assert (">F0</text>" in picture) == (theme == "grey")
 
 
 def test_without_a_theme_a_notebook_is_light_or_dark_as_the_page_around_it():
-    for shown in (run()._repr_html_(), run().schedule._repr_html_()):
+    for shown in (run().plot().to_svg(), run().schedule._repr_html_()):
         for kind in (Kind.F, Kind.B):
             light, dark = LIGHT.kinds[kind], DARK.kinds[kind]
             name = f"--pp-{light[1:]}-{dark[1:]}"
@@ -449,7 +452,7 @@ def test_the_page_holds_gathers_reductions_and_optimizer_steps():
 
 
 def test_a_notebook_shows_what_runs_beside_the_actions_up_to_the_end_of_the_axis():
-    page = still(stepped().to_html("light"))
+    page = stepped().plot(theme="light").to_svg()
     for sort in LANES:
         assert page.count(LIGHT.lanes[sort]) == 2  # its path and its legend entry
     path = re.findall(f'<path d="([^"]*)"[^>]*fill: {LIGHT.lanes["optimizer steps"]}', page)[0]

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from charts import LIGHT
 from command_line import CONFIGS
 from hypothesis import given, settings
 from matplotlib.text import Text
@@ -186,9 +187,13 @@ def test_a_table_has_one_unit_and_a_notebook_shows_it_as_columns():
     page = found._repr_html_()
     assert page.startswith("<style>")
     assert ">idle time (s)</th>" in page
-    assert page.index("</i> fill</span></th>") < page.index("</i> dependency</span></th>")
-    widths = [float(width) for width in re.findall("display:block;width:([^p]*)px", page)]
-    assert widths == pytest.approx((240 * found.total / found.total.max()).tolist(), abs=0.2)
+    assert page.index(">all</th>") < page.index("<br>fill</th>") < page.index("<br>dependency</th>")
+    bars = [re.findall("width:([^p]*)px;height", bar) for bar in re.findall("<td[^>]*><div(.*?)</div>", page)]
+    widths = [sum(map(float, bar)) for bar in bars]
+    assert widths == pytest.approx((160 * found.total / found.total.max()).tolist(), abs=0.3)
+    for cause in ("fill", "drain", "dependency"):  # in an untrusted notebook, the colours that no style sheet sets
+        assert f'<i class="pp-{cause}" style="display:inline-block' in page
+        assert f"height:12px;background:{LIGHT.causes[cause]}" in page
     assert "another device computes what the next action needs" in page.partition("<details>")[2]
 
 

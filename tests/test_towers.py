@@ -228,7 +228,7 @@ def test_charts_name_the_towers():
     assert all(line.startswith(name) for line, name in zip(lines, names, strict=True))
     assert [text.get_text() for text in run.plot().axes[0].get_yticklabels()] == names
     assert list(run.to_plotly().layout.yaxis.ticktext) == names
-    assert all(f">{name}</text>" in run._repr_html_().partition("<script>")[0] for name in names)
+    assert all(f">{name}</text>" in run.plot().to_svg() for name in names)
 
 
 @pytest.mark.parametrize("placement", ["first", "phases", "separate"])

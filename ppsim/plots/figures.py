@@ -28,7 +28,7 @@ PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
 DPI = 150  # pixels per inch of a file, unless the user has changed matplotlib's or gives another
 NOTEBOOK = 140  # pixels per inch in a notebook, whose cells a page of a paper fills
-MAX_SVG = 150_000  # characters of a picture in a notebook; rows of larger ones are an image
+MAX_VECTOR = 600  # boxes of a picture in a notebook; rows of more are an image
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 _FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
@@ -122,15 +122,20 @@ class Chart(Figure):
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"image/svg+xml": self.to_svg()}, {}
+        png, size = self.to_png()
+        return {"image/svg+xml": self.to_svg(), "image/png": png}, {"image/png": size}
+
+    def to_png(self) -> tuple[str, dict[str, int]]:
+        """Return the figure in base64 for notebooks that show no SVG, with its width and height on a page."""
+        width, height = (round(inches * NOTEBOOK) for inches in self.get_size_inches())
+        png = base64.b64encode(rendered(self, "png", 2 * NOTEBOOK)).decode()
+        return _in_few_colours(png), {"width": width, "height": height}
 
     def to_svg(self) -> str:
         """Return the figure for a notebook; it is light or dark as the page around it, unless it was given a theme."""
-        drawn = _notebook_svg(self, False)
-        if is_large := len(_JOINTS.sub("", drawn)) > MAX_SVG:
-            drawn = _notebook_svg(self, True)
+        drawn = _notebook_svg(self)
         if self.in_dark is not None:
-            drawn = in_reader_theme(drawn, _notebook_svg(self.in_dark(), is_large))
+            drawn = in_reader_theme(drawn, _notebook_svg(self.in_dark()))
         return _JOINTS.sub("", drawn)
 
 
@@ -147,9 +152,10 @@ def follows_page(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return drawn
 
 
-def _notebook_svg(figure: Figure, is_large: bool) -> str:
+def _notebook_svg(figure: Figure) -> str:
     """Return a figure as an SVG of a notebook's size; the rows of a large one are an image."""
-    rows = [part for axes in figure.axes for part in axes.artists]
+    rows: list[Any] = [part for axes in figure.axes for part in axes.artists if hasattr(part, "boxes")]
+    is_large = sum(len(part.boxes.length) for part in rows) > MAX_VECTOR
     for part in rows:
         part.set_rasterized(is_large)
     drawn = rendered(figure, "svg", 2 * NOTEBOOK).decode()
@@ -160,12 +166,12 @@ def _notebook_svg(figure: Figure, is_large: bool) -> str:
     drawn = re.sub(r'width="[^"]*pt" height="[^"]*pt"', sized, drawn[drawn.index("<svg") :], count=1)
     for found, shorter in _SHORTER:
         drawn = re.sub(found, shorter, drawn)
-    return re.sub(r"(?<=data:image/png;base64,)[^\"]*", _in_few_colours, drawn)
+    return re.sub(r"(?<=data:image/png;base64,)[^\"]*", lambda found: _in_few_colours(found[0]), drawn)
 
 
-def _in_few_colours(found: re.Match[str]) -> str:
-    """Return a PNG with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
-    image, small = Image.open(io.BytesIO(base64.b64decode(found[0]))), io.BytesIO()
+def _in_few_colours(png: str) -> str:
+    """Return a PNG in base64 with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
+    image, small = Image.open(io.BytesIO(base64.b64decode(png))), io.BytesIO()
     drawn = image.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     colours: Any = drawn.getpalette()
     drawn.putpalette([*colours, 0, 0, 0])

@@ -5,30 +5,31 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ppsim.analysis.ledger import LedgerColumns, ledger_parts
 from ppsim.base.tables import Html, html_table
-from ppsim.plots.boxes import make_boxes
+from ppsim.plots.boxes import make_boxes, sizes_text
 from ppsim.plots.gantt import draw
-from ppsim.plots.palette import notebook_theme, reader_style
+from ppsim.plots.palette import LIGHT, notebook_theme, reader_style
 from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 
 _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: a row, limit of all rows, the rest
-_BAR = 240  # pixels of the longest bar of a ledger
-_SMALL = 0.005  # of all idle time: causes of less share a column
+_BAR = 160  # pixels of the longest bar of a ledger
+_SMALL = 0.01  # of all idle time: causes of less share a column
 _SCRIPT = (
     '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
-    'frame.style = "width:calc(100% + 12px);margin-left:-12px;height:{height}px;border:0"; '
+    'frame.style = "width:calc(100% + 12px);margin-left:-12px;height:{height}px;border:0;position:absolute;'
+    'visibility:hidden"; frame.onload = () => {{ frame.previousSibling.remove(); '
+    'frame.style.position = frame.style.visibility = ""; }}; '
     "frame.srcdoc = {page}; {follow}"
-    "box.replaceChildren(frame); }})()</script>"
+    "box.append(frame); }})()</script>"
 )
-_FOLLOW = (  # the theme of the still picture, which is that of the page around it
+_FOLLOW = (  # the theme of the page around it
     'const dark = getComputedStyle(box).getPropertyValue("--pp-dark").trim() === "1"; '
     'const theme = dark ? "dark" : "light"; '
     'frame.srcdoc = frame.srcdoc.replace("\\"framed\\": true", `"framed": true, "theme": "${theme}"`); '
@@ -38,14 +39,22 @@ _FOLLOW = (  # the theme of the still picture, which is that of the page around 
 def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
     """Return a timeline's chart as self-contained HTML, in a theme or that of its reader.
 
-    A script puts the viewer, in a frame without access to the notebook, in the place of the still picture.
+    A script puts the viewer, in a frame without access to the notebook, in the place of the still picture. This is an
+    image because notebook programs remove SVG from HTML that they do not trust.
     """
     page = json.dumps(viewer_html(make_boxes(timeline), framed=True, theme=theme)).replace("<", "\\u003c")
     name = f"ppsim-{hashlib.sha256(page.encode()).hexdigest()[:12]}"
     height = min(timeline.schedule.devices * _FRAME_ROW, _FRAME_MAX_ROWS) + _FRAME_REST
-    still: Any = draw(timeline, theme=theme)
-    script = _SCRIPT.format(name=name, height=height, page=page, follow="" if theme else _FOLLOW)
-    return Html(f'<div id="{name}">{still.to_svg()}</div>{script}')
+    chart: Any = draw(timeline, theme=theme)
+    png, size = chart.to_png()
+    still = (
+        f'<img alt="{html.escape(sizes_text(timeline.schedule))}" width="{size["width"]}" '
+        f'style="max-width:100%" src="data:image/png;base64,{png}">'
+    )
+    box = f'<div id="{name}" style="position:relative;background:{notebook_theme(theme).paper}">{still}</div>'
+    return Html(
+        reader_style(box) + box + _SCRIPT.format(name=name, height=height, page=page, follow="" if theme else _FOLLOW)
+    )
 
 
 def ledger_html(found: LedgerColumns) -> Html:
@@ -53,21 +62,25 @@ def ledger_html(found: LedgerColumns) -> Html:
     (heads, *rows), notes = ledger_parts(found, _SMALL)
     if not notes:
         return Html(heads[0])
-    causes, theme = heads[1:-1], notebook_theme(None)
-    colours = {cause: theme.causes.get(cause, theme.quiet) for cause in causes}
-    ends = np.cumsum([[float(cell.replace(",", "")) for cell in row[1:-1]] for row in rows[:-2]], axis=1)  # no sums
-    ends = np.pad(np.round(ends * _BAR / ends.max(), 1), ((0, 0), (1, 0)))
-    for row, places in zip(rows, [*ends.tolist(), [], []], strict=True):
-        parts = [
-            f"{colours[cause]} {x}px {y}px" for cause, (x, y) in zip(causes, pairwise(places), strict=False) if x < y
-        ]
-        bar = f"width:{max(places, default=0)}px;height:12px;background:linear-gradient(90deg,{','.join(parts)})"
-        row.insert(1, Html(f'<i style="display:block;{bar}"></i>' * bool(parts)))
-    swatch = '<i style="display:inline-block;width:10px;height:10px;background:'
-    named = (
-        Html(f'<span style="white-space:nowrap">{swatch}{colours[cause]}"></i> {cause}</span>') for cause in causes
-    )
-    table = html_table([heads[0], "", *named, heads[-1]], rows)
+    causes, dark = heads[1:-1], notebook_theme(None)
+    rules = "".join(f".pp-{cause}{{background:{dark.causes.get(cause, dark.quiet)}!important}}" for cause in causes)
+
+    def block(cause: str, width: float) -> str:
+        """Return a piece of a bar in the light colour, which `rules` make dark where style sheets are kept."""
+        colour = LIGHT.causes.get(cause, LIGHT.quiet)
+        size = f"display:inline-block;width:{width:.1f}px;height:12px;background:{colour}"
+        return f'<i class="pp-{cause}" style="{size}"></i>'
+
+    seconds = np.array([[float(cell.replace(",", "")) for cell in row[1:-1]] for row in rows[:-2]])  # no sums
+    line = f"width:{_BAR}px;white-space:nowrap;line-height:12px"
+    widths = seconds * _BAR / seconds.sum(axis=1).max()
+    bars = [
+        Html(f'<div style="{line}">{"".join(block(*part) for part in zip(causes, row, strict=True) if part[1])}</div>')
+        for row in widths.tolist()
+    ]
+    cells = [[row[0], bar, row[-1], *row[1:-1]] for row, bar in zip(rows, [*bars, "", ""], strict=True)]
+    named = (Html(f"{block(cause, 12)}<br>{cause}") for cause in causes)
+    table = html_table([heads[0], "", heads[-1], *named], cells)
     words = html.escape("\n".join(notes))
     fold = f"<details><summary>what the causes mean, and who waits for whom</summary><pre>{words}</pre></details>"
-    return Html(reader_style(table) + table + fold)
+    return Html(f"{reader_style(rules)}<style>{rules}</style>{table}{fold}")
