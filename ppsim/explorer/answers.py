@@ -36,18 +36,14 @@ LONGEST_SEARCH = 50  # seconds
 MAX_COMPARED = 40_000  # devices x microbatches
 
 
-def request_for(work: str, configs: Configs, body: bytes) -> bytes:
-    """Return the message to a worker: "simulate", "validate" or the ending of a file, configs, and a request's body."""
-    return json.dumps([work, dict(configs)]).encode() + b"\n" + body
+Answer = tuple[int, bytes]  # HTTP status and body
 
 
-def answer_to(request: bytes) -> bytes:
-    """Return a worker's answer: three digits of an HTTP status, and the body.
+def answer_to(work: str, configs: Configs, body: bytes) -> Answer:
+    """Return a worker's answer to a request: `work` is one of the names below, or the ending of a file.
 
     An error in the user's input gives 422 with its faults; a fault of the program gives 500 with its text.
     """
-    about, _, body = request.partition(b"\n")
-    work, configs = json.loads(about)
     case: dict[str, Any] = {}
     try:
         case = _case_in(body)
@@ -58,19 +54,14 @@ def answer_to(request: bytes) -> bytes:
             else searched(case, configs) if work == "search"
             else file_of(case, configs, work)
         )  # fmt: skip
-        return b"200" + (done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode())
+        return 200, done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode()
     except PpsimError as error:
         faults = [fault.removeprefix("override ") for fault in error.faults]
-        return b"422" + faults_body(faults, nearest_legal(case, configs) if work == "simulate" else None)
+        return 422, faults_body(faults, nearest_legal(case, configs) if work == "simulate" else None)
     except MemoryError:
-        return b"422" + faults_body(["not enough memory for this many actions; use fewer microbatches"])
+        return 422, faults_body(["not enough memory for this many actions; use fewer microbatches"])
     except Exception as error:
-        return b"500" + f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace")
-
-
-def parsed_answer(answer: bytes) -> tuple[int, bytes]:
-    """Return the HTTP status and the body of a worker's answer."""
-    return int(answer[:3]), answer[3:]
+        return 500, f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace")
 
 
 def _case_in(body: bytes) -> dict[str, Any]:

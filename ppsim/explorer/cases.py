@@ -268,9 +268,17 @@ def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
 
 
 _loaded = threading.Event()
+QUIET_SECONDS = 1.5  # the page sends its first requests meanwhile; loading the compiled engine would delay them
 
 
-def load_engine() -> None:
+def load_later() -> None:
+    """Load the compiled engine in this process when the first requests have had their time."""
+    loading = threading.Timer(QUIET_SECONDS, _load_engine)
+    loading.daemon = True
+    loading.start()
+
+
+def _load_engine() -> None:
     """Load the compiled engine, which takes seconds; afterwards this process also runs small cases with it."""
     if not can_compile():
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import ipaddress
@@ -14,15 +15,12 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from concurrent.futures import BrokenExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib.resources import files
-from subprocess import PIPE, Popen
 from types import FrameType
-from typing import IO, cast
 from urllib.parse import parse_qs
 
-import anyio
-import anyio.to_thread
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -33,11 +31,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ppsim.base.errors import visible
-from ppsim.base.host import signals_blocked
-from ppsim.explorer.answers import faults_body, parsed_answer, request_for
-from ppsim.explorer.cases import CSV_NAME, choices
-from ppsim.explorer.worker import read_frame, write_frame
+from ppsim.explorer.answers import Answer, answer_to, faults_body
+from ppsim.explorer.cases import CSV_NAME, choices, load_later
 from ppsim.plots.viewer import filled, script, style
+from ppsim.studies.worker_pool import Workers
 
 MAX_FILE_BYTES = 8 * 2**20  # per request: a CSV file of a million actions
 SECONDS = 60.0  # limit of one piece of work
@@ -86,7 +83,7 @@ def make_app(
         try:
             yield
         finally:
-            await _end(app)
+            _end(app)
 
     hosts = None if host is None else {*LOOPBACK, host.lower()}
     guard = Middleware(Guard, hosts=hosts, token=token, policy=policy(endpoints.page))
@@ -128,14 +125,14 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # requests that end here are no faults
-        await _end(self._app)
+        _end(self._app)
         await super().shutdown(sockets)
 
 
-async def _end(app: Starlette) -> None:
+def _end(app: Starlette) -> None:
     """End all processes of an application."""
-    await app.state.workers.end()
-    await app.state.searchers.end()
+    app.state.workers.end()
+    app.state.searchers.end()
 
 
 def page_text() -> str:
@@ -184,8 +181,7 @@ async def _worked(request: Request, work: str, configs: Mapping[str, str], media
     try:
         body = await _read(request)
         workers = request.app.state.searchers if work in LONG_WORK else request.app.state.workers
-        answer = await workers.answer(request_for(work, configs, body), request.is_disconnected)
-        status, body = parsed_answer(answer)
+        status, body = await workers.answer((work, dict(configs), body), request.is_disconnected)
     except RefusedError as refused:
         return _no(refused.status, refused.sentence)
     except ClientDisconnect:
@@ -291,20 +287,17 @@ class Guard:
 
 
 class RequestWorkers:
-    """Worker processes for up to `count` requests at once; one that dies, or works longer than `seconds`, is replaced.
-
-    A worker has a session of its own, so that only the server decides about signals to the server's process group.
-    """
+    """Processes for up to `count` requests at once; one that dies, or works longer than `seconds`, is replaced."""
 
     def __init__(self, count: int, seconds: float, max_waiting: int, starts: bool = True):
         self.seconds, self.max_requests = seconds, count + max_waiting
-        self._free = anyio.Semaphore(count)
+        self._free = asyncio.Semaphore(count)
         self._requests = 0
         self._has_ended = False
-        self._busy: set[_Worker] = set()
-        self._idle = [_Worker() for _ in range(count if starts else 0)]  # else the first request starts one
+        self._busy: set[Workers] = set()
+        self._idle = [_started() for _ in range(count if starts else 0)]  # else the first request starts one
 
-    async def answer(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes:
+    async def answer(self, request: tuple[str, dict[str, str], bytes], gone: Callable[[], Awaitable[bool]]) -> Answer:
         """Return a worker's answer; RefusedError says why there is none, such as `gone()`: the client has left."""
         if self._requests >= self.max_requests:
             raise RefusedError(503, "the explorer is busy; ask again in a moment")
@@ -312,59 +305,53 @@ class RequestWorkers:
         try:
             async with self._free:
                 for _ in range(2):  # the system may kill any process if memory runs out
-                    answer = await self._answer_of_one(request, gone)
-                    if answer is not None:
-                        return answer
+                    with suppress(BrokenExecutor):
+                        return await self._answer_of_one(request, gone)
         finally:
             self._requests -= 1
         raise RefusedError(
             503, "the process of this work ended twice, possibly for lack of memory; use fewer microbatches"
         )
 
-    async def _answer_of_one(self, request: bytes, gone: Callable[[], Awaitable[bool]]) -> bytes | None:
-        """Return the answer of one worker; None if it dies."""
+    async def _answer_of_one(
+        self, request: tuple[str, dict[str, str], bytes], gone: Callable[[], Awaitable[bool]]
+    ) -> Answer:
+        """Return the answer of one worker; BrokenExecutor if it dies."""
         if await gone():
             raise RefusedError(499, _LEFT)
         if self._has_ended:  # asked last: nothing may start a process afterwards
             raise RefusedError(503, _ENDS)
-        self._idle = [worker for worker in self._idle if worker.is_alive()]
-        worker = self._idle.pop() if self._idle else _Worker()
+        while self._idle and self._idle[-1].dead():
+            self._idle.pop().shutdown()
+        worker = self._idle.pop() if self._idle else _started()
         self._busy.add(worker)
-        answer = None
+        is_usable = False
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._watch, worker, gone)
-                answer = await anyio.to_thread.run_sync(worker.answer, request, abandon_on_cancel=True)
-                group.cancel_scope.cancel()
+            answer = asyncio.wrap_future(worker.submit(answer_to, *request))
+            end = time.monotonic() + self.seconds
+            while not (await asyncio.wait([answer], timeout=min(max(end - time.monotonic(), 0.0), 0.5)))[0]:
+                has_left = await gone()
+                if has_left or time.monotonic() >= end:
+                    answer.cancel()
+                    raise RefusedError(499, _LEFT) if has_left else RefusedError(503, _TOO_LONG)
+            if answer.cancelled():
+                raise BrokenExecutor
+            found = answer.result()
+            is_usable = True
+            return found
         finally:
             self._busy.discard(worker)
-            is_usable = answer is not None and worker.killed_because is None
             if not is_usable:
-                worker.kill()
+                worker.shutdown()
             if not self._has_ended:
-                self._idle.append(worker if is_usable else _Worker())
-        if worker.killed_because is not None:
-            raise worker.killed_because
-        return answer
+                self._idle.append(worker if is_usable else _started())
 
-    async def _watch(self, worker: _Worker, gone: Callable[[], Awaitable[bool]]) -> None:
-        """Kill a worker that takes too long, or whose client has left."""
-        end = time.monotonic() + self.seconds
-        while (left := end - time.monotonic()) > 0:
-            await anyio.sleep(min(left, 0.5))  # a new process takes longer than short work
-            if await gone():
-                return worker.kill(RefusedError(499, _LEFT))
-        return worker.kill(RefusedError(503, _TOO_LONG))
-
-    async def end(self) -> None:
-        """Kill all processes; requests in progress are rejected."""
+    def end(self) -> None:
+        """End all processes; requests in progress are rejected."""
         self._has_ended = True
-        for worker in self._busy:
-            worker.kill(RefusedError(503, _ENDS))
-        while self._idle:
-            worker = self._idle.pop()
-            worker.kill()
-            await anyio.to_thread.run_sync(worker.close)
+        for worker in [*self._busy, *self._idle]:
+            worker.shutdown()
+        self._idle.clear()
 
 
 _LEFT = "who asked has left"
@@ -372,39 +359,8 @@ _ENDS = "the explorer ends"
 _TOO_LONG = "this takes longer than the explorer waits; use fewer microbatches, or `ppsim simulate`"
 
 
-class _Worker:
-    """A process of `ppsim.explorer.worker`, which answers one request at a time."""
-
-    def __init__(self) -> None:
-        start = f"import sys; sys.path[:] = {sys.path!r}; from ppsim.explorer.worker import work; work()"
-        with signals_blocked([signal.SIGINT]):  # else the process's own start would answer one with a traceback
-            self._process = Popen([sys.executable, "-c", start], stdin=PIPE, stdout=PIPE, start_new_session=True)  # noqa: S603
-        self._requests, self._answers = cast(tuple[IO[bytes], IO[bytes]], (self._process.stdin, self._process.stdout))
-        self.killed_because: RefusedError | None = None
-
-    def is_alive(self) -> bool:
-        """Return whether the process runs; the pipes of a dead one are closed."""
-        if self._process.poll() is None:
-            return True
-        self.close()
-        return False
-
-    def answer(self, request: bytes) -> bytes | None:
-        """Return the answer to a request; None if the process dies meanwhile. It blocks: call it in a thread."""
-        with suppress(OSError):
-            write_frame(self._requests, request)
-            if (answer := read_frame(self._answers)) is not None:
-                return answer
-        self.kill()
-        self.close()
-        return None
-
-    def kill(self, because: RefusedError | None = None) -> None:
-        """End the process, and thereby `answer`."""
-        self.killed_because = self.killed_because or because
-        self._process.kill()
-
-    def close(self) -> None:
-        """Wait until the killed process has ended, and close its pipes."""
-        with suppress(OSError):  # the pipe may hold what the process has not read
-            self._process.__exit__(None, None, None)
+def _started() -> Workers:
+    """Return a new worker process, which loads what it needs."""
+    worker = Workers(1)
+    worker.submit(load_later)
+    return worker

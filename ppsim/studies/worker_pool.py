@@ -181,14 +181,16 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     # script. It is not safe if other threads run.
     can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     context = multiprocessing.get_context("fork" if can_fork else "spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+    with signals_blocked(_ENDING):  # multiprocessing starts a process that must outlive a hangup
+        return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
 
 
 def _begin(parent: int) -> None:
     """Leave Ctrl-C to the parent, end at any other signal, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _ENDING - {signal.SIGINT}:
-        signal.signal(number, signal.SIG_DFL)  # the parent's handler would only end the running call
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)  # the parent's handler would only end the running call
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
