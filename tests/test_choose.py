@@ -207,11 +207,12 @@ def test_the_bound_of_1f1b_with_equal_stages_is_its_step():
 
 
 def test_combined_1f1b_is_offered_as_megatron_runs_it():
-    """Without a pipeline it has no virtual stages, and it repeats no whole block."""
+    """Without a pipeline it has no virtual stages; it repeats no whole block, and runs beside no FSDP of two buffers."""
     data = dict(ppsim.load_config(Path(LLAMA).with_name("mixtral-8x7b-64xh100.yaml")).data)
-    free = ["layout.overlap", "layout.recompute", "schedule.devices", "schedule.stages_per_device"]
+    free = ["layout.overlap", "layout.recompute", "layout.sharding", "schedule.devices", "schedule.stages_per_device"]
     space = search_space({**data, "schedule": {}, "batch": 512}, free, framework="Megatron-LM")
     combined = [one for one in space.layouts() if space.combines(one)]
+    assert {one["layout.sharded"] or one["layout.sharded_gradients"] for one in combined} == {False}
     assert {one["layout.recompute"] for one in combined} == {*space.values["layout.recompute"]} - {"full"} != set()
     assert [one["schedule.stages_per_device"] for one in space.schedules(1, combined=True)] == [1]
     given = {**data, "schedule": {}, "batch": 512, "layout": {**data["layout"], "overlap": "two-stream"}}

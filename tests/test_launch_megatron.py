@@ -145,6 +145,10 @@ REJECTED = {
         "its parser takes one L, which has all losses; write L once",
     ),
     "gradients of one GPU": ({"layout.sharding": "weights", "layout.sharded_by": "block"}, "layout.sharding"),
+    "two buffers beside the exchange": (
+        COMBINED | {"schedule.devices": 4, "layout.sharded_gradients": True, "layout.distributed_optimizer": True},
+        "layout.sharding: combined-1f1b",
+    ),
     "no exchange to hide": (INTERLEAVED | {"schedule.name": "combined-1f1b"}, "layout.expert=1"),
 }  # fmt: skip
 

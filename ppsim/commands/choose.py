@@ -168,7 +168,7 @@ def choice_lines(
         yield f"1 stands for {variants}: other stages, microbatches, sharding"
     yield LEGEND if config.model is not None else found.points
     yield ""
-    yield from paragraph("; ".join(_reasons(found)), "why  ")
+    yield from paragraph("; ".join(_reasons(found, shown)), "why  ")
     yield ""
     yield from _how_to_run(found, verbose, output)
     if costs:
@@ -246,7 +246,7 @@ def _schedule(one: Candidate, config: Config) -> str:
     if stages is None and not family.fixed_stages and _size(one, config, DEVICES) > 1:
         stages = family.stages_per_device
     mark = " (asynchronous)" if is_asynchronous(name) else "" if runs_in(name, config) != "-" else " (research)"
-    return name + (f" x{stages}" if stages else "") + mark
+    return name + (f" x{stages}" if (stages or 1) > 1 else "") + mark
 
 
 def _recompute(one: Candidate, config: Config) -> str:
@@ -277,10 +277,10 @@ def _table(found: Choice, shown: list[Candidate]) -> list[str]:
     return [*lines, *more_lines(len(found.ranked) - len(shown), ": -v")]
 
 
-def _reasons(found: Choice) -> Iterator[str]:
+def _reasons(found: Choice, shown: list[Candidate]) -> Iterator[str]:
     best = found.best
     yield from short_reasons(best.run)
-    other = next((one for one in found.ranked[1:] if "=" not in one.place), None)
+    other = next((one for one in shown[1:] if "=" not in one.place), None)
     if other is not None:
         run = found.space.config.changed(other.changes).simulate()
         lost = removed_cause(seconds_by_cause(run), seconds_by_cause(best.run))

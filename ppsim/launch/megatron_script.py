@@ -123,6 +123,8 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
             yield "layout.expert=1: combined-1f1b needs expert parallelism (--expert-model-parallel-size above 1)"
         if layout.recompute == "full":
             yield "layout.recompute=full: combined-1f1b goes with none or selective"
+        if layout.reduces_blocks:  # core/distributed/fsdp/mcore_fsdp_adapter.py
+            yield "layout.sharding: combined-1f1b goes with no FSDP of two buffers (--fsdp-double-buffer); use optimizer"
         if model.prediction_layers > 1:
             yield f"model.prediction_layers={model.prediction_layers}: combined-1f1b goes with at most 1"
         if layout.overlap != "two-stream":

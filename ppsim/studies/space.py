@@ -131,7 +131,8 @@ class Space:
         alone, two_streams = size(EXPERT) == 1, point.get(OVERLAP) == TWO_STREAM
         if alone and (point.get(EXCHANGE) == "hierarchical" or two_streams):
             return False
-        if two_streams and point.get(RECOMPUTE_LEVEL) == "full":  # see `combines`
+        fsdp = point.get("layout.sharded") or point.get("layout.sharded_gradients")
+        if two_streams and (fsdp or point.get(RECOMPUTE_LEVEL) == "full"):  # see `combines`
             return False
         if size(TENSOR) == 1 or not point.get("layout.sequence_parallel", True):
             point.pop(OVERLAP_TENSOR, None)
@@ -169,7 +170,7 @@ class Space:
     def combines(self, layout: Changes) -> bool | None:
         """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`.
 
-        They repeat no whole block.
+        They repeat no whole block, and Megatron's FSDP beside them rejects the two buffers that bound its memory.
         """
         if layout.get(RECOMPUTE_LEVEL, value_at(self.config.data, RECOMPUTE_LEVEL)) == "full":
             return False
