@@ -89,7 +89,7 @@ def test_an_executor_gives_the_same_advice_and_the_chart_has_a_bar_a_change_that
 
 
 def test_advice_begins_with_what_the_framework_of_the_config_runs():
-    case = ["advise", CONFIGS / "bloom-176b-384xa100.yaml"]
+    case = ["advise", CONFIGS / "gpt-1t-3072xa100.yaml"]
     assert run_ppsim(*case).out.startswith("zb-v: ")
     lines = run_ppsim(*case, "--set", "layout.framework=megatron-core").out.splitlines()
     rows = [line for line in lines if line.endswith((" P", " P *", "T   *"))]

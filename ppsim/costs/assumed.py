@@ -128,13 +128,12 @@ def unfused(setup: Setup) -> str | None:
 def held_beyond(setup: Setup) -> str | None:
     """Return the sentence about the memory that a framework holds beyond tensors; None if nothing is known."""
     facts = setup.layout.run_by.facts
-    if not any(facts.extra):
-        return None
-    held = [f"{percent_text(facts.extra.fragments, 0)} more than the activations in fragments"]
-    held += ["a bf16 gradient of each parameter"] * facts.extra.gradients
+    part, beside = facts.extra.fragments, facts.extra.gradients and setup.layout.gradient_bytes > 2
+    held = [f"{percent_text(part, 0)} more than the activations in fragments"] * (part > 0)
+    held += ["a bf16 gradient of each parameter"] * beside
     held += [f"{facts.extra.whole} whole inputs and gradients of a tensor-parallel block"] * (facts.extra.whole > 0)
     held += ["the logits of the whole vocabulary on each GPU"] * facts.extra.logits
-    return f"{facts.name} also holds {', '.join(held)}"
+    return f"{facts.name} also holds {', '.join(held)}" if held else None
 
 
 def state(setup: Setup) -> str:

@@ -452,7 +452,7 @@ class Layout:
         if not self.chosen("gradient_buffers"):
             return 0.0
         if self.run_by.facts.extra.gradients:
-            return WEIGHT_BYTES * parameters
+            return WEIGHT_BYTES * parameters * (self.gradient_bytes > WEIGHT_BYTES)
         of_blocks, of_others = set[tuple[float, float]](), set[tuple[float, float]]()
         for layer in layers:
             shapes, products = of_blocks if layer.recomputable else of_others, layer.operators.products
