@@ -207,7 +207,7 @@ def test_the_bound_of_1f1b_with_equal_stages_is_its_step():
 
 
 def test_combined_1f1b_is_offered_as_megatron_runs_it():
-    """Without a pipeline it has no virtual stages; it repeats no whole block, and runs beside no FSDP of two buffers."""
+    """Without a pipeline it has no virtual stages; it repeats no whole block, and goes with no FSDP."""
     data = dict(ppsim.load_config(Path(LLAMA).with_name("mixtral-8x7b-64xh100.yaml")).data)
     free = ["layout.overlap", "layout.recompute", "layout.sharding", "schedule.devices", "schedule.stages_per_device"]
     space = search_space({**data, "schedule": {}, "batch": 512}, free, framework="Megatron-LM")

@@ -124,7 +124,7 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         if layout.recompute == "full":
             yield "layout.recompute=full: combined-1f1b goes with none or selective"
         if layout.reduces_blocks:  # core/distributed/fsdp/mcore_fsdp_adapter.py
-            yield "layout.sharding: combined-1f1b goes with no FSDP of two buffers (--fsdp-double-buffer); use optimizer"
+            yield "layout.sharding: combined-1f1b goes with no --fsdp-double-buffer; use optimizer"
         if model.prediction_layers > 1:
             yield f"model.prediction_layers={model.prediction_layers}: combined-1f1b goes with at most 1"
         if layout.overlap != "two-stream":
