@@ -5,7 +5,7 @@ from hypothesis import strategies as some
 from test_choose import SMALL
 
 import ppsim
-from ppsim.analysis import layout_bounds
+from ppsim.analysis import BlockBytes, ScheduleSummary, layout_memory_bound, layout_step_bound, packing_bound
 from ppsim.config import make_config
 from ppsim.studies.space import traits_of
 
@@ -20,8 +20,12 @@ LAYOUTS = some.fixed_dictionaries(
         "partition": some.sampled_from(["even", "by_cost(greedy)", "balanced"]),
     }
 )
-EXPERTS = some.sampled_from([{}, {"experts": 8, "experts_per_token": 2, "expert_ffn": 1024}])
-SHARDINGS = some.sampled_from([{}, {"distributed_optimizer": True}, {"sharded": True}])
+ROUTED = {"experts": 8, "experts_per_token": 2, "expert_ffn": 1024}
+EXPERTS = some.sampled_from([{}, ROUTED, {**ROUTED, "dense_layers": 3}, {"tied_embeddings": True}])
+SHARDINGS = some.sampled_from(
+    [{}, {"distributed_optimizer": True}, {"distributed_optimizer": True, "sharded_gradients": True}]
+    + [{"sharded": True, "sharded_by": unit} for unit in ("stage", "block", "step")]
+)
 
 
 @settings(deadline=None, max_examples=60)
@@ -47,7 +51,7 @@ def test_no_step_or_peak_is_below_that_of_its_layout(
         "model": {**SMALL["model"], **experts},
         "schedule": {"name": family, "devices": devices, "microbatches": microbatches, "stages_per_device": stages},
         "layout": {
-            **layout, **sharding, "data": data, "expert": data if experts else 1,
+            **layout, **sharding, "data": data, "expert": data if "experts" in experts else 1,
             "sequence_parallel": layout["tensor"] > 1,
         },
         "optimizer": optimizer,
@@ -61,8 +65,13 @@ def test_no_step_or_peak_is_below_that_of_its_layout(
         run = config.simulate()
     except ppsim.PpsimError:
         return
-    seconds, size = layout_bounds(config.costs, devices, microbatches, optimizer, *traits_of(family))
+    traits = traits_of(family)
+    seconds = layout_step_bound(config.costs, devices, microbatches, optimizer, traits.drains)
+    size = layout_memory_bound(config.costs, devices, *traits)
     assert seconds <= run.iteration_time
     assert seconds > 0 or scale is not None
     assert run.peak_memory is not None
     assert 0 < size <= run.peak_memory.max()
+    blocks = BlockBytes.of(config.costs)
+    if blocks and not ready:
+        assert packing_bound(ScheduleSummary.of(run.schedule), blocks) <= run.peak_memory.max()

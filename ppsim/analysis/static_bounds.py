@@ -65,16 +65,21 @@ class ScheduleSummary:
         return len(self.times)
 
     @cached_property
-    def least_held(self) -> np.ndarray:
-        """Whole activations of any block that each device holds at one time, wherever the block is, float64 (devices,).
+    def least_held(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whole activations that each device holds of a block at one time, and during the block's backward.
 
-        In units of one microbatch or slice; the largest over the rows of `peaks`.
+        The numbers hold wherever among the device's stages the block is, float64 (devices,), in units of one microbatch
+        or slice; the largest over the rows of `peaks`.
         """
-        stages = np.bincount(self.actions.holdings[:, 0], minlength=self.actions.devices)[self.peaks.device]
-        surplus = np.arange(self.peaks.held.shape[2]) >= stages[:, None]
-        held = np.zeros(self.actions.devices)
-        np.maximum.at(held, self.peaks.device, np.where(surplus, np.inf, self.peaks.held[0]).min(axis=1))
-        return held
+        peaks, devices = self.peaks, self.actions.devices
+        stages = np.bincount(self.actions.holdings[:, 0], minlength=devices)
+        surplus = np.arange(peaks.held.shape[2]) >= stages[:, None]
+        of_any = np.where(surplus[peaks.device], np.inf, peaks.held[0]).min(axis=1)
+        held, in_backward = np.zeros(devices), np.where(surplus, np.inf, 0.0)
+        np.maximum.at(held, peaks.device, of_any)
+        row, position = np.nonzero(peaks.recomputing)
+        np.maximum.at(in_backward, (peaks.device[row], position), of_any[row])
+        return held, in_backward.min(axis=1)
 
     @classmethod
     def of(cls, schedule: ScheduleColumns, whole: bool = False) -> ScheduleSummary:
@@ -280,58 +285,104 @@ class BlockBytes(NamedTuple):
     number: np.ndarray
     state: np.ndarray
     activation: np.ndarray
+    # gathered, backward: bytes of a device with any such block, and more of them in the backward of one
+    gathered: np.ndarray | float = 0.0
+    backward: np.ndarray | float = 0.0
+    ends: tuple[float, float] = (0.0, 0.0)  # state of the first and of the last layer
 
     @classmethod
     def of(cls, costs: Any) -> BlockBytes | None:
         """Return the lower bounds of a layout; None if the costs do not give the same bytes for every partition."""
         if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes", "microbatch_scale"):
             return None
-        layout, level = costs.layout, costs.layout.recompute
+        layout, level, layers = costs.layout, costs.layout.recompute, costs.model.layers
         if not isinstance(level, str) or layout.recompute_stages is not None:
             return None
-        kinds = Counter(layer for layer in costs.model.layers if layer.recomputable)
-        state = [sum(layout.state_bytes(layout.gpu_parameters(layer), 0.0)) for layer in kinds]
-        held = [costs.activation_bytes(layer, level) for layer in kinds]
-        return cls(np.array([*kinds.values()]), np.array(state) * costs.factor("state"), np.array(held))
+        kinds = Counter(layer for layer in layers if layer.recomputable)
+
+        def state(layer: Layer, gathered: float = 0.0) -> float:
+            whole = layout.state_bytes(layout.gpu_parameters(layer), gathered, gathered)
+            return sum(whole) * costs.factor("state")
+
+        states = np.array([*map(state, kinds)])
+        return cls(
+            np.array([*kinds.values()]), states, np.array([costs.activation_bytes(layer, level) for layer in kinds]),
+            np.array([state(layer, 1.0) for layer in kinds]) - states if layout.reduces_blocks else 0.0,
+            np.array([costs.backward_bytes((layer,), level) for layer in kinds]),
+            (state(layers[0]), state(layers[-1]) * (not costs.model.tied_embeddings)),
+        )  # fmt: skip
+
+    def packed(self, held: np.ndarray, ends: np.ndarray, in_backward: float = 0.0) -> float:
+        """Return a lower bound on the bytes of the fullest device, with this part of a backward; see `packing_bound`.
+
+        `held` and `ends` have an entry for each device: activations of any block, and bytes besides the blocks.
+        """
+        each = self.state + np.outer(held, self.activation)
+        weight = 1 / (each @ self.number)
+        added = self.gathered + self.backward * in_backward
+        found = [(weight[:, None] / weight.sum() * each).min(axis=0) @ self.number + np.min(added)]
+        for number, of_kind, more in zip(self.number, each.T, added + 0.0 * self.state, strict=True):
+            needs = np.arange(1, number + 1)[:, None] * of_kind + ends
+            needs = needs.ravel()
+            needs.partition(number - 1)
+            found.append(needs[number - 1] + more)
+        return float(max(found))
 
 
 def packing_bound(summary: ScheduleSummary, blocks: BlockBytes) -> float:
     """Return a lower bound on the bytes of the fullest device of a schedule, under every partition.
 
     Proof: a device with blocks L reaches the sum over L of (state + held x activation), where it holds at least `held`
-    activations of every block at the same time. The fullest device is at least any mean over the devices with weights
-    that sum to 1; each block adds to that mean at least its smallest weighted bytes. The weights used would give equal
-    bytes if all blocks were equal.
+    activations of every block at the same time; during the backward of one of them it holds what this adds too, for the
+    `held` of that time. Let M be the bytes of the fullest device, less what every device with such a block adds.
+
+    1. M is at least any mean over the devices with weights that sum to 1; each block adds to that mean at least its
+       smallest weighted bytes. The weights used would give equal bytes if all blocks were equal.
+    2. The n-th block of one kind on a device needs n times its bytes, and those of the embedding on the device of the
+       first stage, of the head on that of the last. As many of these needs as there are blocks are at most M.
     """
-    held = summary.least_held / summary.actions.slices
-    weight = 1 / ((blocks.state + np.outer(held, blocks.activation)) @ blocks.number)
-    each = weight[:, None] / weight.sum() * (blocks.state + np.outer(held, blocks.activation))
-    return float(each.min(axis=0) @ blocks.number) * SAFETY
+    schedule = summary.actions
+    ends, (device, stage) = np.zeros(schedule.devices), schedule.holdings.T
+    for end, held_bytes in zip((0, schedule.num_stages - 1), blocks.ends, strict=True):
+        ends[device[stage == end]] += held_bytes * (not schedule.cuts_vocabulary)
+    held, in_backward = (amount / schedule.slices for amount in summary.least_held)
+    return max(blocks.packed(held, ends), blocks.packed(in_backward, ends, 1 / schedule.slices)) * SAFETY
 
 
 UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # if given
 
 
-def layout_bounds(
-    costs: Any, devices: int, microbatches: int, optimizer: str | None, keeps: bool = True, drains: bool = False
-) -> tuple[float, float]:
-    """Return lower bounds on the seconds and bytes of every synchronous schedule and partition; 0 if unknown.
+def layout_memory_bound(costs: Any, devices: int, keeps: bool = True, drains: bool = False) -> float:
+    """Return a lower bound on the bytes of every synchronous schedule and partition; 0 if unknown.
+
+    The bytes of weights, gradients and optimizer state are divided evenly over the devices, as are one microbatch's
+    activations of every layer, which the devices together hold when its last forward ends. Activations count only if
+    the schedule keeps each one on some device until its backward (`keeps`). Blocks alone are packed, as in
+    `packing_bound`; if a schedule `drains`, a device has one microbatch's activations in the first backward of a block.
+    """
+    if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes"):
+        return 0.0
+    held, blocks = _pipeline_bytes(costs, keeps) / devices, BlockBytes.of(costs)
+    if blocks:
+        each, added = blocks.state + blocks.activation * keeps, blocks.gathered + blocks.backward * (keeps and drains)
+        held = max(held, each @ blocks.number / devices + np.min(added), *(each * -(-blocks.number // devices) + added))
+    return float(held) * SAFETY
+
+
+def layout_step_bound(
+    costs: Any, devices: int, microbatches: int, optimizer: str | None, drains: bool = False
+) -> float:
+    """Return a lower bound on the seconds of every synchronous schedule and partition; 0 if unknown.
 
     The seconds of all layers and of the optimizer step are divided evenly over the devices, without a bubble unless the
-    schedule drains. So are the bytes of weights, gradients and optimizer state, and one microbatch's activations of
-    every layer, which the devices together hold when its last forward ends. Activations count only if the schedule
-    keeps each one on some device until its backward (`keeps`).
+    schedule drains.
 
     If a schedule `drains`, one device holds each stage, and every device begins with an F and ends with a B. Then its
     devices begin one after the other: the first forward of the i-th device waits for at least one layer of each device
     before it, and after its last backward at least as many layers are left.
     """
-    if not isinstance(costs, DerivedCosts):
-        return 0.0, 0.0
-    parameters = model_parameters(costs)
-    held = _pipeline_bytes(costs, keeps) / devices if not _gives(costs, "_bytes") else 0.0
-    if _gives(costs, *UNKNOWN_SECONDS):
-        return 0.0, held * SAFETY
+    if not isinstance(costs, DerivedCosts) or _gives(costs, *UNKNOWN_SECONDS):
+        return 0.0
     placed = costs.layout.layers_of(costs.model)
     each = {layer: _stream_bounds(costs, layer) for layer in dict.fromkeys(placed)}
     computing, exchanging, starting = ([each[layer][stream] for layer in placed] for stream in range(3))
@@ -339,11 +390,11 @@ def layout_bounds(
     busy = microbatches * max(map(sum, streams)) / devices
     if drains and optimizer != POST_VALIDATED:
         busy = max(busy, _one_after_the_other(computing, min(computing[1:-1]), devices, microbatches))
-    stepping = 0.0
+    stepping, parameters = 0.0, model_parameters(costs)
     if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, parameters)):
         hidden = costs.layout.chosen("overlap_data")
         stepping = updating if hidden else updating + regather_seconds(costs, parameters)
-    return (busy + stepping / devices) * SAFETY, held * SAFETY
+    return (busy + stepping / devices) * SAFETY
 
 
 def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, float]:

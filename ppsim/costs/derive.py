@@ -37,6 +37,7 @@ from ppsim.schedule.columns import ScheduleColumns
 BACKWARD = ("backward", "input_grad", "weight_grad")
 TIMES = ("forward", "input_grad", "weight_grad")
 STATE = {"weight_bytes", "gradient_bytes", "optimizer_bytes"}
+OF_COMPUTED = [item.name for item in fields(Layout) if item.name not in ("partition", "recompute")]
 
 
 @checked_methods
@@ -89,7 +90,7 @@ class DerivedCosts(Setup):
     def with_layout(self, layout: Layout) -> DerivedCosts:
         """Return these costs in another layout; ConfigError names every size that does not fit the model."""
         other = self._changed(layout=layout)
-        if layout != replace(self.layout, partition=layout.partition, recompute=layout.recompute):
+        if any(getattr(layout, name) != getattr(self.layout, name) for name in OF_COMPUTED):
             vars(other)["_computed"] = {}
         other.check_sizes()
         return other

@@ -13,7 +13,14 @@ import numpy as np
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.memory import HEADROOM, peak_memory, usable_bytes
-from ppsim.analysis.static_bounds import SAFETY, ScheduleSummary, layer_bound, memory_at_peaks
+from ppsim.analysis.static_bounds import (
+    SAFETY,
+    ScheduleSummary,
+    layer_bound,
+    memory_at_peaks,
+    memory_bound,
+    step_bound,
+)
 from ppsim.costs.composed import TowerCosts
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import (
@@ -80,24 +87,37 @@ def fastest_stages(
     """Return `costs` with the fastest stages found for this schedule, transport and optimizer step (`best_cut`).
 
     Cuts compete by the bytes that a device holds above `limit`, then by the simulated step. If no cut fits, the fastest
-    one found is taken. The search starts from the balanced cut and from `starts`; it simulates `patience` times as many
-    cuts as usual. With `filled`, or if the framework knows no empty stages, every stage has a layer.
+    one found is taken. The search starts from the balanced cut and from `starts`; it tries `patience` times as many
+    cuts as usual. Those that lower bounds prove no better are not simulated. With `filled`, or if the framework knows
+    no empty stages, every stage has a layer.
     """
     filled = filled or not costs.layout.run_by.facts.empty_stages
     compute, names = schedule.compute, [layer.name for layer in costs.layout.layers_of(costs.model)]
-    first: list[Plan] = []
+    summary, first = ScheduleSummary.of(compute, "microbatch_scale" in costs.given), list[Plan]()
+
+    @functools.lru_cache(1)  # a cut is simulated after its bound
+    def priced(counts: Counts) -> tuple[DerivedCosts, CostTable]:
+        own = costs.with_stages(counts)
+        return own, own.table(compute)
+
+    def excess(held: np.ndarray | None) -> float:
+        return 0.0 if held is None else max(0.0, float(held.max()) - limit)
+
+    @functools.cache
+    def bound(counts: Counts) -> tuple[float, float]:
+        """Return lower bounds on `excess_and_step`."""
+        _, table = priced(counts)
+        return excess(memory_bound(summary, table)), step_bound(summary, table, optimizer, costs.layout.sharded)
 
     @functools.cache
     def excess_and_step(counts: Counts) -> tuple[float, float]:
         """Return the bytes above the limit, and the seconds of the step."""
-        own = costs.with_stages(counts)
-        table = own.table(compute)
+        own, table = priced(counts)
         plan = repriced(first[0], table) if first else make_plan(schedule, table, transport, optimizer)
         first[:] = first or [plan]
         ran, times = run_for_timeline(plan, engine)
         run = TimelineColumns(plan, table, own, times, engine=ran)
-        held = peak_memory(run)
-        return 0.0 if held is None else max(0.0, float(held.max()) - limit), iteration_time(run)
+        return excess(peak_memory(run)), iteration_time(run)
 
     devices = _first_holders(compute)
     begin = [*starts, *(balanced(pieces_of(costs), devices, late=late) for late in (False, True))]
@@ -107,9 +127,9 @@ def fastest_stages(
         most=patience * min(MAX_CUTS, max(MIN_CUTS, affordable)),
         exhaustive=patience * min(MAX_EXHAUSTIVE, affordable), filled=filled,
     )  # fmt: skip
-    best = search(excess_and_step)
+    best = search(excess_and_step, bound=bound)
     if excess_and_step(best)[0] > 0:
-        best = search(lambda counts: excess_and_step(counts)[1])
+        best = search(lambda counts: excess_and_step(counts)[1], bound=lambda counts: bound(counts)[1])
     return costs.with_stages(best)
 
 
@@ -121,6 +141,7 @@ def best_cut(
     exhaustive: int = 0,  # if there are at most this many cuts, every cut is tried
     starts: Iterable[Sequence[int]] = (),
     *,
+    bound: Objective | None = None,  # a lower bound on the objective: cuts that it proves no better are left out
     filled: bool = False,
 ) -> Counts:
     """Return the cut with the lowest objective that a descent finds; equal inputs give equal answers.
@@ -133,21 +154,26 @@ def best_cut(
     if filled:
         require_enough(layers, stages)
     tried = [tuple(counts) for counts in starts if min(counts) or not filled]
+
+    def lower(best: Counts, counts: Counts) -> Counts:
+        proven = bound is not None and bound(counts) >= objective(best)
+        return best if proven or objective(counts) >= objective(best) else counts
+
     if math.comb(layers - 1 if filled else max(layers + stages - 3, 0), stages - 1) <= exhaustive:
         choose = itertools.combinations if filled else itertools.combinations_with_replacement
         ends = ((0, *inner, layers) for inner in choose(range(1, layers), stages - 1))
         every = (tuple(end - begin for begin, end in itertools.pairwise(one)) for one in ends)
-        return min(itertools.chain(tried, every), key=objective)
+        return functools.reduce(lower, itertools.chain(tried, every))
     if layers >= stages:
         tried += map(tuple, [by_cost(costs, stages), by_cost(costs, stages, "greedy"), _even_blocks(layers, stages)])
-    best = min(tried, key=objective)
-    lowest, moves = objective(best), _moves(costs, device_of_stage, filled, best)
+    best = functools.reduce(lower, tried)
+    moves = _moves(costs, device_of_stage, filled, best)
     for _ in range(most):
         moved = next(moves, None)
         if moved is None:
             break
-        if (found := objective(moved)) < lowest:
-            best, lowest, moves = moved, found, _moves(costs, device_of_stage, filled, moved)
+        if lower(best, moved) is moved:
+            best, moves = moved, _moves(costs, device_of_stage, filled, moved)
     return best
 
 

@@ -132,7 +132,7 @@ class BestFirstSearch:
     def _add_layouts(self) -> None:
         """Count every point, and queue the layouts except those that do not fit the model or the memory."""
         points_of: dict[Any, int] = {}
-        least_of: dict[Any, tuple[float, float] | None] = {}  # bounds of all layouts of equal sizes
+        least_of: dict[Any, float | None] = {}  # bounds on the memory of all layouts of equal sizes
         for layout, lists in itertools.product(self.space.layouts(), TRAITS):
             of = devices_of(self.space, layout), lists, self.space.combines(layout)
             if of not in points_of:
@@ -143,17 +143,18 @@ class BestFirstSearch:
             self.counts["points"] += points
             least, sizes = with_least_memory(layout), tuple(item for item in layout.items() if item[0] not in KNOBS)
             if (sizes, lists) not in least_of:
-                least_of[sizes, lists] = self.expansion.bounds(least, lists)
-            bounds = least_of[sizes, lists]
-            if bounds is not None and layout == least:
-                self.least_memory.setdefault((sizes, lists), (bounds[1], layout))
-            if bounds is not None and bounds[1] <= self.limit:
-                bounds = self.expansion.bounds(layout, lists)
-            if bounds is None or bounds[1] > self.limit:
-                self.counts["refused" if bounds is None else "memory"] += points
+                least_of[sizes, lists] = self.expansion.memory_bound(least, lists)
+            memory = least_of[sizes, lists]
+            if memory is not None and layout == least:
+                self.least_memory.setdefault((sizes, lists), (memory, layout))
+            if memory is not None and memory <= self.limit:
+                memory = self.expansion.memory_bound(layout, lists)
+            if memory is None or memory > self.limit:
+                self.counts["refused" if memory is None else "memory"] += points
             else:
                 lost = self.expansion.straggler_seconds(layout)
-                self._push(bounds[0], _LayoutItem(layout, lists, points, bounds[1], lost))
+                step = self.expansion.step_bound(layout, lists)
+                self._push(step, _LayoutItem(layout, lists, points, memory, lost))
 
     def _push(self, step: float, item: _LayoutItem | _PointItem) -> None:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))

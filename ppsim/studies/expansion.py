@@ -10,14 +10,15 @@ from typing import Any
 from ppsim.analysis.static_bounds import (
     BlockBytes,
     ScheduleSummary,
-    layout_bounds,
+    layout_memory_bound,
+    layout_step_bound,
     memory_bound,
     packing_bound,
     step_bound,
 )
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.partition import BALANCED, LayoutString
+from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
 from ppsim.costs.table import CostTable
 from ppsim.search import find_family
@@ -92,17 +93,20 @@ class Expansion:
             self._last[whole] = costs
         return self._last[whole]
 
-    def bounds(self, layout: Changes, lists: ListTraits) -> tuple[float, float] | None:
-        """Return lower bounds on seconds and bytes of all points of a layout.
+    def memory_bound(self, layout: Changes, lists: ListTraits) -> float | None:
+        """Return a lower bound on the bytes of all points of a layout.
 
         None if it does not fit the model, or if its framework computes wrong gradients.
         """
-        config, costs, microbatches = self.space.config, self.costs(layout), layout[MICROBATCHES]
+        costs, microbatches = self.costs(layout), layout[MICROBATCHES]
         if costs is None or (SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
             return None
-        devices = devices_of(self.space, layout)
-        step, memory = layout_bounds(costs, devices, microbatches, config.optimizer, *lists)
-        return step * self.jitter_factor, memory
+        return layout_memory_bound(costs, devices_of(self.space, layout), *lists)
+
+    def step_bound(self, layout: Changes, lists: ListTraits) -> float:
+        """Return a lower bound on the seconds of all points of a layout that fits the model."""
+        sizes = devices_of(self.space, layout), layout[MICROBATCHES], self.space.config.optimizer
+        return layout_step_bound(self.costs(layout), *sizes, lists.drains) * self.jitter_factor
 
     def straggler_seconds(self, layout: Changes) -> float:
         """Return the seconds that every point of a layout is expected to lose to stragglers."""
@@ -126,15 +130,24 @@ class _ExpandedLayout:
     """Expansion of one layout; the values that its points share are computed once."""
 
     def __init__(self, expansion: Expansion, layout: Changes, lists: ListTraits):
-        self.space, self.limit, self.layout, self.lists = expansion.space, expansion.limit, layout, lists
-        self.devices = devices_of(self.space, layout)
-        self.bounds, self.jitter_factor = expansion.bounds(layout, lists) or (0.0, 0.0), expansion.jitter_factor
+        self.expansion, self.layout, self.lists = expansion, layout, lists
+        self.space, self.limit, self.devices = expansion.space, expansion.limit, devices_of(expansion.space, layout)
         self.costs = expansion.costs(layout, None if self.space.partitions == [None] else "even")
         self.blocks = BlockBytes.of(self.costs)
-        self.pieces = pieces_of(self.costs) if BALANCED in self.space.partitions else None
         self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
         self.tables: dict[Any, CostTable] = {}
         self.even: dict[int, LayoutString | None] = {}
+
+    @functools.cached_property
+    def bounds(self) -> tuple[float, float]:
+        """Lower bounds on the seconds and bytes of all points."""
+        of = self.layout, self.lists
+        return self.expansion.step_bound(*of), self.expansion.memory_bound(*of) or 0.0
+
+    @functools.cached_property
+    def pieces(self) -> Pieces:
+        """The model as pieces to spread."""
+        return pieces_of(self.costs)
 
     def expanded(self) -> Outcome:
         points, refused, too_large, same = [], 0, 0, 0
@@ -215,7 +228,7 @@ class _ExpandedLayout:
             return self.bounds
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         config, table = self.space.config, self._table(costs, summary)
-        step = step_bound(summary, table, config.optimizer, sharded) * self.jitter_factor
+        step = step_bound(summary, table, config.optimizer, sharded) * self.expansion.jitter_factor
         held = memory_bound(summary, table) if self._is_final(changes) else None
         return max(step, self.bounds[0]), max(0.0 if held is None else float(held.max()), self.bounds[1])
 

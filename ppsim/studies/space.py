@@ -72,6 +72,13 @@ class Space:
     # digest by path of each file that the config names; None if it is not known
     files: Mapping[str, str | None] = field(default_factory=dict)
 
+    @functools.cached_property
+    def _given_sizes(self) -> dict[str, int]:
+        """The config's sizes, which hold where their keys are not free."""
+        return {
+            key: value_at(self.config.data, key) or 1 for key in (TENSOR, CONTEXT, EXPERT, MICROBATCH_SIZE, DEVICES)
+        }
+
     def layouts(self) -> Iterator[Changes]:
         """Yield every combination of the layout's keys, with the number of copies and microbatches that follows.
 
@@ -87,10 +94,7 @@ class Space:
 
     def _with_following_keys(self, point: Changes) -> Changes | None:
         """Return the point with the keys that follow from it; None if the sizes do not divide each other evenly."""
-
-        def size(key: str) -> int:
-            return point.get(key, value_at(self.config.data, key) or 1)
-
+        size = {**self._given_sizes, **point}.__getitem__
         copies, left = divmod(self.gpus, size(DEVICES) * size(TENSOR) * size(CONTEXT))
         microbatches, over = divmod(self.batch, max(copies, 1) * size(MICROBATCH_SIZE))
         if left or over or not copies or not microbatches:
