@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 SUFFIXES = (*PICTURES, ".html")
 MAX_DPI = 2400
-_USUAL = {"labels": "auto", "dpi": 150}  # values of options that are not None if left out
+_USUAL = {"labels": "auto", "dpi": 300}  # values of options that are not None if left out
 
 
 def save_gantt(
-    timelines: TimelineColumns | Sequence[TimelineColumns], path: str | PathLike[str], *, dpi: float = 150,
+    timelines: TimelineColumns | Sequence[TimelineColumns], path: str | PathLike[str], *, dpi: float = 300,
     theme: str | None = None, **options: Any,
 ) -> None:  # fmt: skip
     """Draw one timeline or several with the options of `ppsim.plots.gantt.draw`.
@@ -41,11 +41,11 @@ def save_gantt(
     save_figure(lambda: draw(timelines, theme=theme or "light", **options), path, dpi=dpi)
 
 
-def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: float = 150) -> None:
+def save_figure(make: Callable[[], Figure], path: str | PathLike[str], *, dpi: float = 300) -> None:
     """Write the figure that `make()` returns, atomically; check the suffix of `path` before the call."""
     suffix = _checked_suffix(path, PICTURES)
     if not (is_number(dpi) and 1 <= dpi <= MAX_DPI):
-        raise ConfigError(f"dpi={shown(dpi)} must be the pixels per inch of a PNG, from 1 to {MAX_DPI}, such as 150")
+        raise ConfigError(f"dpi={shown(dpi)} must be the pixels per inch of a PNG, from 1 to {MAX_DPI}, such as 300")
     from ppsim.plots.figures import rendered
 
     write_atomically(path, rendered(make(), suffix[1:], dpi if suffix == ".png" else None))

@@ -26,7 +26,7 @@ from ppsim.plots.scale import number_text, round_ticks
 
 PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
-DPI = 150  # pixels per inch of a file, unless the user has changed matplotlib's or gives another
+DPI = 300  # pixels per inch of a file, unless the user has changed matplotlib's or gives another
 NOTEBOOK = 140  # pixels per inch in a notebook, whose cells a page of a paper fills
 MAX_VECTOR = 600  # boxes of a picture in a notebook; rows of more are an image
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
@@ -184,12 +184,12 @@ def _in_few_colours(png: str) -> str:
 def rendered(figure: Figure, form: str, dpi: float | None = None) -> bytes:
     """Return the figure as a file of the format "png", "svg" or "pdf", without the date.
 
-    `dpi` is the pixels per inch of a PNG (default: `DPI`) and of images in the other formats (default: 300).
+    `dpi` is the pixels per inch of a PNG and of images in the other formats.
     """
     buffer = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
     with matplotlib.rc_context(settings()):
-        figure.savefig(buffer, format=form, dpi=dpi or (DPI if form == "png" else 300), metadata=dateless)
+        figure.savefig(buffer, format=form, dpi=dpi or DPI, metadata=dateless)
     return buffer.getvalue()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import cycle, pairwise, product
+from typing import TYPE_CHECKING, Any, cast
 
 import matplotlib
 import numpy as np
@@ -17,6 +17,7 @@ from ppsim.base.units import axis_unit, percent_text
 from ppsim.costs import Costs
 from ppsim.plots.figures import (
     PAGE,
+    PIXELS,
     Chart,
     checked_width,
     figure_of,
@@ -24,6 +25,7 @@ from ppsim.plots.figures import (
     font_points,
     plain_axes,
     settings,
+    text_width,
     wrapped,
 )  # fmt: skip
 from ppsim.plots.palette import LIGHT, Theme, theme_of
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {  # of lines, by theme: none is a kind's
+COLOURS = {  # of schedules, and last of the Pareto front, by theme: none is a kind's
     "light": ("#1b1f24", "#7d3c98", "#8c5a2b", "#2f7f93", "#b04a86", "#6f7212", "#6a7380"),
     "dark": ("#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#a4abb5"),
-    "grey": ("#000000", "#5a5a5a", "#303030", "#707070"),
+    "grey": ("#000000", "#5a5a5a", "#303030", "#7a7a7a"),
 }
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 6, 5  # bars of a chart; lines named at their ends; named points of a front
 _SYMBOLS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
@@ -49,6 +51,7 @@ _TIE = 5e-3  # of a value: a point is not on the front if it is better than the 
 _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
 _SMALL = 6.0  # points: size of all words but the title
+_MARGIN = 14 / PIXELS  # inches, as in Gantt charts
 _MARKERS = "osD^vP*X"
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
@@ -76,44 +79,51 @@ def draw_lines(
         word = over.rpartition(".")[2].replace("_", " ")
         heading = _heading(what, f"{title} over {word}") if heading is None else heading
         figure, axes = _axes(width, colours, heading, f"{title} ({symbol})")
-        ends, inks = [], COLOURS[theme]
-        for place, (name, pairs) in enumerate(_distinct(lines)):
+        ends, styles = [], _styles(lines, theme)
+        for names, pairs in _distinct(lines):
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
-            colour, marker = inks[place % len(inks)], _MARKERS[place % len(_MARKERS)]
-            axes.plot(numbers, scaled, color=colour, marker=marker, markersize=3.5, linewidth=1.1, label=name)
+            (colour, marker), name = styles[names[0]], ("; " if ", " in names[0] else ", ").join(names)
+            style: Any = {"color": colour, "marker": marker, "markersize": 3.5, "clip_on": False, "zorder": 3}
+            axes.plot(numbers, scaled, linewidth=1.1, label=name, **style)
             ends.append((numbers[-1], scaled[-1], name, colour))
-        _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
-        axes.set_xlabel(f"{word} ({_AXES[word]})" if word in _AXES else word)
+        is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
+        axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
         if len(lines) > 1 and len(ends) <= MAX_DIRECT:
             _name_ends(axes, ends)
         elif len(ends) > 1:
-            small: Any = {"fontsize": font_points(_SMALL), "labelcolor": colours.text}
-            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, **small)
+            _add_legend(axes, colours)
     return figure
 
 
-def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[str, list[tuple[float, float]]]]:
+def _styles(names: Iterable[Any], theme: str) -> dict[Any, tuple[str, str]]:
+    """Return a colour and a marker by name, so that a schedule looks the same in all charts of a sweep."""
+    return dict(zip(names, zip(cycle(COLOURS[theme][:-1]), cycle(_MARKERS)), strict=False))
+
+
+def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[list[str], list[tuple[float, float]]]]:
     """Return the names and sorted pairs of lines; those that coincide are one."""
     near = _SAME * max(abs(value) for pairs in lines.values() for _, value in pairs)
-    found: list[tuple[str, list[tuple[float, float]]]] = []
+    found: list[tuple[list[str], list[tuple[float, float]]]] = []
     for name, pairs in ((name, sorted(pairs)) for name, pairs in lines.items()):
         alike = [len(line) == len(pairs) and np.allclose(line, pairs, rtol=0, atol=near) for _, line in found]
         if any(alike):
-            first = alike.index(True)
-            found[first] = f"{found[first][0]}{'; ' if ', ' in name else ', '}{name}", found[first][1]
+            found[alike.index(True)][0].append(name)
         else:
-            found.append((name, pairs))
+            found.append(([name], pairs))
     return found
 
 
-def _number_axis(axes: Axes, numbers: Sequence[float]) -> None:
-    """Give a logarithmic axis to numbers that double each time, whole ticks to whole numbers."""
-    if len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers)):
+def _number_axis(axes: Axes, numbers: Sequence[float]) -> bool:
+    """Give a logarithmic axis to numbers that double each time, whole ticks to whole numbers; return the former."""
+    is_log = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
+    if is_log:
         _make_logarithmic(axes, "x", numbers)
     else:
         is_whole = all(float(number).is_integer() for number in numbers)
         axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=is_whole)
+    axes.set_xlim(right=numbers[-1])  # where names of lines begin
+    return is_log
 
 
 def _make_logarithmic(axes: Axes, name: str, ticks: Sequence[float]) -> None:
@@ -126,7 +136,7 @@ def _make_logarithmic(axes: Axes, name: str, ticks: Sequence[float]) -> None:
 
 
 def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write the name of each line beside the axes in the line's colour, with a leader from the line's end."""
+    """Write the name of each line beside the axes in the line's colour; one that is elsewhere has a leader."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
     inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
     order = sorted(range(len(ends)), key=lambda place: inches[place, 1])
@@ -137,12 +147,13 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         while len(groups) > 1 and np.mean(groups[-1]) < np.mean(groups[-2]):
             groups[-2:] = [groups[-2] + groups[-1]]
     places = [float(np.mean(group)) for group in groups for _ in group]
-    low, high = (edge / figure_of(axes).dpi for edge in axes.get_window_extent().intervaly)
+    (left, low), (right, high) = axes.get_window_extent().get_points() / figure_of(axes).dpi
     for rank, (place, y) in enumerate(zip(order, places, strict=True)):
         x, value, name, colour = ends[place]
-        share = (y + rank * apart - low) / (high - low)
-        style: Any = {"xytext": (1.01, share), "textcoords": "axes fraction", "fontsize": font_points(_SMALL)}
-        style["arrowprops"] = {**_LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5)}
+        share = 1 + 0.11 / (right - left), (y + rank * apart - low) / (high - low)
+        style: Any = {"xytext": share, "textcoords": "axes fraction", "fontsize": font_points(_SMALL)}
+        if abs(y + rank * apart - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
+            style["arrowprops"] = {**_LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5)}
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
 
@@ -150,17 +161,19 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
 def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
     width: float | None = None, theme: str = "light", *, step: str = "step time", groups: Sequence[Any] = (),
-    limit: float | None = None, what: str = "", heading: str | None = None,
+    varied: tuple[str, Sequence[Any]] = ("", ()), limit: float | None = None, what: str = "",
+    heading: str | None = None,
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
     `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour if a few schedules
-    have several points each; `limit` is the usable memory, drawn if a point comes near it. `what` was run; `heading`
-    stands instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or "grey".
-    Raises ConfigError for others.
+    have several points each; `varied` is what else differs, and its value at each pair, written at the first and last
+    of each schedule. `limit` is the usable memory, drawn if a point comes near it. `what` was run; `heading` stands
+    instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises
+    ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
-        colours, line = theme_of(theme), COLOURS[theme][1]
+        colours = theme_of(theme)
         byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, fits = [(x * byte, y * second) for x, y in pairs], [limit is None or x <= limit for x, _ in pairs]
@@ -168,7 +181,7 @@ def draw_front(
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         heading = _heading(what, f"{step} against {memory}") if heading is None else heading
         figure, axes = _axes(width, colours, heading, axis_names[1])
-        axes.margins(0.06, 0.12 if figure.get_figwidth() > 5 else 0.2)
+        axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         inks = _draw_points(axes, points, groups, fits, colours)
         taken = []
@@ -178,30 +191,24 @@ def draw_front(
             style = {"color": colours.limit, "fontsize": font_points(_SMALL), "textcoords": "offset points"}
             style |= {"xytext": (3, -7), "xycoords": ("data", "axes fraction")}
             taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", (limit * byte, 1.0), **style))
-        best = "Pareto front" if all(fits) or not any(fits) else "Pareto front of what fits"
-        label, thick = (best, 1.1) if len(front) > 1 else ("best in both", 0)
-        style = {
-            "label": label,
-            "linewidth": thick,
-            "marker": "o",
-            "markersize": 8,
-            "markerfacecolor": "none",
-            "markeredgewidth": 1.1,
-            "color": line,
-        }
-        axes.plot(*zip(*(points[index] for index in front), strict=True), drawstyle="steps-post", zorder=4, **style)
+        style = {"label": "Pareto front of what fits" if any(fits) and not all(fits) else "Pareto front"}
+        style |= {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
+        style |= {"color": COLOURS[theme][-1], "linewidth": 1.1 if len(front) > 1 else 0, "drawstyle": "steps-post"}
+        axes.plot(*zip(*(points[index] for index in front), strict=True), **style)
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
-        named = _name_points(axes, points, names, front, inks or [colours.quiet] * len(points), taken)
-        handles, labels = axes.get_legend_handles_labels()
-        chosen = slice(None) if named < len(points) and inks else slice(-1, None)  # names tell the groups
-        style = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.0, "borderpad": 0.2}
-        style |= {"ncols": len(handles), "fontsize": font_points(_SMALL), "labelcolor": colours.text, "frameon": False}
-        axes.legend(
-            handles[chosen], labels[chosen], handletextpad=0.3, columnspacing=1.2 if len(handles) < 7 else 0.6, **style
-        )
+        others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
+        if inks and word and len(points) > MAX_DIRECT:
+            places = {group: number for number, group in enumerate(groups)}  # the last of each
+            others = sorted({*map(groups.index, places), *places.values()} - {*front})
+            names = [str(values[number]) if number in others else name for number, name in enumerate(names)]
+            axes.scatter((), (), s=0, label=f"numbers: {word}")
+        _add_legend(axes, colours)
+        named = _name_points(axes, points, names, front, others, inks or [colours.quiet] * len(points), taken)
+        if named == len(points) or not inks:
+            _add_legend(axes, colours, -1)  # names tell the groups
     return figure
 
 
@@ -221,19 +228,19 @@ def _draw_points(
     axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[bool], theme: Theme
 ) -> list[str]:
     """Draw points, hollow if they do not fit; return the colour of each if it is that of its group, or else nothing."""
-    kinds, inks = [*dict.fromkeys(groups)], COLOURS[theme.name][2:]
-    grouped = 1 < len(kinds) <= min(len(_MARKERS), len(points) // 2)
-    if not grouped:
-        kinds, groups, inks = [None], [None] * len(points), (theme.edge,)
-    for place, (kind, marker) in enumerate(zip(kinds, _MARKERS, strict=False)):
-        ink = inks[place % len(inks)]
-        mine = [
-            number for full in (True, False) for number, fit in enumerate(fits) if (groups[number], fit) == (kind, full)
-        ]
-        style: Any = {"s": 13, "linewidths": 0.7, "zorder": 5, "edgecolors": ink, "marker": marker, "label": kind}
-        axes.scatter(*zip(*(points[number] for number in mine), strict=True),
-                     facecolors=[ink if fits[number] else "none" for number in mine], **style)  # fmt: skip
-    return [inks[kinds.index(group) % len(inks)] for group in groups] if grouped else []
+    kinds = [*dict.fromkeys(groups)]
+    if not (grouped := 1 < len(kinds) <= min(len(_MARKERS), len(points) // 2)):
+        kinds, groups = [None], [None] * len(points)
+    styles = _styles(kinds, theme.name) if grouped else {None: (theme.edge, "o")}
+    size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
+    for kind, (ink, marker) in styles.items():
+        mine = [number for number, group in enumerate(groups) if group == kind]
+        axes.scatter(*zip(*(points[number] for number in mine), strict=True), marker=marker, edgecolors=ink,
+                     facecolors=[ink if fits[number] else "none" for number in mine], **size)  # fmt: skip
+        axes.scatter((), (), marker=marker, color=ink, label=kind, **size)
+    if not all(fits):
+        axes.scatter((), (), facecolors="none", edgecolors=theme.quiet, label="hollow: over the limit", **size)
+    return [styles[group][0] for group in groups] if grouped else []
 
 
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
@@ -256,12 +263,12 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
 
 def _name_points(
     axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int],
-    inks: Sequence[str], drawn: Sequence[Any],
+    others: Iterable[int], inks: Sequence[str], drawn: Sequence[Any],
 ) -> int:  # fmt: skip
-    """Name both ends of the front and corners between them, then others if they are few; return how many have a name.
+    """Name both ends of the front and corners between them, then `others`; return how many have a name.
 
-    Names do not meet each other nor, if they have space elsewhere, what is `drawn`. One that is not level with its
-    point has a line to it.
+    Names do not meet each other nor, if they have space elsewhere or in two lines, what is `drawn`. One that is not
+    level with its point has a line to it.
     """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
@@ -272,13 +279,14 @@ def _name_points(
         taken += [Bbox.from_extents(right - point, below, right + point, y)]
     barred = [part.get_window_extent().padded(point) for part in drawn]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
-    others = range(len(points)) if len(points) <= MAX_BARS else ()
     named = 0
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         strong: Any = {"fontweight": "bold"} if number in front else {}
-        for (offset, side), lines in ((place, lines) for lines in (barred, []) for place in _OFFSETS):
+        words, short = names[number], names[number].replace(", ", ",\n")
+        ways = [(words, barred), (short, barred), (words, [])]
+        for (words, lines), (offset, side) in product(ways, _OFFSETS):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "color": inks[number]}
-            name = axes.annotate(names[number], points[number], offset, ha="left" if side > 0 else "right", **style)
+            name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
             name.set(**strong, bbox={"facecolor": figure_of(axes).get_facecolor(), "edgecolor": "none", "pad": 0.6})
             box = name.get_window_extent()
             if room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, [*taken, *lines])):
@@ -319,20 +327,42 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     return figure
 
 
+def _add_legend(axes: Axes, theme: Theme, last: int | None = None) -> None:
+    """Give the figure a legend below the axes, of the entries from `last` on, in rows that add to its height."""
+    figure, (handles, labels) = figure_of(axes), axes.get_legend_handles_labels()
+    handles, labels = handles[last:], [str(label) for label in labels[last:]]
+    widths = [text_width(label, 2 * _SMALL) + 30 for label in labels]
+    room, columns = figure.get_figwidth() * PIXELS - 28, len(labels)
+    while columns > 1 and sum(max(widths[first::columns]) for first in range(columns)) > room:
+        columns -= 1
+    for other in figure.legends:
+        other.remove()
+    figure.set_figheight(_height(figure.get_figwidth()) + 0.12 * -(-len(labels) // columns))
+    style: Any = {"fontsize": font_points(_SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}
+    style |= {"handlelength": 1.4, "handletextpad": 0.5, "columnspacing": 1.0}
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, **style)
+
+
 def _heading(what: str, chart: str) -> str:
     """Return a title of what was run and the chart."""
     return f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
 
 
+def _height(width: float) -> float:
+    """Return the height of a figure without its legend, in inches."""
+    return max(0.55 * width, 2.1) if width < 5 else 0.45 * width
+
+
 def _axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Figure, Axes]:
     """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name."""
     wide = checked_width(width)
-    figure = Chart(figsize=(wide, max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide), facecolor=theme.paper)
-    axes = figure.add_subplot()
+    figure = Chart(figsize=(wide, _height(wide)), facecolor=theme.paper)
+    axes, margin, layout = figure.add_subplot(), _MARGIN if wide >= 5 else 0.02, cast(Any, figure.get_layout_engine())
+    layout.set(w_pad=margin)
     plain_axes(axes, theme, _SMALL)
-    style: Any = {"color": theme.text, "fontsize": font_points(_SMALL + 1), "fontweight": "bold", "pad": 15}
-    axes.set_title(wrapped(title, wide), loc="left", parse_math=False, **style)
+    style: Any = {"color": theme.text, "fontsize": font_points(_SMALL + 1), "fontweight": "bold", "parse_math": False}
+    figure.suptitle(wrapped(title, wide), x=margin / wide, ha="left", **style)
     axes.set_ylabel(name, rotation=0, ha="left", va="bottom", color=theme.quiet)
-    axes.yaxis.set_label_coords(0.0, 1.015)
+    axes.yaxis.set_label_coords(0.0, 1.02)
     axes.xaxis.label.set_color(theme.quiet)
     return figure, axes

@@ -298,7 +298,7 @@ class Timeline(TimelineColumns):
         critical_path: bool | Sequence[int] | np.ndarray | None = None,
         until: float | None = None,
         theme: str | None = None,
-        dpi: float = 150,
+        dpi: float = 300,
     ) -> None:
         """Write a Gantt chart atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 

@@ -183,7 +183,7 @@ class Comparison:
         transfers: bool = False,
         critical_path: bool = False,
         theme: str | None = None,
-        dpi: float = 150,
+        dpi: float = 300,
     ) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 

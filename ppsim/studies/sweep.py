@@ -33,7 +33,12 @@ SCHEMA = "ppsim.sweep/1"
 MAX_VALUES = 100_000
 MAX_POINTS = 10_000_000
 ASYNCHRONOUS = "asynchronous (steps follow each other without a drain, on old weights)"
-_IN_CHARTS = {"iteration_time": "step time", "bubble_fraction": "idle time", "steady_bubble_fraction": "idle time"}
+_IN_CHARTS = {
+    "iteration_time": "step time",
+    "bubble_fraction": "idle time",
+    "steady_bubble_fraction": "idle time",
+    "mfu": "MFU",
+}
 MAX_LAYOUTS = 6  # layout strings in the printed summary
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
@@ -143,13 +148,18 @@ class Sweep:
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
         words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name, "heading": title}
+        if len(varied := [key for key in self._varied if key != "schedule.name"]) == 1:
+            words["varied"] = short_key(varied[0]).replace("_", " "), [run.changes[varied[0]] for run, _ in runs]
         return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:
         """Return the values of a point that differ between points, in words, without that of `over`."""
-        varied = [key for key in self.keys if len({str(one.changes[key]) for one in self.points}) > 1] or self.keys
-        varied = sorted(varied, key=lambda key: key != "schedule.name")
+        varied = sorted(self._varied or self.keys, key=lambda key: key != "schedule.name")
         return ", ".join(_value_name(key, point.changes[key]) for key in varied if key != over)
+
+    @property
+    def _varied(self) -> list[str]:
+        return [key for key in self.keys if len({str(one.changes[key]) for one in self.points}) > 1]
 
     def _number(self) -> str:
         for key in reversed(self.keys):
