@@ -15,7 +15,7 @@ from ppsim.base.units import ScaledUnit, axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_MINUS = re.compile(r"(?<!\S)-(?=\d)")
+_MINUS = re.compile(r"(?<![^\s(])-(?=\d)")
 _LONG = 50  # characters: longer cells of an HTML table may be several lines
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
 _IS_NUMBER = re.compile(r"[+-]?\d|base$|$").match  # in a column of numbers; "base" is what others are compared with

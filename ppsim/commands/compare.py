@@ -12,7 +12,7 @@ import typer
 
 from ppsim.analysis.interval import spread
 from ppsim.analysis.measures import Measure, shown_in
-from ppsim.analysis.memory import fit_of, usable_bytes
+from ppsim.analysis.memory import usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
@@ -22,6 +22,7 @@ from ppsim.commands.options import draws, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_error
+from ppsim.frameworks import frameworks_running
 from ppsim.plots.chart_files import SUFFIXES
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
@@ -72,7 +73,7 @@ def compare(
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     if gantt and comparison.timelines:
-        comparison.save(gantt, **drawing)
+        comparison.save(gantt, **drawing, lead=_lead(comparison, case))
         more = len(comparison.timelines) - len(comparison.drawn)
         say(f"wrote {gantt}{f' ({more} more: name them with --schedules)' * bool(more)}")
     document = {**comparison.to_dict(), "name": case.name}
@@ -88,7 +89,7 @@ def _answer(comparison: Comparison, case: Config) -> str:
     """
     rows, named = comparison.rows(), comparison.named
     own = None if comparison.current is None else comparison.current.schedule.name
-    states = {run.schedule.name: fit_of(run, comparison.headroom) or "fits" for run in comparison.timelines}
+    states = _states(comparison)
     now = None if comparison.current is None else comparison.current.iteration_time
     over = [row for row in rows if states[row["schedule"]] == "over"]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
@@ -113,16 +114,35 @@ def _answer(comparison: Comparison, case: Config) -> str:
     notes = [] if named else [_left_out("over the memory of a device", over)]
     notes += [] if named else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
     notes += [] if named else [_left_out("cannot run", [{"schedule": name} for name in comparison.refused])]
-    if found := spread(comparison.timelines[0]):
-        places = 0 if max(1 - found.low, found.high - 1) >= _WHOLE_PER_CENT else 1
-        low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
-        notes.append(f"a real step lies within {low} to {high} at 90 %, for all rows alike")
+    notes.append(_interval_line(comparison))
     legend = [LEGEND] if any(cell[-1] not in ("-", "runs in") for cell in cells) else []
     if any(cell[-2] == "tight" for cell in cells):
         legend.append(f"tight: more than the {usable_text(case, comparison.headroom)}, but within the device")
     lines += ["", *(line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note))]
     lines += ["", *_refusals(comparison.refused)] if named else []
     return "\n".join(lines).rstrip("\n")
+
+
+def _states(comparison: Comparison) -> dict[str, str]:
+    return {run.schedule.name: comparison.fit(run) or "fits" for run in comparison.timelines}
+
+
+def _lead(comparison: Comparison, case: Config) -> str:
+    """Return the verdict, the frameworks and the interval for a page of the schedules drawn."""
+    own, drawn = comparison.current, [run.schedule.name for run in comparison.drawn]
+    rows = [row for row in comparison.rows() if row["schedule"] in drawn]
+    running = [f"{name} {', '.join(frameworks_running(name)) or 'none'}" for name in drawn]
+    verdict = _verdict(rows, _states(comparison), own and own.schedule.name, own and own.iteration_time, case)
+    return ". ".join(filter(None, [verdict, f"Frameworks: {'; '.join(running)}", _interval_line(comparison)]))
+
+
+def _interval_line(comparison: Comparison) -> str:
+    found = spread(comparison.timelines[0])
+    if found is None:
+        return ""
+    places = 0 if max(1 - found.low, found.high - 1) >= _WHOLE_PER_CENT else 1
+    low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
+    return f"a real step lies within {low} to {high} at 90 %, for all rows alike"
 
 
 def _peak(row: dict) -> str:

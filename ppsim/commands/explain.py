@@ -139,12 +139,12 @@ def _draw(
         return
     drawn, others = explanation.drawn, recorded.others[:MAX_DRAWN]
     titles = [*drawn, *(f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others)]
-    run, gains = Path(recorded.path).stem, _gains(explanation)
+    run = Path(recorded.path).stem
     drawing.setdefault("title", sizes if run == sizes.split(",")[0] else f"{run}: {sizes}")
     save_gantt(
         [*drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles=titles,
         shown=("differences", "ledger"), marks=[explanation.step.marks], words=_html(explanation),
-        lead=f"Largest gain: {gains[0][1].replace('  ', ', ')}" if gains else "",
+        lead=_lead(explanation),
         iterations=_iterations(recorded, shown, explanation.step, readings), **drawing,
     )  # fmt: skip
 
@@ -196,6 +196,18 @@ def _gains(explanation: Explanation) -> list[tuple[float, str]]:
         for name, seconds in explanation.variants.items()
         if VARIANTS[name] and seconds < (1 - SAME) * whole
     )
+
+
+def _lead(explanation: Explanation) -> str:
+    """Return the largest gain, and how rough it is; "" if nothing is faster."""
+    better, whole = explanation.better, explanation.measured.makespan
+    found = [(seconds / whole, text) for seconds, text in _gains(explanation)[:1]]
+    found += [(better.step / better.step_now, _schedule_gain(explanation)[1])] if better else []
+    if not found:
+        return ""
+    replay = f"{seconds_text(explanation.replayed, DIGITS)} ({_change(explanation.replayed, whole)})"
+    rough = f"; rough, as the step replayed from its own times takes {replay}" if ROUGH in explanation.notes else ""
+    return f"Largest gain: {min(found)[1].replace('  ', ', ')}{rough}"
 
 
 def _change(seconds: float, before: float, places: int = 1) -> str:
