@@ -556,6 +556,19 @@ def test_text_that_is_no_address_is_refused(host):
     assert "cannot be served on: " in done.err
 
 
+def test_a_slow_device_is_slow_also_where_each_stage_is_on_two_devices(client):
+    row = {"devices": "2", "forward": 1.5, "input_grad": 1.5, "weight_grad": 1.5}
+    case = {**CASE, "schedule": "dualpipe", "by_device": [row]}
+    slow = ppsim.Jitter(slow_devices={2: 1.5})
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
+    expected = ppsim.simulate(ppsim.build("dualpipe", devices=4, microbatches=8), costs, jitter=slow).makespan
+    found = client.post("/api/simulate", json=case).json()
+    assert found["makespan"] == expected
+    assert "slow_devices={2: 1.5}" in found["copies"]["python"]
+    fault = said(client.post("/api/simulate", json={**case, "by_device": [{"devices": "2", "forward": 1.5}]}))
+    assert "dualpipe has stages on two devices" in fault
+
+
 def test_a_list_by_stage_and_a_row_by_device_do_not_mix(client):
     case = {**CASE, "schedule": "zb-v", "devices": 4, "forward": "1, 1, 1, 1, 1, 1, 1, 2"}
     fault = said(client.post("/api/simulate", json={**case, "by_device": [{"devices": "3", "forward": 3}]}))

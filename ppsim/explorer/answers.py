@@ -20,6 +20,7 @@ from ppsim.explorer.cases import (
     changes_of,
     config_of,
     file_of,
+    has_shared_stages,
     limit_of,
     simulated,
     simulated_case,
@@ -114,10 +115,16 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
     """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first."""
     own = {key: value for key, value in case.items() if key not in ("csv", "options", "stages_per_device")}
     own["schedule"] = "1f1b"
-    config = config_of(own, changes_of(own, configs), configs)
+    in_proportion = True
+    try:
+        changes = changes_of(own, configs, by_factor=True)
+    except ConfigError:
+        in_proportion, changes = False, changes_of(own, configs)
+    config = config_of(own, changes, configs)
     if config.schedule["devices"] * config.schedule["microbatches"] > MAX_COMPARED:
         return {"found": []}
     runs = [run for run in compare(config).timelines if not find_family(run.schedule.name).asynchronous]
+    runs = [run for run in runs if in_proportion or not has_shared_stages(run.schedule)]
     experts = config.model is not None and config.model.experts > 0
     return {
         "found": [

@@ -26,6 +26,7 @@ from ppsim.plots.page_data import page_data
 from ppsim.plots.viewer import viewer_html
 from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
+from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, schedule_from_csv
 from ppsim.search import families, find_family
 
@@ -37,6 +38,7 @@ MAX_CASES = 4
 
 COSTS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "latency")  # keys that take a list
 ROW_COSTS = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0.0}  # of a device, and their defaults
+TIMES = ("forward", "input_grad", "weight_grad")
 MAX_ROWS = 256  # of costs by device
 FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")
 
@@ -44,8 +46,11 @@ Case = Mapping[str, Any]
 Configs = Mapping[str, str]  # name on the page -> path named on the command line
 
 
-def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
-    """Return the dotted config keys that a case sets; raise ConfigError for an unknown key or an invalid value."""
+def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[str, Any]:
+    """Return the dotted config keys that a case sets; raise ConfigError for an unknown key or an invalid value.
+
+    `by_factor`: costs by device are a factor a device, as for schedules that have a stage on two devices.
+    """
     known = (*KEYS, "config", "csv", "options", "changes", "by_device", "memory_limit")
     unknown = [key for key in case if key not in known]
     if unknown:
@@ -57,7 +62,9 @@ def changes_of(case: Case, configs: Configs) -> dict[str, Any]:
         if not may_change(key):
             legal = f"{', '.join(f'{name}.*' for name in SECTIONS)}, {', '.join(SINGLE_KEYS)}"
             raise ConfigError(f"{shown(key)}: cannot be changed here; these can: {legal}")
-    given = {KEYS[key]: value for key, value in _with_lists(case).items() if key in KEYS}
+    listed = _with_lists(case, by_factor)
+    given = {KEYS[key]: value for key, value in listed.items() if key in KEYS}
+    given |= {f"jitter.slow_devices.{device}": factor for device, factor in listed.get("slow", {}).items()}
     limit, name = limit_of(case), case.get("schedule")
     takes_limit = name in list(families()) and "memory_limit" in families()[name].options
     if limit is not None and takes_limit and "memory_limit" not in options:
@@ -89,8 +96,11 @@ def limit_of(case: Case) -> float | None:
     raise ConfigError(f"memory limit: {shown(case['memory_limit'])} must be a number of activations above 0, such as 8")
 
 
-def _with_lists(case: Case) -> dict[str, Any]:
-    """Return the case with texts such as "1, 1, 1, 1.6" as lists, and with `by_device` as a list per cost."""
+def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
+    """Return the case with texts such as "1, 1, 1, 1.6" as lists, and with `by_device` as a list per cost.
+
+    Where a stage is on two devices, lists would be by stage: `slow` then has the factor of each device.
+    """
     given = {key: _listed(key, value) if key in COSTS else value for key, value in case.items()}
     rows = case.get("by_device", [])
     if not isinstance(rows, list) or len(rows) > MAX_ROWS or not all(isinstance(row, dict) for row in rows):
@@ -108,7 +118,32 @@ def _with_lists(case: Case) -> dict[str, Any]:
             own = _seconds(key, row[key])[0]
             chosen = set(_devices_in(row.get("devices", ""), count))
             given[key] = [own if device in chosen else value for device, value in enumerate(every)]
-    return given
+    if not any(row.keys() & set(TIMES) for row in rows) or not (by_factor or _has_shared_stages(case)):
+        return given
+    usual = {key: _seconds(key, case.get(key, ROW_COSTS[key])) for key in TIMES}
+    now = {key: given[key] if isinstance(given.get(key), list) else usual[key] * count for key in TIMES}
+    factors = [{round(now[key][device] / (usual[key][0] or 1), 9) for key in TIMES} for device in range(count)]
+    if any(len(one) > 1 for one in factors) or any(len(one) > 1 or not one[0] for one in usual.values()):
+        name = case.get("schedule", CSV_NAME)
+        raise ConfigError(
+            f"cost by device: {name} has stages on two devices; give F, I and W of a device in one proportion"
+        )
+    given |= {key: usual[key][0] for key in TIMES}
+    return given | {"slow": {device: own for device, (own,) in enumerate(factors) if own != 1}}
+
+
+def _has_shared_stages(case: Case) -> bool:
+    if "csv" in case:
+        return has_shared_stages(schedule_of(case["csv"]))
+    family = families().get(str(case.get("schedule")))
+    with suppress(PpsimError):
+        return family is not None and has_shared_stages(family.columns(4, 8))
+    return False
+
+
+def has_shared_stages(schedule: ScheduleColumns) -> bool:
+    """Return whether several devices hold the same stage."""
+    return len(schedule.holdings) > schedule.num_stages
 
 
 def _devices_in(text: Any, count: int) -> list[int]:
@@ -214,9 +249,7 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
     """Return chart, measures with definitions, memory and texts to copy of a simulated case. Raises PpsimError."""
     changes = changes_of(case, configs)
     config, run = simulated(case, changes, configs)
-    chart = page_data(make_boxes(run))
-    if chart["memory"]["capacity"] is None and chart["memory"]["unit"] != "bytes":
-        chart["memory"]["capacity"] = limit_of(case)
+    chart = page_data(make_boxes(run), limit=limit_of(case))
     return {
         "name": run.schedule.name if "csv" not in case else CSV_NAME,
         "actions": len(run.schedule),
@@ -260,7 +293,7 @@ def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
     if ending == "csv":
         return csv_text(runs[0].schedule).encode()
     if ending == "html":
-        return viewer_html(*map(make_boxes, runs)).encode()
+        return viewer_html(*map(make_boxes, runs), limit=limit_of(asked if "cases" not in asked else cases[0])).encode()
     from ppsim.plots.figures import rendered  # matplotlib takes half a second to load
     from ppsim.plots.gantt import draw
 
@@ -298,6 +331,7 @@ def choices(configs: Configs) -> dict[str, Any]:
         "families": [
             {
                 **family.describe(),
+                "group": family.group,
                 "stages_per_device": family.stages_per_device,
                 "fixed_stages": family.fixed_stages,
                 "options": {

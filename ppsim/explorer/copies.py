@@ -74,8 +74,11 @@ def _python(changes: Mapping[str, Any], path: str | None) -> str:
         made = f"ppsim.build({', '.join([repr(schedule['name']), *sizes, *_arguments(options)])})"
     costs = f"ppsim.Costs({', '.join(_arguments(_under(changes, 'costs.')))})"
     transport = f", transport={changes['transport']!r}" if "transport" in changes else ""
+    slow = {int(device): factor for device, factor in _under(changes, "jitter.slow_devices.").items()}
+    jitter = f", jitter=ppsim.Jitter(slow_devices={slow})" if slow else ""
     return (
-        f"import ppsim\n\nschedule = {made}\nrun = ppsim.simulate(schedule, {costs}{transport})\nprint(run.summary())\n"
+        f"import ppsim\n\nschedule = {made}\nrun = ppsim.simulate(schedule, {costs}{transport}{jitter})\n"
+        "print(run.summary())\n"
     )
 
 
