@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from charts import DARK, GREY, LIGHT, THEMES, TITLES, contrast
+from charts import DARK, GREY, LIGHT, THEMES, TITLES, contrast, from_linear, light_of
 from colour_distances import VISION, apart, ciede2000, closest, lab, lighter
 
 from ppsim.actions import FIRST_TRANSFER, Kind
@@ -71,6 +71,15 @@ def test_text_and_marks_are_read_on_their_grounds(theme):
 @COLOURED
 def test_causes_differ_from_each_other_for_every_reader(theme, vision):
     assert closest({**theme.causes, "not idle": theme.not_idle}, partial(apart, vision=vision))[0] >= 12
+
+
+@COLOURED
+def test_causes_differ_from_the_mixed_colours_of_narrow_actions(theme):
+    f, b, i, w = (light_of(theme.kinds[kind]) for kind in CORE)
+    means = (f / 4 + 3 * b / 4, f / 3 + 2 * b / 3, f / 2 + b / 2, (f + i + w) / 3)
+    mixed = [f"#{from_linear(mean).tobytes().hex()}" for mean in means]
+    assert min(apart(cause, mix) for cause in theme.causes.values() for mix in mixed) >= 12
+    assert min(apart(theme.causes["dependency"], mix) for mix in mixed) >= 18
 
 
 @COLOURED
