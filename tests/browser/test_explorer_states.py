@@ -147,7 +147,7 @@ def test_a_range_has_its_numbers_and_is_part_of_the_address(page, explorer):
     text = page.until("const panel = document.querySelector('.range'); return !panel.hidden && panel.innerText")
     assert all(one["schedule"] in text for one in FOUR)
     page.until("return state.view.includes('range=')")
-    assert page.run(rows) == pytest.approx(before)
+    assert page.run(rows) == pytest.approx(before, abs=3)  # memory stays below them
     page.run("[...document.querySelectorAll('.range button')].find((one) => one.textContent === 'Zoom to it').click()")
     page.until("return state.view.includes('t=')")
 

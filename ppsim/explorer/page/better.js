@@ -6,7 +6,7 @@ const searches = new Map();   // schedule's object -> { controller, begun, secon
 function askFaster() {   // the other families at these sizes and costs, as soon as nothing has changed for a while
   clearTimeout(pausing);
   const common = JSON.stringify({ ...state.common, by_device: caseOf(0).by_device });
-  if (common === faster.key || gone || runs.some((run) => run.result?.faults)) return;
+  if (common === faster.key || gone || runs.every((run) => run.result?.faults)) return;
   pausing = setTimeout(async () => {
     asking?.abort();
     const mine = asking = new AbortController(), { schedule, csv, ...rest } = caseOf(0);
@@ -22,14 +22,14 @@ function askFaster() {   // the other families at these sizes and costs, as soon
 }
 
 const share = (step, own) => signed(step / own - 1);
-function short(seconds, step) {   // in the unit of the step, or in its own if it is short
-  const [factor, unit] = unitFor(seconds * unitFor(step)[0] < 0.1 ? seconds : step);
-  return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
+function short(seconds, step) {   // in the unit of the step, with one decimal, or with one digit if it is short
+  const [factor, unit] = unitFor(step), places = Math.max(1, -Math.floor(Math.log10(seconds * factor || 1)));
+  return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${unit}`;
 }
 
 function betterOf(index) {   // { above (its bound), text, act: [text of the button, what it does] } of a schedule
   const { good } = runs[index];
-  if (!good) return {};
+  if (!good || !chartFor(index).step) return {};   // no verdict before its number
   const { chart, lower_bound: bound } = good;
   return { above: bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, ...adviceOn(index, good) };
 }
@@ -37,25 +37,26 @@ function betterOf(index) {   // { above (its bound), text, act: [text of the but
 function adviceOn(index, { chart, lower_bound: bound }) {
   const { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit", than = (step) => share(step, chart.step);
   const answered = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
+  const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
+  const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(peak)} instead of ${number(most)}${held}`);
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : " (no framework runs it)");
   const best = (wanted) => { const found = known.filter(wanted); return found.find((one) => one.runs) ?? found[0]; };   // what a framework runs comes first
   const add = (one) => (state.schedules.some(({ schedule }) => schedule === one.schedule) ? null : ["Add", () => addFound({ schedule: one.schedule })]);
+  const asks = !answered && !gone, time = asks && asking && !asking.signal.aborted ? secondsSince(asked) : 0;
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity));
-    if (!other) return { text: words };
-    const less = unit === "bytes" ? `${Number(((most - other.peak) / 1e9).toPrecision(3))} GB` : Number((most - other.peak).toPrecision(3));
-    return { text: `${words}: ${other.schedule} needs ${less} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
+    if (!other) return time ? { text: `${words}; comparing, ${time} s` } : { text: words };
+    return { text: `${words}: ${other.schedule} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
   if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, act: ["Stop", () => stopSearches([index])] };
-  if (found) return { text: `a search found ${step}, same memory`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
+  if (found) return { text: `a search found ${step}, ${memory(found.peak)}`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
   if (search?.fault) return { text: search.fault };
   if (search?.ended) return { text: `nothing faster found: the search ended after ${search.seconds.toFixed(1)} s` };
   if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, act: ["Search on", () => searchFor(index, [50])] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
-  if (other) return { text: `${other.schedule}: ${than(other.step)}, same memory${unrun(other)}`, act: add(other) };
-  const asks = !answered && !gone && !runs.some((run) => run.result?.faults), time = asks && asking && !asking.signal.aborted ? secondsSince(asked) : 0;
+  if (other) return { text: `${other.schedule}: ${than(other.step)}, ${memory(other.peak)}${unrun(other)}`, act: add(other) };
   if (time) return { text: `comparing, ${time} s`, act: ["Stop", () => asking.abort(STOPPED)] };
   if (answered && faster.stopped) return { text: "not compared", act: ["Compare", () => { faster.key = ""; askFaster(); }] };
   return { text: asks ? "comparing …" : "", act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };

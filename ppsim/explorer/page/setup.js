@@ -1,6 +1,5 @@
 // The setup at the left: sizes, costs by device, a config's keys, and a card per schedule.
 const CELLS = [["forward", "F", "forward"], ["input_grad", "I", "input gradient"], ["weight_grad", "W", "weight gradient"], ["latency", "transfer", "latency of transfers that a device sends"]];
-const MORE = ["zb-v", "dualpipe", "interleaved-1f1b", "zb-h1", "1f1b"];   // what "Add" adds first
 let fields = 0;   // number of fields so far, for ids
 
 const valueOf = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
@@ -60,9 +59,8 @@ function showSetup() {
     (name) => { if (name) common.transport = name; else delete common.transport; change(); }, "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
   if (hasTable()) parts.push(row("Fused F and B (s)", field(common, "overlap", "", 0.05), "seconds of one slot of F and B; empty: one after the other"),
-    row("Memory limit (act.)", field(common, "memory_limit", "", 1), "activations of a device share that a device may hold"));
-  const full = state.schedules.length >= MOST, add = plain(full ? `${MOST} at most` : "Add", addSchedule, { id: "add", disabled: full });
-  parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), add), make("div", { id: "cards" }, ...state.schedules.map(card)));
+    row("Memory limit (act.)", field(common, "memory_limit", "", 1), "microbatches whose activations a device may keep, each for its share of the model"));
+  parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), adder()), make("div", { id: "cards" }, ...state.schedules.map(card)));
   if (config) parts.push(...keysOf(config));
   place.replaceChildren(...parts);
   showTitle();
@@ -150,7 +148,12 @@ const isKnown = (index) => { const { schedule, csv } = state.schedules[index]; r
 
 function families(index, empty, label) {   // the list to choose a schedule from; `empty`: what it shows while none is chosen
   const select = make("select", { label }, ...(empty ? [make("option", { value: "", textContent: empty, selected: true, disabled: true })] : []),
-    ...offer.families.map(({ name, title }) => make("option", { value: name, textContent: name, title, selected: name === state.schedules[index].schedule })));
+    ...[...new Set(offer.families.map(({ group }) => group))].map((group) => Object.assign(make("optgroup", {}, ...offer.families.filter((one) => one.group === group)
+      .map(({ name, title }) => { const selected = name === state.schedules[index]?.schedule; return make("option", { value: name, textContent: selected ? name : `${name} – ${title}`, selected }); })), { label: group })));
+  return select;
+}
+
+function replacing(select, index) {   // a choice in the list of families takes the place of a schedule
   select.addEventListener("change", () => { state.schedules[index] = { schedule: select.value }; showSetup(); find("cards").children[index].querySelector("select").focus(); change([index]); });
   return select;
 }
@@ -159,7 +162,7 @@ function card(one, index) {
   const again = () => change([state.schedules.indexOf(one)]), box = make("div", { className: "card" }, make("span", { className: "quiet", textContent: index + 1 }));
   const is_base = index === baseOf(), last = state.schedules.length === 1, is_file = one.schedule === undefined;
   if (is_file) box.append(make("b", { textContent: one.name || "dropped file" }));
-  else box.append(families(index, isKnown(index) ? "" : `${one.schedule} (unknown)`, `Schedule ${index + 1}`));
+  else box.append(replacing(families(index, isKnown(index) ? "" : `${one.schedule} (unknown)`, `Schedule ${index + 1}`), index));
   box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: is_base ? "base" : `Base: schedule ${index + 1}` })]),
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
   const family = offer.families.find((known) => known.name === one.schedule);
@@ -178,11 +181,11 @@ function card(one, index) {
   return box;
 }
 
-function addSchedule() {
-  const used = state.schedules.map((one) => one.schedule);
-  state.schedules.push({ schedule: MORE.find((name) => !used.includes(name)) || "gpipe" });
-  showAll();
-  find("cards").lastElementChild.querySelector("select").focus();
+function adder() {   // the list of families, of which one is added; then the chart has the keys
+  const full = state.schedules.length >= MOST, select = families(-1, full ? `${MOST} at most` : "Add…", "Add a schedule");
+  Object.assign(select, { id: "add", disabled: full });
+  select.addEventListener("change", () => { addFound({ schedule: select.value }); viewerParts.canvas.focus(); });
+  return select;
 }
 
 function remove(index) {

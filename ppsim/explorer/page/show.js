@@ -48,7 +48,7 @@ const WORDS = { forward: "cost F", input_grad: "cost I", weight_grad: "cost W", 
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
   const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
@@ -86,12 +86,18 @@ function gpuButtons(text) {   // of a config whose devices need another number o
   return !has ? [] : [use(`Use ${needs} GPUs`, "hardware.gpus", Number(needs)), ...(Number.isInteger(data) ? [use(`Keep ${has}, data parallelism ${data}`, "layout.data", data)] : [])];
 }
 
+function missingConfig() {   // what to do about a link to a config that this server does not have
+  const { common } = state, words = `ppsim explore ${common.config}.yaml`;
+  return !common.config || offer.configs[common.config] ? [] : [button(`Copy "${words}"`, () => navigator.clipboard?.writeText(words).catch(() => {})), button("Go on without it", () => takeConfig(""))];
+}
+
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
   const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value.toLocaleString("en")} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
-    : !isKnown(index) ? families(index, "choose one", "Known schedules") : run.good ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), right));
+    : !isKnown(index) ? replacing(families(index, "choose one", "Known schedules"), index) : "";
+  const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
+  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo));
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
 }
@@ -112,21 +118,23 @@ function showNotes() {   // over all charts: a server that is gone, and what is 
 
 const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return `simulating …${seconds ? ` ${seconds} s` : ""} `; };
 
+const BOUND = "a bound: however its work is ordered, this schedule's step cannot be shorter";
 let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
   viewerPlaces = places;
   const lines = find("lines"), shared = commonFault();
   const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2) })).filter(({ index }) => runs[index]);
-  const now = JSON.stringify([rows, base, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)])]);
+  const now = JSON.stringify([rows, base, lines.offsetWidth, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)])]);
   if (now === placed) return;
   placed = now;
   for (const select of document.querySelectorAll("#against select")) select.value = String(base);
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   lines.replaceChildren(...rows.length ? [at(make("span", { className: "caption", textContent: "better?" }), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { above, text, act } = betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent, title: textContent === above ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
+  for (const line of lines.querySelectorAll(".better")) while (line.scrollWidth > line.clientWidth && line.firstChild) line.firstChild.remove();   // no word is cut: what is above the bound goes first
   find("better").replaceChildren(...rows.map(({ index }) => { const { above, text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${[above, text].filter(Boolean).join(" · ") || "—"} `, act ? plain(...act) : ""); }));
 }
 
@@ -171,6 +179,7 @@ function fold(folded = !document.body.classList.contains("folded")) {
 const FILES = { html: "interactive page", csv: "schedule", svg: "vector picture", png: "picture" };
 let chosenRun = "all";   // the schedule to copy
 function showCopies() {
+  open(false);
   const drawn = all().filter((index) => runs[index].good), dialog = find("copies");
   if (chosenRun !== "all" && !drawn.includes(chosenRun)) chosenRun = "all";
   const select = make("select", { label: "Schedules", onchange: () => { chosenRun = select.value === "all" ? "all" : Number(select.value); showCopies(); } },
@@ -181,6 +190,7 @@ function showCopies() {
   const line = (title, ...content) => make("div", {}, make("span", { className: "quiet", textContent: title }), ...content);
   dialog.replaceChildren(make("header", {}, make("b", { textContent: "Copy or save" }), make("span", { className: "grow" }), button("Close", () => dialog.close())),
     line("Schedules", select), line("Copy to the clipboard", button("link to this page", () => copy(location.href)), button("table of measures", () => copy(measuresOf(chosen))), ...texts),
+    make("p", { className: "quiet", textContent: "The link works on this machine, while ppsim explore runs. To others, send the interactive page." }),
     line("Save as a file", ...endings.map((ending) => button(`${FILES[ending]} (.${ending})`, () => save(chosen, ending)))), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
   if (!dialog.open) dialog.showModal();
 }

@@ -51,8 +51,8 @@ function build(root) {
     one.dataset.name = name;
     parts.switches.append(one);
   }
-  parts.search.addEventListener("input", () => find(0));
-  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); if (event.key === "Escape") canvas.focus(); });
+  parts.search.addEventListener("input", () => { find(0); typed = true; });
+  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { find(typed ? 0 : event.shiftKey ? -1 : 1); typed = false; } if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", () => { if (!chosen) tell(""); });
   parts.table.addEventListener("toggle", fillTable);
 }
@@ -60,7 +60,7 @@ function build(root) {
 function flip(names, name) { if (!names.delete(name)) names.add(name); }
 
 function refresh() {   // after a change of the visible parts
-  for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name) && (one.dataset.name !== "memory" || !range || charts.some((chart) => partOf(chart).memory))));
+  for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name)));
   fillLegend();
   fit();
   clamp();
@@ -68,7 +68,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), differences(chart).map(({ what }) => what)]), places().some(endsInSight), !!chosen, phone(), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), differences(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
@@ -107,7 +107,6 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
   const others = charts.filter(({ devices }) => devices > 1), thin = !others.some(hasBand);
   add(strips.length && others.length, "other devices", theme.memory, thin ? "line thin" : "band");
-  add(places().some(endsInSight), "▼ end of step");
   const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
   parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));
   parts.legend.replaceChildren(...entries, ...measuredLegend(), ...(causes.length ? [parts.causes] : []));
@@ -119,23 +118,23 @@ function hider(text, swatch) {
   return entry;
 }
 
-let place = 0;   // index into the results of the search
+let place = 0, typed = false;   // index into the results of the search; whether its text is new, which the first Enter confirms
 function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) return;
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
   if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}: `);
-  else tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`);
+  else { choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
 }
 
 function tell(text) { parts.selection.textContent = parts.selection.title = text; }
 
-function choose(chart, item, before = "") {   // choose an item and follow its waits back to the start; null chooses nothing
+function choose(chart, item, before = "", reveals = true) {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
   step = -1;
   followed = chart ? chart.chain(item) : [];
   tell(chart ? before + [...(charts.length > 1 ? [chart.short] : []), ...linesOf(chart, item), chainLine(chart, followed)].join(" · ") : "");
-  if (chart) reveal(chart, item);
+  if (chart && reveals) reveal(chart, item);
   clamp();
 }
 

@@ -241,6 +241,13 @@ function columns() {   // right ends of the columns of numbers, as wide as their
   return wide.map((one) => (end += one));
 }
 
+function captionAt(x) {   // what a column of numbers is
+  const at = columns().findIndex((end, at, ends) => x <= end + 4 && x > (ends[at - 1] ?? end - 80)), name = charts.length > 1 && baseChart().short, { unit } = charts[0]?.memory || {};
+  if (x > width - right() && on.has("ledger") && !phone()) return ["idle by device", "each device's idle time by cause, all on one scale"];
+  return [["step", "time of one training step"], name ? [`vs ${name}`, `the step against that of ${name}`] : ["vs bound", "the step against a lower bound: the same work takes", "at least that long in any order"], ["idle", "idle time of all devices, as a part of the step"],
+    unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"]][at] ?? null;
+}
+
 const widthOf = (text) => { context.font = font(11); return context.measureText(text).width; };
 
 function against() {   // the heading of differences, which names the base

@@ -111,6 +111,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   if (named && phone()) label(limit, x2, toY(capacity) + (most <= capacity && toY(most) < toY(capacity) + 15 ? -3 : 12), { size: 10, align: "right", colour: theme.limit });
   if (phone()) return;
   if (named) label(limit, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
+  if (named && toY(capacity) > top + tall - 24) return;   // no space for two texts
   const others = chart.devices > 1 && tall > 26;
   label(`${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10 });
   if (others) label(`${hasBand(chart) ? "band" : "thin"}: the others`, x2 + 16, top + tall, { size: 10 });
@@ -184,8 +185,8 @@ function drawAxis() {
   if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
   if (!mark || parts.selection.textContent) return;   // the text is at its place
   context.fillStyle = theme.text;
-  context.fillRect(from, y + 18, to - from, 14);
-  write(mark, (from + to) / 2, y + 20, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
+  context.fillRect(from, y + 19, to - from, 14);
+  write(mark, (from + to) / 2, y + 21, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
 }
 
 const endsInSight = (place) => isReal(place.chart) && inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= left() + innerWidth() + 1;
@@ -197,11 +198,11 @@ function markOnAxis(x1, x2) {   // the selected range, or the time of the line o
   return [text, middle - half, middle + half];
 }
 
-function inRange(time) {   // a time at the precision of the selected range
-  const [factor] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));
-  return (time * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+function rangeTexts() {   // begin, end and length of the selected range, which add up
+  const [factor] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor))), [from, to] = range.map((time) => Number((time * factor).toFixed(digits)));
+  return [from, to, to - from].map((value) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 }
-const rangeText = () => `${range.map(inRange).join(" – ")} ${ticksOf().symbol}`;
+const rangeText = () => `${rangeTexts().slice(0, 2).join(" – ")} ${ticksOf().symbol}`;
 
 function drawRange() {   // what is outside of the range is paler
   const x1 = left(), x2 = x1 + innerWidth(), from = Math.min(Math.max(toX(range[0]), x1), x2), to = Math.min(Math.max(toX(range[1]), x1), x2);

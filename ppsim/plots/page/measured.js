@@ -3,7 +3,7 @@ const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5, SHORTEST = 6;   // 
 let iteration = 0;   // index of the step that is shown
 
 function buildSteps() {   // a bar per iteration, as high as it is long
-  const { numbers, seconds, shown: first } = options.steps, longest = Math.max(...seconds);
+  const { numbers, seconds, shown: first } = options.steps, longest = Math.max(...seconds), least = 0.9 * Math.min(...seconds);   // where the bars begin, so that they differ
   SWITCHES.push(["differences", "Differences", "d"]);
   KEYS["Measured step"] = [["d", "what takes longer than simulated"], ["< >", "the iteration before, after"]];
   iteration = first;
@@ -12,7 +12,7 @@ function buildSteps() {   // a bar per iteration, as high as it is long
     const which = [seconds[index] === middle && "median", seconds[index] === Math.min(...seconds) && "shortest", seconds[index] === longest && "longest"].filter(Boolean);
     const words = `step ${number}: ${timeText(seconds[index])}${which.length && seconds.length > 1 ? `, ${which.join(" and ")}` : ""}`;
     const bar = make("i", {}), one = make("button", { type: "button", title: words, label: words, onclick: () => showStep(index) }, bar);
-    bar.style.height = `${Math.max(100 * seconds[index] / (longest || 1), 4)}%`;
+    bar.style.height = `${Math.max(100 * (seconds[index] - least) / (longest - least || 1), 4)}%`;
     one.disabled = index !== first && !options.steps.charts[index];
     return one;
   });
@@ -23,7 +23,7 @@ const timeText = (value) => { const [factor, symbol] = unitFor(value); return `$
 function dressSteps() {   // which bar is pressed, and the words beside the bars
   const { numbers, seconds } = options.steps;
   [...parts.steps.querySelectorAll("button")].forEach((one, index) => one.setAttribute("aria-pressed", String(index === iteration)));
-  parts.stepWords.textContent = `step ${numbers[iteration]}: ${timeText(seconds[iteration])}, ${numbers.length === 1 ? "the only one" : `one of ${numbers.length}`}`;
+  parts.stepWords.textContent = `step ${numbers[iteration]}: ${timeText(seconds[iteration])}, ${numbers.length === 1 ? "the only one" : `one of ${numbers.length}; bars begin at ${timeText(0.9 * Math.min(...seconds))}`}`;
 }
 
 let given0 = null;   // the page's own data: the first step and what stands below it

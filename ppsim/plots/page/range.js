@@ -1,13 +1,13 @@
 // The panel of a selected range: per schedule busy time by kind, idle time by cause on one scale, the largest causes, the peak.
 function select(from, to) {   // seconds; an empty range lets go
-  hovered = null;
+  hovered = null; hideTip();
   if (!range) kept = charts.map(rowHeight);
   range = to > from ? [Math.max(from, 0), Math.min(to, until)] : null;
   fillRange();
   refresh();
 }
 
-function idleBetween(chart, device, from, to, found) {   // adds the idle seconds of a device by cause, from what each gap waited for
+function gapsBetween(chart, device, from, to) {   // the idle seconds of a device, by what each gap waited for
   const [first, last] = chart.boxesOf(device), own = new Map(), add = (cause, a, b) => { const part = Math.min(b, to) - Math.max(a, from) - chart.fillsBetween(device, Math.max(a, from), Math.min(b, to)); if (part > 0) own.set(cause, (own.get(cause) || 0) + part); };
   let box = Math.max(chart.firstEndingAfter(device, from), first), reached = box > first ? chart.end(box - 1) : 0;
   for (; box <= last; box++) {
@@ -26,8 +26,12 @@ function idleBetween(chart, device, from, to, found) {   // adds the idle second
     if (box < last) reached = Math.max(reached, chart.end(box));
     if (reached > to) break;
   }
-  const dependent = ["dependency", "imbalance", "recompute", "jitter"].filter((cause) => chart.ledger[cause]?.[device] > 0);   // a gap does not tell them apart: the device's ledger does
-  const whole = dependent.reduce((sum, cause) => sum + chart.ledger[cause][device], 0), waits = own.get("dependency") || 0;
+  return own;
+}
+
+const dependentOf = (chart, device) => ["dependency", "imbalance", "recompute", "jitter"].filter((cause) => chart.ledger[cause]?.[device] > 0);   // a gap does not tell them apart
+function idleBetween(chart, device, from, to, found) {   // adds the idle seconds of a device by cause; what a gap does not tell apart as in the device's ledger
+  const own = gapsBetween(chart, device, from, to), dependent = dependentOf(chart, device), whole = dependent.reduce((sum, cause) => sum + chart.ledger[cause][device], 0), waits = own.get("dependency") || 0;
   if (whole > 0 && waits > 0) { own.delete("dependency"); for (const cause of dependent) own.set(cause, waits * chart.ledger[cause][device] / whole); }
   for (const [cause, part] of own) found.set(cause, (found.get(cause) || 0) + part);
 }
@@ -75,13 +79,13 @@ function fillRange() {
     const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
     const rows = real.map((chart, at) => {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0);
-      const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).map(([cause, part]) => `${cause} ${percent(part / whole)}`).join(", ");
+      const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), `${cause} ${percent(part / whole)}`));
       const [size, symbol] = scaleOf(chart), held = (value) => (value / size).toLocaleString("en", { maximumSignificantDigits: symbol === "act." ? 4 : 3 });
       return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, part]) => [title, part / whole]), (title) => kinds[title], 1, `${percent(sum / whole)} busy`),
-        bar(ordered.map((cause) => [cause, causes.get(cause) / whole]), (cause) => theme.causes[cause], most, `${percent(idle[at] / whole)} idle`), cell(words), cell(`peak ${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
+        bar(ordered.map((cause) => [cause, causes.get(cause) / whole]), (cause) => theme.causes[cause], most, `${percent(idle[at] / whole)} idle`), cell(...words), cell(`peak ${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
     });
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${inRange(range[1] - range[0])} ${ticksOf().symbol} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${rangeTexts()[2]} ${ticksOf().symbol} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
       make("table", {}, make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }

@@ -1,5 +1,5 @@
 // What is seen: sizes of the canvas and of its parts, the linear axis of time, and zoom.
-const CAPS = 20, HEAD = 22, AXIS = 32, BELOW = 8, TALLEST = 160;   // pixels: captions, numbers of a schedule, axis
+const CAPS = 20, HEAD = 22, AXIS = 36, BELOW = 8, TALLEST = 160;   // pixels: captions, numbers of a schedule, axis
 const view = { t0: 0, t1: 1, row: 0, y: 0 };   // time in seconds; pixels: height of a row (0: automatic), and scrolled offset
 const on = new Set(), hidden = new Set();   // names of visible parts; legend titles of hidden kinds
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
@@ -32,7 +32,10 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;
-  if (held) return { rows: Math.max(Math.min(held, free), 12), memory: on.has("memory") && free - held >= 14 ? Math.min(free - held, 170) : 0 };   // the panel takes from the memory
+  if (held) {   // the panel takes from the memory first, which keeps 26 pixels where the rows have more
+    memory = on.has("memory") && free >= 90 ? Math.min(Math.max(free - held, 26), 170) : 0;
+    return { rows: Math.max(Math.min(held, free - memory), 12), memory };
+  }
   let rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
   if (memory) {   // it takes what the rows leave
     memory = Math.min(alone ? 170 : 110, alone && chart.devices > 16 ? 72 : each - HEAD - rows - BELOW);
@@ -64,7 +67,7 @@ const boxWidth = (chart) => pixels(chart.box);   // of the median box
 
 function see(from, to) {   // show these seconds, at least a hundred-millionth of the whole
   const span = Math.min(Math.max(to - from, until * 1e-8), until), begin = Math.min(Math.max(from, 0), until - span);
-  Object.assign(view, span === until ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
+  Object.assign(view, span > until * (1 - 1e-9) ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
 }
 
 function zoomTime(factor, time) { see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor); clamp(); }

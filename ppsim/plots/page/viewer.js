@@ -53,7 +53,7 @@ function shownSeconds(lengths) {   // the longest timeline, unless it takes over
 
 function chooseAgain(chart, name) {   // the action that was chosen before, if it still exists
   const item = named(chart).get(name);
-  if (item === undefined) tell(""); else { chosen = { chart, item }; followed = chart.chain(item); }
+  if (item === undefined) choose(null); else choose(chart, item, "", false);
 }
 
 function dress() {   // the theme that was asked for, else light or dark as the reader's system; on paper light or grey
@@ -113,6 +113,7 @@ function itemAt(x, y) {   // { chart, item } of the transfer, span or action at 
 
 function wordsAt(x, y) {
   const hit = itemAt(x, y), found = at(x, y);
+  if (y < CAPS) return captionAt(x);
   if (hit) return linesOf(hit.chart, hit.item);
   if (!found) return null;
   const { chart, time } = found;
@@ -149,7 +150,7 @@ function listen() {
   document.addEventListener("keydown", () => { hideTip(); if (step < 0 && hovered) { hovered = null; redraw(); } });   // what keys do is said in the line below
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
-  canvas.addEventListener("pointerleave", () => { latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
+  canvas.addEventListener("pointerleave", (event) => { if (event.pointerType === "touch") return; latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
   canvas.addEventListener("focus", () => canvas.classList.toggle("ring", canvas.matches(":focus-visible")));   // by Tab, not by a click and a key
   canvas.addEventListener("dblclick", showWhole);
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
@@ -234,13 +235,14 @@ function press(event) {
   if (options.fragment && event.target.closest("button, details") && (event.key.length > 1 || event.key === " ")) return;
   const name = SWITCHES.find(([, , key]) => key === event.key)?.[0];
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-  if (arrows && !event.shiftKey && on.has("critical") && !chosen && arrows[0]) stepPath(arrows[0]);
-  else if (arrows && chosen && !event.shiftKey) stepTo(...arrows);
+  if (arrows && !event.shiftKey && on.has("critical") && arrows[0]) stepPath(arrows[0]);
+  else if (arrows && !event.shiftKey && chosen) stepTo(...arrows);
+  else if (arrows && !event.shiftKey && document.activeElement === canvas && charts.some(isReal)) chooseFirst();
   else if (arrows) move(arrows[0] / 5, arrows[1] * pane() / 5);
   else if ("+=-".includes(event.key)) zoomTime(event.key === "-" ? 1 / 0.7 : 0.7, middle());
   else if ("[]".includes(event.key)) zoomRows(event.key === "[" ? 1 / 1.3 : 1.3, CAPS + pane() / 2);
   else if (event.key === "0" || event.key === "Home") showWhole();
-  else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : choose(charts[0], charts[0].firstEndingAfter(0, view.t0));
+  else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : chooseFirst();
   else if (event.key === "Backspace" && chosen && followed.length > 1) choose(chosen.chart, followed.at(-2));
   else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); }
   else if (event.key === "/") parts.search.focus();
@@ -256,15 +258,18 @@ function press(event) {
   event.preventDefault();
 }
 
+function chooseFirst() { const chart = charts.find(isReal); choose(chart, chart.firstEndingAfter(0, view.t0)); }
+
 function pointed() {   // the schedule below the pointer
   const area = canvas.getBoundingClientRect();
   return latest && at(latest.clientX - area.left, latest.clientY - area.top)?.chart;
 }
 
 function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else of the base
-  const chart = step >= 0 && hovered ? hovered.chart : pointed() ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
-  const now = places.findIndex(([, at]) => at === step), [item, at] = places[Math.min(Math.max(now + by, 0), places.length - 1)];
+  const chart = step >= 0 && hovered ? hovered.chart : chosen?.chart ?? pointed() ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
+  const now = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), [item, at] = places[Math.min(Math.max(now + by, 0), places.length - 1)];
   step = at;
+  chosen = null; followed = [];
   hovered = { chart, item };
   reveal(chart, item);
   tell(stepLine(chart, chain, at));
@@ -313,7 +318,7 @@ function stepTime(by) {   // the line of time at the next or previous begin or e
 }
 
 function print() {   // draw at a high resolution on white, as wide as the paper
-  paper = true;
+  paper = true; playing = null;
   dress();
   fillLegend();
   const before = { row: view.row, y: view.y };

@@ -103,7 +103,8 @@ function idleLines(chart, device, time) {
   const stepping = chart.lanes.some((part) => part.sort === "optimizer steps" && chart.start(chart.spansOf(part, device)[0]) >= time);
   const then = next < last ? `then ${spokenOf(chart, next)}, which waited for: ${waitedFor(chart, next, placesOf(to - from))}`
     : stepping ? "then the optimizer step" : "nothing more to do";
-  return ["idle", deviceName(chart, device), times(from, to), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
+  const causes = [...gapsBetween(chart, device, from, to)].map(([cause, part]) => [cause === "dependency" ? dependentOf(chart, device).join(" or ") || cause : cause, part]).sort((one, other) => other[1] - one[1]);
+  return [`idle${causes.length ? `: ${causes[0][0]}` : ""}`, deviceName(chart, device), times(from, to), ...(causes.length > 1 ? [causes.map(([cause, part]) => `${lengthText(part)} ${cause}`).join(" + ")] : []), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
 }
 
 function ledgerLines(chart, device) {
@@ -120,7 +121,7 @@ function memoryLines(chart, device, time) {
   return lines;
 }
 
-const lengthText = (length) => onAxis(length, placesOf(length));
+const lengthText = (length) => (length > 0 && length * unitFor(view.t1 - view.t0)[0] < 0.0095 ? inUnit(length, unitFor(length), decimals(length * unitFor(length)[0])) : onAxis(length, placesOf(length)));   // a short one in a unit of its own
 
 function stepLine(chart, chain, at) {   // a step of the critical path, and what it waited for
   const item = chain[at], before = chain[at - 1];
@@ -133,5 +134,5 @@ function chainLine(chart, chain) {   // a summary of the chain: steps, seconds i
   const moved = sum((item) => chart.isTransfer(item)), worked = sum((item) => !chart.isTransfer(item));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
   const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
-  return `back to the start: ${chain.length} steps, ${onAxis(worked)} in actions, ${lengthText(moved)} in transfers${waits}`;
+  return `back to the start: ${chain.length} step${chain.length === 1 ? "" : "s"}, ${onAxis(worked)} in actions, ${lengthText(moved)} in transfers${waits}`;
 }
