@@ -134,7 +134,11 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
     const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent, title: textContent === above ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
-  for (const line of lines.querySelectorAll(".better")) while (line.scrollWidth > line.clientWidth && line.firstChild) line.firstChild.remove();   // no word is cut: what is above the bound goes first
+  for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is above the bound goes first, then what is known of the other
+    const wide = () => line.scrollWidth > line.clientWidth;
+    if (wide() && line.children.length > 1) line.firstChild.remove();
+    for (const part of [/ \(no.*/, /, [^,]*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
+  }
   find("better").replaceChildren(...rows.map(({ index }) => { const { above, text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${[above, text].filter(Boolean).join(" · ") || "—"} `, act ? plain(...act) : ""); }));
 }
 

@@ -111,7 +111,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   if (named && phone()) label(limit, x2, toY(capacity) + (most <= capacity && toY(most) < toY(capacity) + 15 ? -3 : 12), { size: 10, align: "right", colour: theme.limit });
   if (phone()) return;
   if (named) label(limit, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
-  if (named && toY(capacity) > top + tall - 24) return;   // no space for two texts
+  if (named && toY(capacity) > top + tall - 28) return;   // no space for two texts
   const others = chart.devices > 1 && tall > 26;
   label(`${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10 });
   if (others) label(`${hasBand(chart) ? "band" : "thin"}: the others`, x2 + 16, top + tall, { size: 10 });
