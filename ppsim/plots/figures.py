@@ -128,8 +128,7 @@ class Chart(Figure):
     def to_png(self) -> tuple[str, dict[str, int]]:
         """Return the figure in base64 for notebooks that show no SVG, with its width and height on a page."""
         width, height = (round(inches * NOTEBOOK) for inches in self.get_size_inches())
-        png = base64.b64encode(rendered(self, "png", 2 * NOTEBOOK)).decode()
-        return _in_few_colours(png), {"width": width, "height": height}
+        return _in_few_colours(rendered(self, "png", 2 * NOTEBOOK)), {"width": width, "height": height}
 
     def to_svg(self) -> str:
         """Return the figure for a notebook; it is light or dark as the page around it, unless it was given a theme."""
@@ -166,12 +165,14 @@ def _notebook_svg(figure: Figure) -> str:
     drawn = re.sub(r'width="[^"]*pt" height="[^"]*pt"', sized, drawn[drawn.index("<svg") :], count=1)
     for found, shorter in _SHORTER:
         drawn = re.sub(found, shorter, drawn)
-    return re.sub(r"(?<=data:image/png;base64,)[^\"]*", lambda found: _in_few_colours(found[0]), drawn)
+    return re.sub(
+        r"(?<=data:image/png;base64,)[^\"]*", lambda found: _in_few_colours(base64.b64decode(found[0])), drawn
+    )
 
 
-def _in_few_colours(png: str) -> str:
-    """Return a PNG in base64 with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
-    image, small = Image.open(io.BytesIO(base64.b64decode(png))), io.BytesIO()
+def _in_few_colours(png: bytes) -> str:
+    """Return a PNG in base64, with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
+    image, small = Image.open(io.BytesIO(png)), io.BytesIO()
     drawn = image.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     colours: Any = drawn.getpalette()
     drawn.putpalette([*colours, 0, 0, 0])

@@ -69,15 +69,12 @@ def ledger_html(found: LedgerColumns) -> Html:
         """Return a piece of a bar in the light colour, which `rules` make dark where style sheets are kept."""
         colour = LIGHT.causes.get(cause, LIGHT.quiet)
         size = f"display:inline-block;width:{width:.1f}px;height:12px;background:{colour}"
-        return f'<i class="pp-{cause}" style="{size}"></i>'
+        return f'<i class="pp-{cause}" style="{size}"></i>' * (width > 0)
 
     seconds = np.array([[float(cell.replace(",", "")) for cell in row[1:-1]] for row in rows[:-2]])  # no sums
-    line = f"width:{_BAR}px;white-space:nowrap;line-height:12px"
-    widths = seconds * _BAR / seconds.sum(axis=1).max()
-    bars = [
-        Html(f'<div style="{line}">{"".join(block(*part) for part in zip(causes, row, strict=True) if part[1])}</div>')
-        for row in widths.tolist()
-    ]
+    widths = (seconds * _BAR / seconds.sum(axis=1).max()).tolist()
+    line = f'<div style="width:{_BAR}px;white-space:nowrap;line-height:12px">'
+    bars = [Html(f"{line}{''.join(map(block, causes, row))}</div>") for row in widths]
     cells = [[row[0], bar, row[-1], *row[1:-1]] for row, bar in zip(rows, [*bars, "", ""], strict=True)]
     named = (Html(f"{block(cause, 12)}<br>{cause}") for cause in causes)
     table = html_table([heads[0], "", heads[-1], *named], cells)
