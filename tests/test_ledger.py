@@ -190,7 +190,7 @@ def test_a_table_has_one_unit_and_a_notebook_shows_it_as_columns():
     assert page.index(">all</th>") < page.index("<br>fill</th>") < page.index("<br>dependency</th>")
     bars = [re.findall("width:([^p]*)px;height", bar) for bar in re.findall("<td[^>]*><div(.*?)</div>", page)]
     widths = [sum(map(float, bar)) for bar in bars]
-    assert widths == pytest.approx((160 * found.total / found.total.max()).tolist(), abs=0.3)
+    assert widths == pytest.approx((120 * found.total / found.total.max()).tolist(), abs=0.3)
     for cause in ("fill", "drain", "dependency"):  # in an untrusted notebook, the colours that no style sheet sets
         assert f'<i class="pp-{cause}" style="display:inline-block' in page
         assert f"height:12px;background:{LIGHT.causes[cause]}" in page

@@ -18,8 +18,8 @@ from ppsim.plots.viewer import viewer_html
 from ppsim.timeline import TimelineColumns
 
 _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: a row, limit of all rows, the rest
-_BAR = 160  # pixels of the longest bar of a ledger
-_SMALL = 0.01  # of all idle time: causes of less share a column
+_BAR = 120  # pixels of the longest bar of a ledger
+_SMALL = 0.02  # of all idle time: causes of less share a column
 _SCRIPT = (
     '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
