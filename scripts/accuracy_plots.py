@@ -7,12 +7,13 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from accuracy_runs import Priced, by, quantiles
+from accuracy_runs import Priced, by, held, quantiles
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from ppsim.base.units import percent_text
 from ppsim.plots.figures import PAGE, Chart, font_points, plain_axes, rendered, settings
-from ppsim.plots.many_runs import COLOURS
+from ppsim.plots.many_runs import COLOURS, name_ends, titled_axes
 from ppsim.plots.palette import LIGHT
 
 SIZE = 7.0  # points of texts
@@ -40,8 +41,12 @@ def plots(runs: Sequence[Priced], others: Sequence[Priced]) -> dict[str, str]:
         ends = {group: quantiles(own, ((1 - part) / 2, (1 + part) / 2)) for group, own in members.items() if own}
         return float(np.mean([ends[run.group][0] <= run.ratio <= ends[run.group][1] for run in known]))
 
-    lines = {"spread of the runs in view": [(part, inside(kept, part)) for part in CLAIMS]} if known else {}
-    return {"accuracy-classes.svg": scatter(classes), "accuracy-intervals.svg": reliability(lines)}
+    found = {"accuracy-classes.svg": scatter(classes)}
+    if known:
+        printed = [one for own in held(runs, others).values() for one in own]
+        line = [(part, inside(kept, part)) for part in CLAIMS]
+        found["accuracy-intervals.svg"] = reliability(line, (0.9, float(np.mean(printed))))
+    return found
 
 
 def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:
@@ -86,17 +91,20 @@ def _add_dots(axes: Axes, ratios: Sequence[float], y: float, colour: str) -> Non
         axes.text(ENDS[1] / 1.01, y, f"{len(beyond)} more, to {beyond[-1]:.2g} →", ha="right", **style)
 
 
-def reliability(lines: Mapping[str, Sequence[Point]]) -> str:
+def reliability(spread: Sequence[Point], printed: Point) -> str:
     """Return a plot of the part of runs inside an interval by the part that the interval claims to hold."""
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(4.2, 3.0), facecolor=LIGHT.paper)
-        axes = figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=LIGHT.edge, linewidth=0.6, linestyle=(0, (3, 2)), label="as claimed")
-        for name, points in lines.items():
-            axes.plot(*zip(*points, strict=True), color=IN_VIEW, marker="o", markersize=3, linewidth=1.1, label=name)
-        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="part that an interval claims", ylabel="part of the runs inside")
+        figure, axes = titled_axes(4.2, LIGHT, "Runs inside intervals", "part of the runs out of view inside")
+        axes.plot([0, 1], [0, 1], color=LIGHT.edge, linewidth=0.6, linestyle=(0, (3, 2)))
+        axes.plot(*zip(*spread, strict=True), color=IN_VIEW, marker="o", markersize=3, linewidth=1.1)
+        axes.plot(*printed, color=OUT_OF_VIEW, marker="D", markersize=5, clip_on=False)
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="part that an interval claims to hold")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-        plain_axes(axes, LIGHT, SIZE)
-        axes.legend(loc="upper left", frameon=False, fontsize=font_points(SIZE))
+        at_claim = min(spread, key=lambda point: abs(point[0] - printed[0]))
+        name_ends(axes, [
+            (1, 1, "as claimed", LIGHT.quiet),
+            (*printed, f"printed interval: {percent_text(printed[1], 0)}", OUT_OF_VIEW),
+            (*at_claim, f"spread alone: {percent_text(at_claim[1], 0)}", IN_VIEW),
+        ])  # fmt: skip
     return rendered(figure, "svg").decode()

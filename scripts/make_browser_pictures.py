@@ -105,7 +105,7 @@ PAGES: dict[str, Callable[[Path, int, int, str], str]] = {
 
 def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
     """Give the window that many pixels."""
-    pixels = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    pixels = {"width": size[0], "height": size[1], "deviceScaleFactor": 2, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", pixels)
 
 

@@ -156,7 +156,7 @@ def pictured() -> dict[str, Timeline]:
 def draw() -> None:
     """Draw the example under three transports on one time axis."""
     runs = pictured()
-    save_gantt(list(runs.values()), PICTURE, titles=list(runs), labels=False, dpi=110)
+    save_gantt(list(runs.values()), PICTURE, titles=list(runs), labels=False)
 
 
 if __name__ == "__main__":

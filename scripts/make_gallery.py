@@ -11,7 +11,7 @@ from ppsim.base.files import write_atomically
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "gallery"
-PIXELS = 900  # width of a picture
+PIXELS = 1800  # width of a picture, twice that of a page: sharp on dense screens
 SIZES = ((4, 8), (8, 32), (64, 256))  # devices, microbatches
 SHOWN = (4, 64)  # devices of the pictures on the page; the others are links
 THEMES = ("light", "dark", "grey")

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from math import log
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 from performance_aims import aim_rows
@@ -13,9 +12,8 @@ from performance_aims import aim_rows
 from ppsim.base.compiling import ROWS_WORTH_COMPILING
 from ppsim.base.files import write_atomically
 from ppsim.base.units import seconds_text
-from ppsim.plots.figures import PAGE as PAGE_WIDTH
-from ppsim.plots.figures import Chart, font_points, plain_axes, rendered, settings
-from ppsim.plots.many_runs import COLOURS
+from ppsim.plots.figures import rendered, settings
+from ppsim.plots.many_runs import COLOURS, name_ends, titled_axes
 from ppsim.plots.palette import LIGHT
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -100,8 +98,8 @@ Validating existing lists, compared with building the same schedule, which inclu
 
 CALLS = """## Growth of what users call
 
-All calls are on 1F1B with 64 devices, `async` with latency. `compare` runs 1F1B and eager 1F1B. The first call of a
-kind in a process loads modules, which shows at the smallest size. A trace of ten million actions fills gigabytes, and
+All calls are on 1F1B with 64 devices, `async` with latency. `compare` runs 1F1B and eager 1F1B. Its smallest
+size is slow because `engine="auto"` takes the event model there. A trace of ten million actions fills gigabytes, and
 writing it waits for the disk.
 
 ![Time of each call from ten thousand to ten million actions, beside n log n](images/growth.svg)
@@ -395,22 +393,24 @@ def draw_growth(report: dict) -> None:
             calls.setdefault(extra["call"], []).append((extra["actions"], bench["stats"]["min"]))
     inks, lines = COLOURS[LIGHT.name], sorted(calls.items(), key=lambda call: max(call[1])[1])
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(PAGE_WIDTH, 3.4), facecolor=LIGHT.paper)
-        axes = figure.add_subplot()
-        plain_axes(axes, LIGHT, 7.0)
-        style: Any = {"textcoords": "offset points", "fontsize": font_points(7.0), "va": "center"}
-        lowest = 0.0  # of the next name, so that names of curves that end close to each other stand apart
+        figure, axes = titled_axes(None, LIGHT, "Time of calls on 64 devices", "processor time, logarithmic")
+        ends = []
         for (name, sizes), ink, marker in zip(lines, inks, "osD^v", strict=False):
             actions, seconds = zip(*sorted(sizes), strict=True)
-            axes.loglog(actions, seconds, color=ink, marker=marker, markersize=3.5, linewidth=1.1)
-            height = max(seconds[-1], lowest)
-            axes.annotate(name, (actions[-1], height), (8, 0), color=ink, **style)
-            lowest = 2 * height
-        span = [10**4, 10**7]
-        axes.loglog(span, [3e-8 * n * log(n) for n in span], color=LIGHT.edge, linewidth=0.8, linestyle=(0, (3, 2)))
-        axes.annotate("n log n", (span[0], 3e-8 * span[0] * log(span[0])), (12, -8), color=LIGHT.quiet, **style)
-        axes.set(xlabel="actions", ylabel="time (s)", xlim=(8e3, 5e7))
+            axes.loglog(actions, seconds, color=ink, marker=marker, markersize=3.5, linewidth=1.1, clip_on=False)
+            ends.append((actions[-1], seconds[-1], name, ink))
+            if seconds[0] > seconds[1]:
+                axes.annotate(
+                    "event model", (actions[0], seconds[0]), (6, 2), textcoords="offset points", color=ink, fontsize=6
+                )
+        span = [min(size for size, _ in lines[0][1]), max(size for size, _ in lines[0][1])]
+        times = [3e-8 * n * log(n) for n in span]
+        axes.loglog(span, times, color=LIGHT.edge, linewidth=0.8, linestyle=(0, (3, 2)))
+        axes.set(xlabel="actions, logarithmic", xlim=(0.8 * span[0], span[1]))
         axes.minorticks_off()
+        axes.xaxis.set_major_formatter(lambda number, _: f"{number:,.0f}")
+        axes.yaxis.set_major_formatter(lambda seconds, _: seconds_text(seconds, 1))
+        name_ends(axes, [*ends, (span[1], times[1], "n log n", LIGHT.quiet)])
     write_atomically(CURVES, rendered(figure, "svg"))
 
 

@@ -692,7 +692,8 @@ def test_bars_of_the_ledger_are_as_long_as_idle_time_and_say_its_part_of_the_ste
     figure = timeline.plot_ledger(theme=theme)
     (axes,) = figure.axes
     ends = {bar.get_y(): bar.get_x() + bar.get_width() for bar in axes.patches}
-    assert list(ends.values()) == pytest.approx(timeline.device_idle)
+    assert list(ends.values()) == pytest.approx(100 * timeline.device_idle / timeline.makespan)
+    assert axes.get_xlabel() == "idle time (% of the step)"
     assert [text.get_text() for text in axes.texts] == [f"{timeline.bubble_fraction:.1%}".replace("%", " %")] * 4
     assert {to_hex(bar.get_facecolor()) for bar in axes.patches} <= set(colours.causes.values())
     assert to_hex(figure.get_facecolor()) == colours.paper
@@ -709,7 +710,7 @@ def test_the_ledger_has_the_rows_names_and_its_causes_in_reading_order():
         one for one in ppsim.analysis.CAUSES if one in causes
     ]
     idle = f"{timeline.bubble_fraction:.1%}".replace("%", " %")
-    assert f"idle {idle} of a step of {timeline.makespan:.2f} s, by cause" in words_of(figure)
+    assert f"idle {idle} of a step of {timeline.makespan:.2f} s, average over devices" in words_of(figure)
 
 
 def test_figures_of_many_runs_have_a_theme_and_a_width():

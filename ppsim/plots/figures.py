@@ -216,11 +216,11 @@ def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
     ax.set_facecolor("none")
     ax.grid(color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.tick_params(length=2.5, color=theme.edge, labelcolor=theme.text, labelsize=font_points(size))
+    ax.tick_params(length=2.5, color=theme.edge, labelcolor=theme.quiet, labelsize=font_points(size))
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(theme.edge)
     for label in (ax.xaxis.label, ax.yaxis.label):
-        label.set(color=theme.text, fontsize=font_points(size))
+        label.set(color=theme.quiet, fontsize=font_points(size))
 
 
 def bare_axes(ax: Axes, theme: Theme, size: float) -> None:

@@ -20,11 +20,10 @@ from ppsim.plots.figures import (
     plain_axes,
     settings,
     text_width,
-    time_axis,
 )  # fmt: skip
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
-from ppsim.plots.scale import device_steps, step_number
+from ppsim.plots.scale import device_steps, number_text, round_ticks, step_number
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -39,23 +38,23 @@ _ROW, _ROWS, _SIZE, _AXIS = 24, 432, 11, 44  # pixels: a row, all of many rows, 
 def draw_ledger(
     timeline: TimelineColumns, width: float | None = None, title: str | None = None, theme: str = "light"
 ) -> Figure:
-    """Return a figure with a bar per device, as long as its idle time, by cause.
+    """Return a figure with a bar per device, as long as its idle part of the step, by cause.
 
     `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     title = title_text(timeline) if title is None else title
     ledger, step, colours = bubble_ledger(timeline), makespan(timeline), theme_of(theme)
     devices, wide = timeline.schedule.devices, checked_width(width) * PIXELS
-    idle_by_cause = {cause: seconds for cause, seconds in ledger.items() if seconds.sum() >= 5e-4 * devices * step}
     with matplotlib.rc_context(settings()):
         legend = Legend([], colours)
-        whole = devices * step or 1.0
-        legend.entries = [LegendEntry("cause", f"{cause} {percent_text(float(seconds.sum()) / whole)}", lane=cause)
-                          for cause, seconds in idle_by_cause.items()]  # fmt: skip
+        parts = {cause: 100 * seconds / (step or 1.0) for cause, seconds in ledger.items()}
+        parts = {cause: part for cause, part in parts.items() if part.mean() >= 0.05}
+        legend.entries = [LegendEntry("cause", f"{cause} {percent_text(part.mean() / 100)}", lane=cause)
+                          for cause, part in parts.items()]  # fmt: skip
         unit = time_unit(step)
-        of_step = f"{step_number(step * unit.factor, step * unit.factor)} {unit.symbol}, by cause"
-        notes = [f"idle {percent_text(bubble_fraction(timeline))} of a step of {of_step}"]
-        margin, labels = 14 if wide >= 600 else 0, device_labels(timeline)
+        of_step = f"{step_number(step * unit.factor, step * unit.factor)} {unit.symbol}"
+        notes = [f"idle {percent_text(bubble_fraction(timeline))} of a step of {of_step}, average over devices"]
+        margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
         top, left = 28 + 18 * below, margin + max(text_width(label, _SIZE) for label in labels) + 8
@@ -64,20 +63,24 @@ def draw_ledger(
         write_title(writer, Texts(title, "", notes), margin, below)
         ax = writer.axes(left, top, wide - left - max(margin, 9), rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
-        for cause, seconds in idle_by_cause.items():
+        for cause, part in parts.items():
             edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
-            ax.barh(np.arange(devices), seconds, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
-            reached += seconds
-        unit = time_axis(ax, float(reached.max()) * (1.1 if devices <= _NAMED else 1.03), 10 if wide > 700 else 5)
+            ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
+            reached += part
+        longest = float(reached.max()) or 1.0
+        ax.set_xlim(0.0, longest * (1.1 if devices <= _NAMED else 1.0))
+        ax.set_xticks(round_ticks(longest, 10 if wide > 700 else 5))
+        ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
+        ax.spines["bottom"].set_bounds(0.0, longest)
         every = device_steps(rows / devices)
         ax.set(ylim=(devices - 0.5, -0.5))
         ax.set_yticks(range(0, devices, every), labels[::every])
         plain_axes(ax, colours, _SIZE * POINTS)
-        ax.set_xlabel(f"idle time ({unit.symbol})", loc="right", color=colours.quiet)
+        ax.set_xlabel("idle time (% of the step)", loc="right", color=colours.quiet)
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
         for device, idle in enumerate(reached.tolist() if devices <= _NAMED else ()):
-            ax.annotate(percent_text(idle / (step or 1.0)), (idle, device), (3, 0), textcoords="offset points", **style)
+            ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
         legend.draw(writer, margin, top + rows + _AXIS)
     return writer.figure

@@ -78,7 +78,7 @@ def draw_lines(
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         word = over.rpartition(".")[2].replace("_", " ")
         heading = _heading(what, f"{title} over {word}") if heading is None else heading
-        figure, axes = _axes(width, colours, heading, f"{title} ({symbol})")
+        figure, axes = titled_axes(width, colours, heading, f"{title} ({symbol})")
         ends, styles = [], _styles(lines, theme)
         for names, pairs in _distinct(lines):
             numbers, values = zip(*pairs, strict=True)
@@ -90,7 +90,7 @@ def draw_lines(
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
         axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
         if len(lines) > 1 and len(ends) <= MAX_DIRECT:
-            _name_ends(axes, ends)
+            name_ends(axes, ends)
         elif len(ends) > 1:
             _add_legend(axes, colours)
     return figure
@@ -135,7 +135,7 @@ def _make_logarithmic(axes: Axes, name: str, ticks: Sequence[float]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
 
 
-def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Write the name of each line beside the axes in the line's colour; one that is elsewhere has a leader."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
     inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
@@ -180,7 +180,7 @@ def draw_front(
         front = _clear_front(pairs, [number for number, one in enumerate(fits) if one or not any(fits)])
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         heading = _heading(what, f"{step} against {memory}") if heading is None else heading
-        figure, axes = _axes(width, colours, heading, axis_names[1])
+        figure, axes = titled_axes(width, colours, heading, axis_names[1])
         axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         inks = _draw_points(axes, points, groups, fits, colours)
@@ -353,7 +353,7 @@ def _height(width: float) -> float:
     return max(0.55 * width, 2.1) if width < 5 else 0.45 * width
 
 
-def _axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Figure, Axes]:
+def titled_axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Figure, Axes]:
     """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name."""
     wide = checked_width(width)
     figure = Chart(figsize=(wide, _height(wide)), facecolor=theme.paper)
@@ -362,7 +362,6 @@ def _axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Fig
     plain_axes(axes, theme, _SMALL)
     style: Any = {"color": theme.text, "fontsize": font_points(_SMALL + 1), "fontweight": "bold", "parse_math": False}
     figure.suptitle(wrapped(title, wide), x=margin / wide, ha="left", **style)
-    axes.set_ylabel(name, rotation=0, ha="left", va="bottom", color=theme.quiet)
+    axes.set_ylabel(name, rotation=0, ha="left", va="bottom")
     axes.yaxis.set_label_coords(0.0, 1.02)
-    axes.xaxis.label.set_color(theme.quiet)
     return figure, axes
