@@ -70,7 +70,6 @@ LATER: dict[str, dict[str, Any]] = {
     "mlperf-3.1-64-nodes": {  # 10.4 s instead of 11.1 s in round 4.1; round 4.0 has four stages per device
         "layout.microbatch_size": 2, "schedule.microbatches": 64, "schedule.stages_per_device": 6,
     },
-    "bloom-176b": {"layout.launch_blocking": True},  # train/tr11-176B-ml/tr11-176B-ml.slurm
 }  # fmt: skip
 # Models whose recipes count embedding and head as a block each (Megatron-Bridge v0.3.0, recipes/qwen/qwen3_moe.py and
 # recipes/llama/llama3.py: account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split).
@@ -79,7 +78,7 @@ COUNTS_HEADS = ("Qwen3 235B-A22B", "Llama 3.1 405B")
 # arguments.py), attention from 2022 on, other modules and shards more than the optimizer from core 0.12 on (May 2025:
 # --recompute-modules, --data-parallel-sharding-strategy). Hybrid sharding and combined-1f1b come with core 0.14
 # (October 2025). Stages of any layers come with --pipeline-model-parallel-layout (core 0.13, July 2025), stages that
-# count embedding and head as a block each with core 0.11; before, stages are even. NeMo of dgxc-benchmarking has core
+# count embedding and head as a block each with core 0.11; before, stages are equal. NeMo of dgxc-benchmarking has core
 # 0.12; DeepSpeed's own stages of BLOOM and GLM count the ends.
 BEFORE_12 = {"layout.recompute": ["none", "selective", "full"], "layout.sharding": ["optimizer"]}
 CORE_12 = {
@@ -192,11 +191,14 @@ def _counting_ends(layers: int, stages: int) -> str:
     return f"Et*{blocks - 1}|(t*{blocks}|)*{stages - 2}t*{blocks - 1}L"
 
 
-def _counting_ends_of_all(config: Config) -> list[str]:
-    """Return the layout strings that count the ends, of every number of stages that the layers allow."""
+def _equal_stages(config: Config, ends: int) -> list[str]:
+    """Return the layout strings of equal stages, of every number that the layers and these ends allow."""
     layers = _layers(config)
-    counts = [stages for stages in range(3, layers + 3) if (layers + 2) % stages == 0]
-    return [_counting_ends(layers, stages) for stages in counts]
+    counts = [stages for stages in range(2 * ends + 1, layers + 2 * ends + 1) if (layers + 2 * ends) % stages == 0]
+    if ends:
+        return [_counting_ends(layers, stages) for stages in counts]
+    blocks = [f"t*{layers // stages}" for stages in counts]
+    return [f"E{'|'.join([block] * stages)}L" for block, stages in zip(blocks, counts, strict=True)]
 
 
 def implausible() -> Iterator[tuple[str, Config]]:
@@ -271,7 +273,9 @@ def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     if not config.model or not config.model.experts:
         free = {key: values for key, values in free.items() if "expert" not in key}
     if not name.startswith(ANY_STAGES):
-        free["layout.partition"] = ["even", *(_counting_ends_of_all(config) if name.startswith(COUNTED_STAGES) else ())]
+        # DeepSpeed balances stages of any number of blocks
+        free["layout.partition"] = ["even"] if PAPERS.get(name) is DEEPSPEED else _equal_stages(config, 0)
+        free["layout.partition"] += _equal_stages(config, 1) if name.startswith(COUNTED_STAGES) else ()
     own = dict(_of_run(SOFTWARE, name))
     if "layout.sequence_parallel" in own:
         data["layout"] = {**data["layout"], "sequence_parallel": own.pop("layout.sequence_parallel")}

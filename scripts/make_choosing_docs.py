@@ -42,7 +42,7 @@ COMMAND = ["ppsim", "choose", "llama-3-8b.yaml", "--framework", "Megatron-LM"]
 NO_RECOMPUTE = (
     "an honest gain, measured in kind: the run repeats every forward, and with the best groups found all activations "
     "fit, also beside a quarter of the memory in fragments. Hagemann et al. measured 13B to 65B on A100 both ways, "
-    "each with its best groups: without recomputation steps are 8 to 22 % faster (arXiv 2311.05610, their data). Full "
+    "each with its best groups: without recomputation steps are 4 to 26 % faster (arXiv 2311.05610, their data). Full "
     "recomputation was usual before 2022, when Korthikanti et al. published what it costs."
 )
 FEWER_DEVICES = "half as many devices in a pipeline idle less, and need nearly all of the usable memory."
