@@ -319,7 +319,7 @@ def _flags_by_framework(config: Config) -> dict[str, list[str] | ConfigError]:
 
 
 def _first_flags(config: Config) -> Iterator[str]:
-    """Yield the flags of the first framework that runs the config, or why its own cannot."""
+    """Yield the flags of the first framework that runs the config, or why none does."""
     found = _flags_by_framework(config)
     for name, flags in found.items():
         if isinstance(flags, list):
@@ -328,7 +328,8 @@ def _first_flags(config: Config) -> Iterator[str]:
             short = (flag if len(flag) < WIDTH - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")
             return
-    yield from paragraph(str(next(iter(found.values()))), "run  ")
+    others = " or ".join(SCHEDULES_OF_LAUNCH[name] for name in found)
+    yield from paragraph("; ".join(map(str, found.values())) + f"; --framework {others} tries what it runs", "run  ")
 
 
 def _is_of_a_layout(flag: str) -> bool:
