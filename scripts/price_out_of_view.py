@@ -142,7 +142,7 @@ def set_aside(priced: str = NOT_YET) -> Iterator[Found]:
         source = run["source"]
         if str(data["sources"][source]["priced"]) != priced:
             continue
-        model = data["models"][run["model"]] | {key: run[key] for key in ("sequence",) if key in run}
+        model = data["models"][run["model"]] | {key: run[key] for key in ("sequence", "attention") if key in run}
         layout = data["layouts"][source] | run["layout"]
         schedule = schedule_of(run["devices"], run["microbatches"], run.get("stages", 1), bool(layout.get("overlap")))
         config = config_of(data, model, run["device"], run["gpus"], layout, schedule)

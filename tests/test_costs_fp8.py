@@ -109,10 +109,7 @@ def test_copies_of_weights_in_fp8_are_held_along_rows_and_columns():
     assert kept == bf16  # two bytes in the place of two
 
 
-def test_weights_are_cast_once_a_step_or_with_each_gathered_block():
-    part = 2 * WEIGHTS / sum(layer.parameters for layer in MODEL.layers)
-    once = derived(fp8="delayed").for_stages(1).optimizer_step[0] - derived().for_stages(1).optimizer_step[0]
-    assert once == pytest.approx(4 * sum(layer.parameters for layer in MODEL.layers) * part / 100)
+def test_weights_are_cast_with_each_gathered_block():
     sharded = {"framework": "torchtitan", "sharded": True, "data": 4, "fp8": "delayed"}
     cast, gathered = (derived(**sharded, fp8_gather=way).work(BLOCK) for way in (False, True))
     assert cast.forward - gathered.forward == pytest.approx(4 * WEIGHTS / 100)

@@ -118,6 +118,10 @@ def test_full_attention_moves_its_scores_through_memory():
     half = [derived(model=model, device=one).work(model.layers[1]).core for one in (device, slow)]
     products = 2 * model.heads * (2 * 2 * 16 * 4 + 2 * 16 * 16) / 100
     assert half[1] - half[0] == pytest.approx(4 * scores / 100 + products)
+    one, separate = (
+        derived(Layout(fused=way), model=model, device=slow).work(model.layers[1]) for way in (True, False)
+    )
+    assert separate.core - one.core == pytest.approx(2 * 4 * scores / 50)  # a softmax, mask and scaling of their own
 
 
 def test_tensor_parallelism_makes_products_smaller_and_so_slower():

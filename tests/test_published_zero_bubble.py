@@ -9,11 +9,11 @@ def runs():
     return {(row["model"], row["schedule"]): (row, run) for row, run in rows()}
 
 
-def test_throughput_is_predicted_within_17_percent_and_on_average_within_8(runs):
+def test_throughput_is_predicted_within_8_percent_and_on_average_within_5(runs):
     ratios = [rate_of(run) / float(row["samples_per_gpu_second"]) for row, run in runs.values()]
     assert len(ratios) == 16
-    assert all(ratio == pytest.approx(1, abs=0.17) for ratio in ratios)
-    assert sum(abs(ratio - 1) for ratio in ratios) / 16 < 0.08
+    assert all(ratio == pytest.approx(1, abs=0.08) for ratio in ratios)
+    assert sum(abs(ratio - 1) for ratio in ratios) / 16 < 0.05
 
 
 def test_peak_memory_is_predicted_within_9_percent(runs):

@@ -31,9 +31,9 @@ from ppsim.costs.setup import Setup
 IN_A_BLOCK = ("block", "prediction")
 
 
-def exposed_seconds(setup: Setup, collective: float, computing: float, beside: float = 0.0) -> float:
-    """Return the seconds that a collective adds to computation that it overlaps, and to collectives `beside` it."""
-    return max(collective - computing - beside, 0.0) + setup.cluster.contention * min(collective, computing)
+def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
+    """Return the seconds that a collective adds to computation that it overlaps."""
+    return max(collective - computing, 0.0) + setup.cluster.contention * min(collective, computing)
 
 
 # Data parallelism. `parameters` are a stage's dense parameters and those of routed experts, by `Setup.gpu_parameters`.
@@ -100,18 +100,12 @@ def _over_groups(
 
 
 def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the exposed seconds of gathering a block's weights and of reducing its gradients, under other blocks.
-
-    On the network they also run beside the collectives of tensor and expert groups that lie inside nodes.
-    """
+    """Return the exposed seconds of gathering a block's weights and of reducing its gradients, under other blocks."""
     layout, cluster = setup.layout, setup.cluster
     if not layout.reduces_blocks:
         return 0.0, 0.0
     gathering = gather_seconds(setup, _gathered(setup, layer)) if layout.sharded else 0.0
     reducing = scatter_seconds(setup, layout.gpu_parameters(layer))
-    others, inside = (tensor_parallel, expert_parallel), max(layout.tensor, layout.split_experts * layout.expert)
-    apart = inside <= cluster.gpus_per_node and group_of(cluster, layout.data_groups[0], layout.tensor).nodes > 1
-    beside = sum(one(setup, layer)[0] for one in others) if apart else 0.0
     work, level = setup.work(layer), layout.common_recompute
     backward = work.input_grad + work.weight_grad + setup.repeated_seconds(layer, level)
     wait = group_of(cluster, layout.optimizer_groups[0], layout.tensor).wait
@@ -120,14 +114,9 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
         for exchanging, computing in ((gathering, work.forward), (gathering + reducing, backward))
     )
     return (
-        exposed_seconds(setup, gathering + forward_wait, work.forward, beside),
-        exposed_seconds(setup, gathering + reducing + backward_wait, backward, beside * (1 + (level == "full"))),
+        exposed_seconds(setup, gathering + forward_wait, work.forward),
+        exposed_seconds(setup, gathering + reducing + backward_wait, backward),
     )
-
-
-def data_wait(setup: Setup) -> float:
-    """Return the seconds that data-parallel GPUs wait for the last one."""
-    return group_of(setup.cluster, setup.layout.data_groups[0], setup.layout.tensor).wait
 
 
 def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:

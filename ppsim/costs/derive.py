@@ -19,7 +19,7 @@ from ppsim.costs import partition
 from ppsim.costs.calibrated import Calibration
 from ppsim.costs.collectives import copied_bytes, copied_gradients
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
-from ppsim.costs.effects import Exchange, StageOfStep, border_seconds, exchange, sentences, step_seconds
+from ppsim.costs.effects import Exchange, StageOfStep, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
 from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, stall_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer
@@ -252,7 +252,7 @@ class DerivedCosts(Setup):
             backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
             works, drift = [*works, (LayerTimes(forward + late, host[0] + of_host), backward)], drift + late
         ways = [one for one, _ in works], [one for _, one in reversed(works)]
-        both = waiting(*ways, runs_ahead=devices == 1, blocking=self.layout.launch_blocking)
+        both = waiting(*ways, runs_ahead=devices == 1)
         forward, backward = (
             wait + drift + stall_seconds(self, devices, wait + sum(layer.gpu for layer in layers))
             for wait, layers in zip(both, ways, strict=True)
@@ -296,11 +296,9 @@ class DerivedCosts(Setup):
         waits = np.array([self._once(DerivedCosts._waits, stage, devices or num_stages) for stage in stages]).T
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
         of_step = list(map(StageOfStep, parameters, copies, layers, times["forward"] + waits[0], backward + waits[1]))
-        border = border_seconds(self, devices or num_stages) * np.array([bool(stage.layers) for stage in stages])
-        sent, returned = border * border_widths(self.model, stages)
         derived = {
-            "forward": times["forward"] + times["forward_collectives"] + sent + waits[0],
-            "input_grad": times["input_grad"] + times["input_grad_collectives"] + returned + waits[1],
+            "forward": times["forward"] + times["forward_collectives"] + waits[0],
+            "input_grad": times["input_grad"] + times["input_grad_collectives"] + waits[1],
             "weight_grad": times["weight_grad"],
             **_columns(bytes_held),
             "transfer_bytes": self.transfer_bytes,
@@ -316,7 +314,7 @@ class DerivedCosts(Setup):
         held, own = derived["activation_bytes"], self.own_border_bytes
         derived["input_fraction_of_activation"] = (held > 0) * own / np.maximum(held, own)
         if self.layout.overlap:
-            derived["overlap"] = self._slots(stages, times) + sent[:, None] + returned
+            derived["overlap"] = self._slots(stages, times)
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]

@@ -15,7 +15,6 @@ from ppsim.costs import assumed
 from ppsim.costs.assumed import STEP_BYTES
 from ppsim.costs.collectives import (
     context_parallel,
-    data_wait,
     expert_parallel,
     exposed_seconds,
     gather_seconds,
@@ -25,9 +24,7 @@ from ppsim.costs.collectives import (
     tensor_parallel,
     tensor_parallel_outside,
 )
-from ppsim.costs.host_time import start_seconds
 from ppsim.costs.layers import Layer
-from ppsim.costs.operators import CAST_BYTES
 from ppsim.costs.setup import Setup
 
 
@@ -49,20 +46,6 @@ class Effect:
     repeated: bool = True  # True if full recomputation repeats the seconds that `action` adds to F
     # "forward" or "backward" of the stage hides `step` bucket by bucket if `layout.overlap_data` says so; "": neither
     hidden_under: str = ""
-
-
-def border_seconds(setup: Setup, devices: int) -> float:
-    """Return the seconds that a border's transfer adds to an action it overlaps, by sharing memory and processors.
-
-    The transfer is the average over the devices, each sending to the next. An achieved fraction already contains it.
-    """
-    if devices == 1 or setup.cluster.device.achieved is not None:
-        return 0.0
-    nodes = setup.cluster.nodes(devices, setup.layout.gpus_per_device)
-    crossing = sum(one != other for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)) / devices
-    network = setup.cluster.network_of_group(setup.layout.gpus_per_device)
-    seconds_per_byte = (1 - crossing) / setup.cluster.link.bandwidth + crossing / network.bandwidth
-    return setup.cluster.contention * setup.transfer_bytes * seconds_per_byte
 
 
 def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | None:
@@ -90,15 +73,6 @@ def _messages(setup: Setup, stage: StageOfStep) -> int:
     if layout.distributed_optimizer and messages.tensors:
         return messages.tensors * stage.layers
     return max(math.ceil(sum(stage.parameters) / max(messages.bucket, messages.per_member * members)), 1)
-
-
-def _step_weights_to_fp8(setup: Setup, stage: StageOfStep) -> float | None:
-    casts, device = setup.layout.casts, setup.cluster.device
-    if casts is None or casts.weights or device.memory_bandwidth is None:
-        return None
-    shared = setup.layout.data_groups if setup.layout.fp8_gather else (1, 1)  # each GPU casts its part
-    values = sum(part / size for part, size in zip(stage.parameters, shared, strict=True)) * setup.fp8_part
-    return CAST_BYTES * values / device.memory_bandwidth
 
 
 def _step_regather(setup: Setup, stage: StageOfStep) -> float | None:
@@ -138,8 +112,7 @@ EFFECTS = (
         "a pass of a ring of n GPUs in k nodes: (2.5 + n - k) latency inside + (k-1) latency between + (n-1)/n x "
         "/ bandwidth, an all-reduce two; a tree up and down: (1.5 + n/k) latency inside + log2 k latency between + x "
         "/ (0.92 bandwidth) each way; between nodes all members wait k `node_wait`, at most 64, for the last one, once "
-        "in each pass of a block and in each reduction and gather of a step. Gradients and weights go in messages by "
-        "framework",
+        "in each pass of a block. Gradients and weights go in messages by framework",
         "NCCL's tuning model, github.com/NVIDIA/nccl, src/graph/tuning.cc (2.2x); The Ultra-Scale Playbook, "
         "pp_comm_bandwidth.html; deepseek-ai/profile-data, train.json", assumed.collectives,
     ),
@@ -188,17 +161,17 @@ EFFECTS = (
         "ppsim/frameworks, a file for each", assumed.framework_version,
     ),
     Effect(
-        "layout.framework, layout.cuda_graphs, layout.launch_blocking", "seconds",
-        "each pass of a layer lasts as long as its GPU or its host, whichever takes longer, with `launch_blocking` as "
-        "long as both; the host takes `start` per kernel, whose number the framework gives, none under CUDA graphs or "
-        "a compiler that fuses kernels; and 34 µs per product and kernel of a cast of one expert in fp8. Without a "
-        "pipeline the host runs ahead of the GPU. nanotron's benchmark polls both headers of each message between "
-        "stages every 0.1 s, from 64 nodes on and with a tensor-parallel group over 4 nodes: it is 0.2 to 0.25 s "
-        "late; not with a version, which is a release",
+        "layout.framework, layout.cuda_graphs", "seconds",
+        "each pass of a layer lasts as long as its GPU or its host, whichever takes longer; the host takes `start` per "
+        "kernel, whose number the framework gives, none under CUDA graphs or a compiler that fuses kernels; and 34 µs "
+        "per product and kernel of a cast of one expert in fp8. Without a pipeline the host runs ahead of the GPU. "
+        "DeepSpeed gathers and frees the sharded weights of each module in Python: 530 and 860 starts more a block in "
+        "F and B. nanotron's benchmark polls both headers of each message between stages every 0.1 s, from 64 nodes on "
+        "and with a tensor-parallel group over 4 nodes: it is 0.2 to 0.25 s late; not with a version, which is a "
+        "release",
         "PyTorch, CUDA semantics: asynchronous execution; the numbers of starts: ppsim/frameworks; huggingface/"
         "nanotron, branch nouamane/bench2, parallel/pipeline_parallel/p2p.py; fp8: "
-        "NVIDIA/TransformerEngine, pull request 3134; BLOOM: bigscience, train/tr11-176B-ml, chronicles-prequel.md",
-        assumed.host,
+        "NVIDIA/TransformerEngine, pull request 3134", assumed.host,
     ),
     Effect(
         "layout.grouped_experts", "seconds",
@@ -235,7 +208,7 @@ EFFECTS = (
     Effect(
         "layout.sharded_by", "seconds",
         "`block`: gather of 2 P bytes in F, gather and reduction of 4 P in I, each overlapping the layer's "
-        "computation, recomputed too, and on the network collectives inside nodes; with `layout.sharded_gradients` "
+        "computation, recomputed too; with `layout.sharded_gradients` "
         "only the reduction; those of `layout.replicas` are summed once a step; `step`: one of both per step",
         "PyTorch, fully_shard and distributed/pipelining/stage.py; Megatron FSDP; torchtitan and OLMo-core, which call "
         "set_requires_all_reduce",
@@ -329,30 +302,20 @@ EFFECTS = (
     Effect(
         "optimizer_step", "seconds",
         "30 bytes per parameter whose state the GPU holds, over the memory bandwidth: it reads gradient, fp32 weight "
-        "and both moments, writes these three and the bf16 weight",
-        "follows from Adam in mixed precision", assumed.optimizer,
+        "and both moments, writes these three and the bf16 weight; norms, clips and zeros of gradients last as long as "
+        "150 bytes a parameter in nanotron, 30 in Scaling",
+        "follows from Adam in mixed precision; nanotron, optim/clip_grads.py", assumed.optimizer,
         step=lambda setup, stage: update_seconds(setup, stage.parameters),
-    ),
-    Effect(
-        "optimizer_step", "seconds",
-        "a host's work between two steps, which no GPU overlaps: norms of gradients, logs, data; 0.01 s in nanotron, "
-        "whose norms, clips and zeros of gradients last as long as 150 bytes a parameter (its code: 16; Scaling: 30)",
-        "The Ultra-Scale Playbook, its steps of 1B without a pipeline; nanotron, optim/clip_grads.py",
-        step=lambda setup, stage: setup.layout.run_by.host.step if start_seconds(setup) else None,
-    ),
-    Effect(
-        "optimizer_step", "seconds", "casts of weights to fp8, once per step: 4 bytes each, over the memory bandwidth",
-        "Transformer Engine, user guide", step=_step_weights_to_fp8,
-    ),
-    Effect(
-        "optimizer_step", "seconds", "with a distributed optimizer also the gather of 2 P bytes",
-        "Megatron-LM, dist_optimizer.md", step=_step_regather, hidden_under="forward",
     ),
     Effect(
         "optimizer_step", "seconds",
         "all-reduce of 4 V h / t bytes, in bf16 of 2, over the devices with copies of the embedding (first stage, "
         "prediction modules, a tied head) or of a head with losses on several stages",
         "Megatron-LM, core/distributed/finalize_model_grads.py",
+    ),
+    Effect(
+        "optimizer_step", "seconds", "with a distributed optimizer also the gather of 2 P bytes",
+        "Megatron-LM, dist_optimizer.md", step=_step_regather, hidden_under="forward",
     ),
     Effect(
         "layout.overlap_data", "seconds",
@@ -362,8 +325,8 @@ EFFECTS = (
     ),
     Effect(
         "hardware.contention", "seconds",
-        "collectives and transfers that overlap computation lengthen it by this fraction of "
-        "their own seconds", "fitted: docs/accuracy.md", assumed.contention,
+        "collectives that overlap computation lengthen it by this fraction of their own seconds",
+        "fitted: docs/accuracy.md", assumed.contention,
     ),
     Effect(
         "hardware.cards_per_node", "seconds",
@@ -420,7 +383,6 @@ def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     for effect in EFFECTS:
         seconds = effect.step(setup, stage) if effect.step else None
         reduced_last = effect.hidden_under == "backward" and layout.shards_by("step")  # after the last backward
-        seconds = seconds + data_wait(setup) if seconds and effect.hidden_under else seconds
         late = effect.hidden_under == "forward" and layout.run_by.facts.messages.late_gather
         beside = layout.chosen("overlap_data") or (effect.hidden_under == "backward" and layout.reduces_blocks)
         if seconds and effect.hidden_under and beside and not (reduced_last or late):

@@ -43,10 +43,10 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     `recomputed`: B repeats the starts of F.
     """
     host, start = setup.layout.run_by.host, start_seconds(setup)
-    head = host.head * layer.losses
     more = host.tensor * (setup.layout.tensor > 1)
     more += setup.layout.router_kernels if layer.expert_parameters else 0
-    ways = (host.forward + more, host.backward + more) if layer.recomputable else (head, head)
+    hooks = (host.hooks_forward, host.hooks_backward) if setup.layout.shards_by("block") else (0.0, 0.0)
+    ways = (host.forward + hooks[0] + more, host.backward + hooks[1] + more) if layer.recomputable else (0.0, 0.0)
     each = 0.0 if setup.cluster.device.achieved is not None else FP8_EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + recomputed * forward
@@ -91,9 +91,7 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
     return each * min(devices - 1, 2) * late * bool(start_seconds(setup))
 
 
-def waiting(
-    forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool, blocking: bool = False
-) -> tuple[float, float]:
+def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:
     """Return the seconds that the GPU waits for its host in F and in B of one stage.
 
     Parameters
@@ -102,11 +100,7 @@ def waiting(
         The stage's layers, in the order in which each pass runs them.
     runs_ahead : bool
         If the host starts an action while the GPU still runs the one before it.
-    blocking : bool
-        If the host starts no kernel while the GPU runs another, so that the GPU waits for all of its time.
     """
-    if blocking:
-        return sum(layer.host for layer in forward), sum(layer.host for layer in backward)
     if not runs_ahead:
         return _waiting(forward, 0.0)[0], _waiting(backward, 0.0)[0]
     ahead, waits = 0.0, [0.0, 0.0]

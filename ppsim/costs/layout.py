@@ -198,7 +198,6 @@ class Layout:
     fused_norms: bool | None = _by_framework("with `fused: false`: each norm is one kernel and holds nothing in fp32")
     fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)")
     cuda_graphs: bool | None = _by_framework("CUDA graphs start the kernels, so that no GPU waits for its host")
-    launch_blocking: bool = _policy("CUDA_LAUNCH_BLOCKING=1: the host starts no kernel before the one before it ended")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
         "tokens between experts as Megatron-Core's combined 1F1B does, layer by layer; `false` none, its parts run one "

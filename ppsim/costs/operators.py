@@ -76,7 +76,9 @@ FULL_HEAD = 128
 # cuDNN's attention on GB200 and GB300 (NVIDIA/cudnn-frontend@3929da2, benchmark/sdpa_benchmark_training/results): with
 # MXFP8 so much faster than in bf16; of a window whole tiles of so many keys, but all keys in the backward in fp8
 FP8_ATTENTION, TILE = 1.35, 128
-UNFUSED_PASSES = 3.0  # rotation or activation as separate operators, in part on fp32 copies
+# Rotation, activation, or softmax as separate operators, in part on fp32 copies: scores are copied (4 bytes each),
+# masked (5) and normalized (4), where one kernel moves 4 (Aleph-Alpha/scaling, core/nn/masked_softmax)
+UNFUSED_PASSES = 3.0
 PERMUTE_SPEED = 0.75  # rows in another order: 0.5 of the bandwidth, other passes 0.666 (SimuMax, b200_bf16_ceperm)
 # Triton's first version, forward and backward, relative to FlashAttention 1: 0.471 and 0.255 of an A100's peak in bf16
 # with 4,096 tokens (triton-lang/triton, python/test/regression/test_performance.py of 2023), where that has 0.232
@@ -304,6 +306,7 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
         again *= TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0
         return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
-    seconds, passes = core.heads * part * products, rates.streaming(core.score_bytes * part)
+    passes = rates.streaming(core.score_bytes * part * (1.0 if share.fused else UNFUSED_PASSES))
+    seconds = core.heads * part * products
     launches = 5 * launch  # two products, scaling and mask, softmax, dropout
     return seconds + passes + launches, 2 * seconds + BACKWARD_PASSES * passes + launches, 0.0

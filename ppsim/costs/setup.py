@@ -160,13 +160,6 @@ class Setup:
         """Return one GPU's share, for one microbatch, of an amount of one whole sequence."""
         return amount * self.layout.microbatch_size / (self.layout.tensor * self.layout.context)
 
-    @cached_property
-    def fp8_part(self) -> float:
-        """Part of all parameters of a GPU whose products run in fp8."""
-        counts = self.layout.fp8_parameters, self.layout.gpu_parameters
-        fp8, every = (sum(map(sum, map(count, self.model.layers))) for count in counts)
-        return fp8 / every
-
     @property
     def border_bytes(self) -> float:
         """Bytes of one microbatch's activations between two layers, before sequence parallelism splits them."""

@@ -100,11 +100,11 @@ def order_error(kind: str) -> OrderError:
 def class_of(setup: Setup, devices: int) -> str:
     """Return the class of a run: the first of the following that fits.
 
-    A framework whose kernels are not fused (on several nodes, on one), fp8 (small model, experts, neither), experts,
+    Kernels that are not fused (on several nodes, on one), fp8 (small model, experts, neither), experts,
     small model, sharded weights without pipeline, device. A dense model belongs to the device of `DENSE` with the
     nearest peak.
     """
-    if not setup.layout.run_by.policies.get("fused", True):
+    if not setup.layout.chosen("fused"):
         return EAGER[devices * setup.layout.gpus_per_device <= setup.cluster.gpus_per_node]
     if setup.layout.casts:
         return FP8[2 if setup.model.hidden <= SMALL else bool(setup.model.experts)]

@@ -9,7 +9,7 @@ from ppsim.frameworks.facts import Facts, Host, Messages
 FACTS = Facts(
     "eager",
     {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fused": False, "gradient_buffers": True},
-    Host(100, 150, 50, compiled=True),
+    Host(100, 150, compiled=True),
     "a Llama block of transformers, modeling_llama.py, with Python and autograd",
     messages=Messages(bucket=12.5 * 2**20),  # torch.nn.parallel.DistributedDataParallel, bucket_cap_mb: 25 MiB
 )

@@ -21,7 +21,6 @@ class Host(NamedTuple):
     # forward, backward: starts of one block in F and in B
     forward: float
     backward: float
-    head: float = 0.0  # starts of the head with its loss, in F and in B each; those of the embedding count nothing
     compiled: bool = False  # True if `layout.fused` means a compiler whose code needs almost no host
     tensor: float = 0.0  # starts of the collectives of one block in F and in B each, with tensor parallelism
     # starts for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more than
@@ -29,7 +28,10 @@ class Host(NamedTuple):
     member: float = 0.0
     # starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait
     node: float = 0.0
-    step: float = 0.0  # seconds at the end of a step, before the optimizer: norms of gradients, logs, the next data
+    # hooks_forward, hooks_backward: starts in F and in B of a block with sharded weights, whose modules gather and free
+    # their own in Python
+    hooks_forward: float = 0.0
+    hooks_backward: float = 0.0
 
 
 class Stall(NamedTuple):

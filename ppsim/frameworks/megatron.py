@@ -25,7 +25,7 @@ LARGE_VOCABULARY = 128256
 # Every option by the group of its parser: version, source, and names of a group with blanks between them.
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
-HOST = Host(110, 145, 50)
+HOST = Host(110, 145)
 # core/distributed/distributed_data_parallel.py, bucket_size. Its FSDP reduces a block beside the backward of the next,
 # and with --fsdp-double-buffer holds the gradients of no more: docs/user-guide/features/megatron_fsdp.md. A gradient
 # that one GPU alone holds is added to itself with each microbatch: issue 6660, mended in September 2026 (pull 6773).

@@ -8,6 +8,6 @@ from ppsim.frameworks.facts import Facts, Host
 FACTS = Facts(
     "MosaicML",
     {"overlap_data": True, "sharded_by": "block", "loss_bytes": 0, "fp8_inputs": False},
-    Host(100, 150, 50),
+    Host(100, 150),
     "as of any eager PyTorch",
 )
