@@ -70,7 +70,7 @@ def page_data(
     idle = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
-    few = len(timeline.row_start) <= 4 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
+    few = len(timeline.row_start) <= 16 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
@@ -80,7 +80,7 @@ def page_data(
         "ahead": dict(timeline.schedule.prefetched[:, ::-1].tolist()),
         "makespan": makespan(timeline),
         "step": iteration_time(timeline),
-        "bound": lower_bound(timeline).seconds if few else None,
+        "bounds": lower_bound(timeline).bounds if few else {},
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": median_box(boxes),

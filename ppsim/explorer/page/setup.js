@@ -1,5 +1,6 @@
 // The setup at the left: sizes, costs by device, a config's keys, and a card per schedule.
 const CELLS = [["forward", "F", "forward"], ["input_grad", "I", "input gradient"], ["weight_grad", "W", "weight gradient"], ["latency", "transfer", "latency of transfers that a device sends"]];
+const QUEUES = { async: "nothing queues", directed: "a queue from each sender to each receiver", directions: "two queues a device: activations, gradients", pair: "a queue for each two devices", rank: "one queue a device", blocking: "directed, and the sender waits" };
 let fields = 0;   // number of fields so far, for ids
 
 const valueOf = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
@@ -55,8 +56,8 @@ function showSetup() {
   if (names.length) parts.push(menu("Config", [["", "none"], ...names.map((name) => [name, name])], common.config || "", takeConfig));
   parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))));
   if (hasTable()) parts.push(heading("Cost by device (s)"), costTable());
-  parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name])], common.transport || "",
-    (name) => { if (name) common.transport = name; else delete common.transport; change(); }, "how transfers queue"));
+  parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name === common.transport ? name : `${name} – ${QUEUES[name]}`])], common.transport || "",
+    (name) => { if (name) common.transport = name; else delete common.transport; change(); showSetup(); document.querySelector("#setup [name=transport]").focus(); }, QUEUES[common.transport] || "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
   if (hasTable()) parts.push(row("Fused F and B (s)", field(common, "overlap", "", 0.05), "seconds of one slot of F and B; empty: one after the other"),
     row("Memory limit (act.)", field(common, "memory_limit", "", 1), "microbatches whose activations a device may keep, each for its share of the model"));
@@ -122,11 +123,12 @@ function takeConfig(name) {
 
 function keysOf(config) {   // the keys of the config by section, each with its unit, its known values and its meaning
   const changes = state.common.changes ||= {}, boxes = new Map(), skipped = config.costs ? COSTS.map((key) => `costs.${key}`) : [];
+  const reset = plain("Reset what was changed", () => { state.common.changes = {}; showAll(); });
   const words = (one) => ({ true: "yes", false: "no" }[one] ?? String(one));
   for (const { key, value, name, unit, legal, known, meaning, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
     const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`, now = changes[key] ?? value;
     if (!boxes.has(section)) boxes.set(section, make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)}` })));
-    const mark = () => box.classList.toggle("changed", key in changes), set = () => { mark(); change(); };
+    const mark = () => { box.classList.toggle("changed", key in changes); reset.hidden = !Object.keys(changes).length; }, set = () => { mark(); change(); };
     const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.placeholder = usual; return input; };
     const values = legal ?? (known.length ? [...new Set([...(now === null ? [] : [now]), ...known])] : null);
     const box = values ? menu(text, [...(value === null ? [["", usual || "none"]] : []), ...values.map((one) => [String(one), words(one)]), ...(legal ? [] : [[OTHER, OTHER]])], String(now ?? ""), (wanted) => {
@@ -140,7 +142,7 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     mark();
     boxes.get(section).append(box);
   }
-  return [...boxes.values()];
+  return [reset, ...boxes.values()];
 }
 const OTHER = "other …";
 

@@ -163,9 +163,6 @@ function showTable() {   // one schedule of few devices: the table of devices an
   if (!fits) return;
   table.open = true;
   table.style.opacity = isLive(0) ? "" : 0.28;
-  const { bounds } = only.lower_bound, listed = Object.entries(bounds).sort((one, other) => other[1] - one[1]).map(([name, seconds]) => `${name} ${short(seconds, only.chart.step)}`).join(" · ");
-  table.querySelector("p")?.remove();
-  table.append(make("p", { className: "quiet", textContent: `Lower bounds: ${listed}` }));
 }
 
 function sheet(name) {   // on phones: one of the sheets, or the chart alone

@@ -55,6 +55,7 @@ function build(root) {
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { find(typed ? 0 : event.shiftKey ? -1 : 1); typed = false; } if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", () => { if (!chosen) tell(""); });
   parts.table.addEventListener("toggle", fillTable);
+  parts.hold = ({ currentTarget: { parentElement: own } }) => { if (![...document.querySelectorAll(".devices")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows
 }
 
 function flip(names, name) { if (!names.delete(name)) names.add(name); }
@@ -154,8 +155,9 @@ function reveal(chart, item) {   // move the view so that the item is visible
 
 function fillTable() {
   if (!parts.table.open) return;
-  for (const old of parts.table.querySelectorAll("table")) old.remove();
-  parts.table.firstChild.after(...charts.filter(isReal).map(tableOf));
+  const real = charts.filter(isReal), bounds = real.length === 1 ? Object.entries(real[0].bounds || {}).sort((one, other) => other[1] - one[1]) : [];
+  while (parts.table.children.length > 1) parts.table.lastChild.remove();
+  parts.table.append(...real.map(tableOf), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${inUnit(seconds, unitFor(real[0].step), 1)}`).join(" · ")}` })] : []));
   fit(); clamp();
 }
 

@@ -37,6 +37,7 @@ function startsOf(columns, before) {   // a start is the end of the item before 
 class Chart {
   constructor(about, columns) {
     Object.assign(this, about, { column: columns, boxes: columns.start.length, inputs: new Int32Array(columns.start.length) });
+    this.bound ??= Math.max(...Object.values(this.bounds || {}), 0);
     this.transfers = columns["transfer target"].length;
     this.begins = new Set(columns.begins);
     this.digits = numberOf(this, columns.microbatch.reduce((most, one) => Math.max(most, one), 0)).length;   // of the longest number
