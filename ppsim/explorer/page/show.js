@@ -129,6 +129,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   placed = now;
   for (const select of document.querySelectorAll("#against select")) select.value = String(base);
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
+  const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
   lines.replaceChildren(...rows.length ? [at(make("span", { className: "caption", textContent: "better?" }), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { above, text, act } = betterOf(index);
     const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent, title: textContent === above ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
@@ -139,6 +140,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
     if (wide() && line.children.length > 1) line.firstChild.remove();
     for (const part of [/ \(no.*/, /, [^,]*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
   }
+  lines.querySelectorAll("button")[focused]?.focus();
   find("better").replaceChildren(...rows.map(({ index }) => { const { above, text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${[above, text].filter(Boolean).join(" · ") || "—"} `, act ? plain(...act) : ""); }));
 }
 
