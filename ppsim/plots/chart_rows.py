@@ -228,7 +228,8 @@ class ChartRows(Artist):
         found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY)
         for (kind, slot), (sizes, before) in found.items():
             for half in (0, 1)[: 1 + slot]:
-                mine = np.flatnonzero((sizes > 0) & (boxes.kinds_of_parts(half) == kind))
+                seen = (sizes > 0) & (boxes.start < self._ax.get_xlim()[1])
+                mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))
                 if len(mine) > _MAX_NUMBERS:
                     return
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
