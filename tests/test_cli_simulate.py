@@ -66,6 +66,14 @@ def test_the_summary_names_the_measures_with_units_and_definitions():
         assert part in outcome.out
 
 
+@pytest.mark.parametrize(("limit", "words"), [(5, "within the limit of 5"), (3, "over the limit of 3")])
+def test_a_limit_on_activations_says_what_fits_in_simulate_as_in_compare(limit, words):
+    sizes = ("--devices", 4, "--microbatches", 8, "--memory-limit", limit)
+    assert words in ppsim("simulate", "--schedule", "1f1b", *sizes).out
+    row = next(line for line in ppsim("compare", "--schedules", "1f1b", *sizes).out.splitlines() if line[:2] == "1 ")
+    assert ("over" in row) == words.startswith("over")
+
+
 def test_flags_and_settings_change_a_config():
     changed = document(
         "simulate", UNIT_COSTS, "--schedule", "zb-h1", "--set", "schedule.microbatches=16", "--set", "costs.latency=1ms"

@@ -288,8 +288,11 @@ def usable_bytes(capacity: float, headroom: float) -> float:
     return capacity * (1 - headroom)
 
 
-def usable_limit(timeline: TimelineColumns) -> float | None:
-    """Return the usable bytes of a device of a timeline's cluster; None if its memory is not known."""
+def usable_limit(timeline: TimelineColumns, in_bytes: bool = True) -> float | None:
+    """Return the usable bytes of a device, or the config's one limit on live activations; None if it is not known."""
+    if not in_bytes:
+        limit = getattr(timeline.config, "memory_limit", None)
+        return float(limit) if isinstance(limit, int | float) else None
     memory = device_memory(timeline)
     return None if memory is None else usable_bytes(memory, HEADROOM)
 
@@ -319,8 +322,10 @@ def fit_in_words(peak: float, capacity: float, headroom: float = HEADROOM) -> st
 
 
 def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
-    """Return `fit_in_words` of the fullest device; "" if bytes or device are not known."""
+    """Return `fit_in_words` of the fullest device, or of a limit on activations; "" if neither is known."""
     peak, capacity = peak_memory(timeline), device_memory(timeline)
+    if peak is None and (limit := usable_limit(timeline, in_bytes=False)) is not None:
+        return "over" if peak_activations(timeline).max() > limit * (1 + 1e-9) else "fits"
     return "" if peak is None or capacity is None else fit_in_words(float(peak.max()), capacity, headroom)
 
 

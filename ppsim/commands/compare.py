@@ -170,13 +170,11 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
         return f" ({versus(row['iteration_time'], now)})" if now else f" ({step_text(row['iteration_time'])})"
 
     best = [row for row in rows if not row["asynchronous"]] or rows
-    if best[0]["schedule"] == own:
-        return f"{_short_name(own or '')}, the config's schedule, is the fastest" + (
-            " that fits" if len(rows) == 1 else ""
-        )
-    running = [row for row in best if runs_in(row["schedule"], case) != "-" and states[row["schedule"]] == "fits"]
     state = states[best[0]["schedule"]]
     memory = "" if state == "fits" else f", but its memory is {state}"
+    if best[0]["schedule"] == own:
+        return f"{_short_name(own)}, the config's schedule, is the fastest{memory or ' that fits' * (len(rows) == 1)}"
+    running = [row for row in best if runs_in(row["schedule"], case) != "-" and states[row["schedule"]] == "fits"]
     if own and now and best[0]["iteration_time"] >= (1 - SAME) * now:  # it was not among the schedules named
         return _against_own(own, now, best) + memory
     text = f"{_short_name(best[0]['schedule'])} is the fastest{change(best[0])}{memory}"

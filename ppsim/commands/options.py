@@ -117,8 +117,8 @@ FLAGS = {
     "memory_limit": Flag(
         "memory_limit",
         "N",
-        "Maximum live activations per device, in device shares; for --recompute needed, idle placings and "
-        "--dispatch ready.",
+        "Maximum live activations per device, in device shares: for --recompute needed, idle placings, --dispatch "
+        "ready, and to show what does not fit.",
     ),
     "dispatch": Flag(
         "dispatch",

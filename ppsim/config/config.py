@@ -171,11 +171,11 @@ class Config:
         )
 
     def _check_limit(self) -> None:
-        """Raise ConfigError for a `memory_limit` that nothing uses."""
+        """Raise ConfigError for a `memory_limit` that nothing uses; without bytes, it says whether a schedule fits."""
         section = self.schedule
         places = section.get("recompute") == NEEDED or section.get("recompute_placing", "backward") != "backward"
         searches = "name" in section and "memory_limit" in find_family(section["name"]).options
-        if self.memory_limit is not None and not (places or searches or self.dispatch == "ready"):
+        if None not in (self.memory_limit, self.derived) and not (places or searches or self.dispatch == "ready"):
             raise ConfigError(
                 f"{self.path}: memory_limit: nothing uses it here; it goes with dispatch: ready, with "
                 f"schedule.recompute: {NEEDED}, with a recompute_placing other than backward, or with a schedule that "

@@ -71,7 +71,15 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
     if peak is None:
         held = peak_activations(timeline)
         device = int(held.argmax())
-        return "activations", f"{held[device]:.3g}", f"microbatches of a device share on device {device}, the fullest"
+        limit = usable_limit(timeline, in_bytes=False)
+        fits = (
+            "" if limit is None else f"{'over' if fit_of(timeline) == 'over' else 'within'} the limit of {limit:.3g}; "
+        )
+        return (
+            "activations",
+            f"{held[device]:.3g}",
+            f"{fits}microbatches of a device share on device {device}, the fullest",
+        )
     device = int(peak.argmax())
     fits = "" if usable is None else f"{fit_of(timeline)}: {value_text(usable, 'bytes')} usable on "
     return "memory", value_text(peak[device], "bytes"), f"{fits}device {device}, the fullest"
