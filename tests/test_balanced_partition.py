@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ppsim.analysis import ScheduleSummary, memory_bound
+from ppsim.analysis import ScheduleSummary, memory_bound, memory_table
 from ppsim.config import make_config
 from ppsim.costs import DerivedCosts, Pieces, balanced
 from ppsim.search import balanced_within, pieces_of
@@ -94,14 +94,14 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
     costs, summary = config.costs, ScheduleSummary.of(config.build())
     assert isinstance(costs, DerivedCosts)
 
-    def table_with(text):
-        return costs.with_partition(text).table(summary.actions)
-
     def held_with(text) -> Any:
-        return memory_bound(summary, table_with(text))
+        own = costs.with_partition(text)
+        held = memory_bound(summary, own.table(summary.actions))
+        assert (memory_bound(summary, memory_table(own, summary.actions)) == held).all()
+        return held
 
     limit = float(held_with("even").max()) * part
-    found = str(balanced_within(costs, summary, table_with, limit))
+    found = str(balanced_within(costs, summary, limit))
 
     def busy_and_held(text):
         table = costs.with_partition(text).table(summary.actions)
@@ -142,14 +142,11 @@ def test_where_any_cut_fits_into_the_memory_the_balanced_one_does(name, devices,
     costs, summary = config.costs, ScheduleSummary.of(config.build())
     assert isinstance(costs, DerivedCosts)
 
-    def table_with(text):
-        return costs.with_partition(text).table(summary.actions)
-
     def held_with(text):
-        bound: Any = memory_bound(summary, table_with(text))
+        bound: Any = memory_bound(summary, costs.with_partition(text).table(summary.actions))
         return float(bound.max())
 
     held = sorted(map(held_with, every_text(5, summary.actions.num_stages)))
-    even = held_with(str(balanced_within(costs, summary, table_with, np.inf)))
+    even = held_with(str(balanced_within(costs, summary, np.inf)))
     for limit in [one for one in held[:: max(1, len(held) // 12)] if one < even] or held[:1]:
-        assert held_with(str(balanced_within(costs, summary, table_with, limit * (1 + 1e-6)))) <= limit * (1 + 1e-6)
+        assert held_with(str(balanced_within(costs, summary, limit * (1 + 1e-6)))) <= limit * (1 + 1e-6)

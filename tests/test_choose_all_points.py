@@ -1,7 +1,5 @@
 """On small random spaces choose finds what simulating every point finds: ranking, ties, front and counts."""
 
-import functools
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -65,11 +63,6 @@ def cases(draw):
     return {key: part for key, part in config.items() if part is not None}, free, draw(some.sampled_from([0, 0.3, 0.7]))
 
 
-def priced(costs, schedule, partition):
-    """The cost table under another partition."""
-    return costs.with_partition(partition).table(schedule)
-
-
 RUNS = {}  # of points that several cases share
 
 
@@ -97,8 +90,7 @@ def every_point(config, free, headroom, asynchronous, certain):
                     if partition == "balanced":
                         assert isinstance(case.costs, DerivedCosts)
                         built = case.build()
-                        table = functools.partial(priced, case.costs, built)
-                        string = balanced_within(case.costs, ScheduleSummary.of(built), table, limit)
+                        string = balanced_within(case.costs, ScheduleSummary.of(built), limit)
                         if str(string) in strings:
                             continue  # the even one, which is a point already
                         changes["layout.partition"] = str(string)

@@ -11,6 +11,7 @@ from ppsim.analysis.static_bounds import (
     layout_memory_bound,
     layout_step_bound,
     memory_bound,
+    memory_table,
     packing_bound,
     step_bound,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "layout_memory_bound",
     "layout_step_bound",
     "memory_bound",
+    "memory_table",
     "packing_bound",
     "pareto_front",
     "shown_in",

@@ -19,6 +19,7 @@ from ppsim.analysis.static_bounds import (
     layer_bound,
     memory_at_peaks,
     memory_bound,
+    memory_table,
     step_bound,
 )
 from ppsim.costs.composed import TowerCosts
@@ -61,12 +62,8 @@ def with_stages_of_run(costs: CostModel, schedule: ScheduleColumns, transport: s
     if not isinstance(costs, DerivedCosts) or costs.layers_of_stages is not None:
         return costs
     if costs.layout.partition == BALANCED:
-        compute, limit = schedule.compute, usable_bytes(costs.cluster.device.capacity, HEADROOM)
-
-        def table(found: LayoutString) -> CostTable:
-            return costs.with_partition(found).table(compute)
-
-        return costs.with_partition(balanced_within(costs, ScheduleSummary.of(compute), table, limit))
+        limit = usable_bytes(costs.cluster.device.capacity, HEADROOM)
+        return costs.with_partition(balanced_within(costs, ScheduleSummary.of(schedule.compute), limit))
     if costs.layout.partition != "optimal":
         return costs
     return fastest_stages(costs, schedule, transport, optimizer, costs.cluster.device.capacity, filled=True)
@@ -238,16 +235,18 @@ def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: P
 def balanced_within(
     costs: DerivedCosts,
     summary: ScheduleSummary,
-    table: Callable[[LayoutString], CostTable],
     limit: float,
     pieces: Pieces | None = None,
 ) -> LayoutString:
     """Return the balanced partition, with blocks moved until no device holds more than `limit` bytes.
 
-    The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`). `table` prices the summary's
-    actions under a partition. The result is the balanced partition itself if the moves find none that fits, if several
-    devices hold a stage, or if the bytes are not known.
+    The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`). The result is the balanced
+    partition itself if the moves find none that fits, if several devices hold a stage, or if the bytes are not known.
     """
+
+    def table(found: LayoutString) -> CostTable:
+        return memory_table(costs.with_partition(found), summary.actions)
+
     pieces = pieces or pieces_of(costs)
     first = balanced_partition(costs, summary.actions, pieces)
     priced = table(first)

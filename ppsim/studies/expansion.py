@@ -13,6 +13,7 @@ from ppsim.analysis.static_bounds import (
     layout_memory_bound,
     layout_step_bound,
     memory_bound,
+    memory_table,
     packing_bound,
     step_bound,
 )
@@ -200,11 +201,7 @@ class _ExpandedLayout:
             return self.costs
         if partition != BALANCED:
             return self.costs.with_partition(partition)
-
-        def table(found: LayoutString) -> CostTable:
-            return self._table(self.costs.with_partition(found), summary)
-
-        balanced = balanced_within(self.costs, summary, table, self.limit, self.pieces)
+        balanced = balanced_within(self.costs, summary, self.limit, self.pieces)
         if "even" in self.space.partitions and balanced == self._even(summary.actions.num_stages):
             return None
         return self.costs.with_partition(balanced)
@@ -226,11 +223,13 @@ class _ExpandedLayout:
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or "costs" in find_family(changes["schedule.name"]).options:
             return self.bounds
-        sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
-        config, table = self.space.config, self._table(costs, summary)
-        step = step_bound(summary, table, config.optimizer, sharded) * self.expansion.jitter_factor
-        held = memory_bound(summary, table) if self._is_final(changes) else None
-        return max(step, self.bounds[0]), max(0.0 if held is None else float(held.max()), self.bounds[1])
+        held = memory_bound(summary, memory_table(costs, summary.actions)) if self._is_final(changes) else None
+        memory = max(0.0 if held is None else float(held.max()), self.bounds[1])
+        if memory > self.limit:
+            return 0.0, memory
+        sharded, table = isinstance(costs, DerivedCosts) and costs.layout.sharded, self._table(costs, summary)
+        step = step_bound(summary, table, self.space.config.optimizer, sharded) * self.expansion.jitter_factor
+        return max(step, self.bounds[0]), memory
 
     def _is_final(self, changes: Changes) -> bool:
         """Return False for lists without a lower bound on memory: priorities, and lists to which actions are added."""
