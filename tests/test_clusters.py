@@ -15,9 +15,9 @@ POINTS = [{"schedule.microbatches": m, "costs.latency": n / 10} for m in range(8
 
 @pytest.fixture
 def cluster():
-    """Three Dask workers, each a process of its own, and their scheduler."""
+    """Two Dask workers, each a process of its own, and their scheduler."""
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         yield cluster
 
 
@@ -28,7 +28,7 @@ def kill_one_worker_when_work_has_begun(cluster):
     os.kill(victim.process.pid, signal.SIGKILL)
 
 
-def test_three_dask_workers_one_killed_on_the_way_give_the_same_answer(cluster):
+def test_two_dask_workers_one_killed_on_the_way_give_the_same_answer(cluster):
     expected = list(run_points(UNIT_COSTS, POINTS))
     killer = threading.Thread(target=kill_one_worker_when_work_has_begun, args=[cluster])
     killer.start()

@@ -41,9 +41,15 @@ REQUEST = "simulate", {}, json.dumps(CASE).encode()
 HOME, TOKEN = "http://127.0.0.1", "open-sesame"
 
 
+WHOLE = "schedule: {name: zb-h1, devices: 4, microbatches: 8}\ncosts: {forward: 1, backward: 2}\n"
+
+
 @pytest.fixture(scope="module")
-def client():
-    with TestClient(make_app({"llama": MODEL}), base_url=HOME) as client:
+def client(tmp_path_factory):
+    whole = tmp_path_factory.mktemp("configs") / "whole.yaml"
+    whole.write_text(WHOLE)
+    configs = {"llama": MODEL, "unit": str(UNIT_COSTS), "whole": str(whole)}
+    with TestClient(make_app(configs), base_url=HOME) as client:
         yield client
 
 
@@ -100,12 +106,9 @@ def test_a_config_runs_another_family_than_its_own(client):
     assert found["name"] == "gpipe"
 
 
-def test_the_parts_of_a_backward_take_the_place_of_a_configs_whole_one(tmp_path):
-    path = tmp_path / "whole.yaml"
-    path.write_text("schedule: {name: zb-h1, devices: 4, microbatches: 8}\ncosts: {forward: 1, backward: 2}\n")
-    with TestClient(make_app({"whole": str(path)}), base_url=HOME) as client:
-        assert client.get("/api/families").json()["configs"]["whole"]["costs"] == {"forward": 1, "backward": 2}
-        found = client.post("/api/simulate", json={"config": "whole", "input_grad": 2, "weight_grad": 1}).json()
+def test_the_parts_of_a_backward_take_the_place_of_a_configs_whole_one(client):
+    assert client.get("/api/families").json()["configs"]["whole"]["costs"] == {"forward": 1, "backward": 2}
+    found = client.post("/api/simulate", json={"config": "whole", "input_grad": 2, "weight_grad": 1}).json()
     costs = ppsim.Costs(forward=1, input_grad=2, weight_grad=1)
     assert found["makespan"] == ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=8), costs).makespan
 
@@ -113,7 +116,7 @@ def test_the_parts_of_a_backward_take_the_place_of_a_configs_whole_one(tmp_path)
 def test_the_choices_are_the_registry_and_the_named_configs(client):
     found = client.get("/api/families").json()
     assert [family["name"] for family in found["families"]] == list(ppsim.schedules())
-    assert list(found["configs"]) == ["llama"]
+    assert list(found["configs"]) == ["llama", "unit", "whole"]
     keys = {row["key"]: row["value"] for row in found["configs"]["llama"]["keys"]}
     assert keys["layout.tensor"] == 1
     assert keys["layout.recompute"] == "none"
@@ -378,11 +381,11 @@ def test_loopbacks_names_and_the_own_origin_pass(client):
 
 
 def test_off_loopback_a_token_is_needed():
-    with TestClient(make_app(host=None, token=TOKEN), base_url="http://cluster:8000") as client:
-        assert "token" in said(client.get("/"))
-        assert "token" in said(client.get("/?token=wrong"))
-        assert client.get(f"/?token={TOKEN}").status_code == 200
-        assert client.get("/api/families", headers={"x-ppsim-token": TOKEN}).status_code == 200
+    client = TestClient(make_app(host=None, token=TOKEN), base_url="http://cluster:8000")
+    assert "token" in said(client.get("/"))
+    assert "token" in said(client.get("/?token=wrong"))
+    assert client.get(f"/?token={TOKEN}").status_code == 200
+    assert client.get("/api/families", headers={"x-ppsim-token": TOKEN}).status_code == 200
     assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "cluster")] == [  # noqa: S104
         True, True, True, False, False,
     ]  # fmt: skip
@@ -497,8 +500,7 @@ def test_a_dropped_file_is_read_like_a_file_on_disk(client, tmp_path, text):
 
 def test_a_dropped_file_takes_the_place_of_a_configs_schedule_in_all_texts_to_copy(client, tmp_path, monkeypatch):
     case = {"csv": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "config": "unit"}
-    with TestClient(make_app({"unit": str(UNIT_COSTS)}), base_url=HOME) as client:
-        found = client.post("/api/simulate", json=case).json()
+    found = client.post("/api/simulate", json=case).json()
     folder = tmp_path / "configs"
     folder.mkdir()
     (folder / "dropped.csv").write_text(case["csv"])

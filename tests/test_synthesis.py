@@ -63,7 +63,7 @@ def costs_of(draw, stages):
     return ppsim.Costs(**times, latency=draw(st.sampled_from([0, 0.1, 1])), weight_grad_fraction_of_activation=kept)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_it_is_never_longer_than_a_family_that_fits(data):
     placement = data.draw(st.sampled_from(list(PLACEMENTS)))
@@ -110,7 +110,7 @@ def test_four_devices_and_eight_microbatches_take_the_proven_optimum(placement, 
 
 def test_on_average_it_is_within_a_hundredth_of_the_bound_where_memory_is_at_least_p():
     gaps = []
-    for p, placement in itertools.product((2, 4, 6), ("one", "v")):
+    for p, placement in itertools.product((2, 4), ("one", "v")):
         uneven = np.linspace(1, 1.3, p * PLACEMENTS[placement]).tolist()
         cases = (1, (1, 1), 0.1, p), (1, (1.4, 0.6), 0, 1.5 * p), (uneven, (1.2, 0.8), 0.05, p)
         for forward, backward, latency, limit in cases:

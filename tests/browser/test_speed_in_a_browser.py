@@ -14,10 +14,10 @@ import ppsim
 @pytest.mark.parametrize(
     ("devices", "microbatches", "most_bytes", "most_seconds"), [(4, 8, 60_000, 0.5), (64, 1024, 900_000, 1.0)]
 )
-@pytest.mark.parametrize("jitter", [None, ppsim.Jitter(actions=0.05, transfers=0.05)], ids=["even", "jittered"])
-def test_a_page_is_small_and_opens_at_once(page, tmp_path, devices, microbatches, most_bytes, most_seconds, jitter):
+def test_a_page_is_small_and_opens_at_once(page, tmp_path, devices, microbatches, most_bytes, most_seconds):
     schedule = ppsim.build("1f1b", devices=devices, microbatches=microbatches)
-    timeline = ppsim.simulate(schedule, ppsim.Costs(latency=0.1), jitter=jitter)
+    uneven = ppsim.Jitter(actions=0.05, transfers=0.05)  # equal times make a smaller page
+    timeline = ppsim.simulate(schedule, ppsim.Costs(latency=0.1), jitter=uneven)
     path = tmp_path / "chart.html"
     path.write_text(page_of(timeline), encoding="utf-8")
     assert path.stat().st_size < most_bytes
@@ -45,11 +45,10 @@ SIZES = {"devices": 8, "microbatches": 512}
 @pytest.mark.parametrize(
     ("common", "schedules"),
     [
-        (SIZES | {"forward": 1, "backward": 2}, [{"schedule": "1f1b"}]),
         (SIZES | {"forward": 1, "backward": 2}, [{"schedule": "1f1b"}, {"schedule": "zb-h1"}]),
         (SIZES, [{"config": "llama-3-8b-8xh100"}]),
     ],
-    ids=["one", "two", "config"],
+    ids=["two", "config"],
 )
 def test_the_explorer_redraws_8192_actions_within_200_ms(page, explorer, common, schedules):
     state = {"common": common, "schedules": schedules}
