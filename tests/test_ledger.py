@@ -80,7 +80,7 @@ def test_one_slow_stage_shows_as_imbalance():
     assert equal["imbalance"].tolist() == [0.0] * 4
     assert slow["imbalance"].sum() > 0.7 * slow.total.sum()
     assert slow["imbalance"][2] == 0.0  # the slow device itself waits for nobody's slowness
-    assert slow.blamed(1)[0][0] == slow.blamed(3)[0][0] == 2
+    assert slow.blame.of(1)[0][0] == slow.blame.of(3)[0][0] == 2
     np.testing.assert_allclose(slow["dependency"] + slow["imbalance"], blamed(slow))
 
 
@@ -128,12 +128,12 @@ def test_one_late_action_is_jitter_and_nothing_else_grows():
 
 def test_the_blame_names_who_computed_what():
     run = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=1))
-    assert run.ledger().blamed(0) == [(1, "B", 2.0), (1, "F", 1.0)]
+    assert run.ledger().blame.of(0) == [(1, "B", 2.0), (1, "F", 1.0)]
     fused = ppsim.Schedule.from_orders(
         [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
     )  # fmt: skip
     timed = ppsim.simulate(fused, ppsim.Costs(forward=1.0, backward=2.0, overlap=2.5))
-    assert (1, "OVERLAP_F_B", 2.5) in timed.ledger().blamed(0)
+    assert (1, "OVERLAP_F_B", 2.5) in timed.ledger().blame.of(0)
 
 
 def test_the_table_has_units_totals_shares_and_who_is_waited_for():

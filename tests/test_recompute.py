@@ -80,5 +80,5 @@ def test_idle_time_beside_r_has_a_cause_and_blames_the_r_of_other_devices():
     run = ppsim.simulate(ppsim.Schedule.from_orders(orders), ppsim.Costs(forward=1, backward=2))
     assert np.allclose(run.ledger().total, run.device_idle)
     assert run.ledger()["recompute"].tolist() == [1, 0]
-    assert "R" in {kind for _, kind, _ in run.ledger().blamed(0)}
+    assert "R" in {kind for _, kind, _ in run.ledger().blame.of(0)}
     assert run.sensitivities().kind["R"] == 1

@@ -90,11 +90,6 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
         """Idle seconds of each device, all causes together."""
         return np.sum(list(self.seconds.values()), axis=0)
 
-    def blamed(self, device: int) -> list[tuple[int, str, float]]:
-        """Return (device, kind, seconds) of the computing that `device` waited for, longest first."""
-        self.run.schedule.rows(device)  # raises an error if there is no such device
-        return self.blame.of(device)
-
     def table(self) -> str:
         """Return idle time by device and cause as text, in one unit, and the longest waits of each device."""
         rows, notes = ledger_parts(self)

@@ -192,24 +192,12 @@ def _files_of(outputs: Mapping[str, OutputOption], given: Mapping[str, Any]) -> 
 
 
 def write_json(document: dict[str, Any], target: str) -> None:
-    """Write one JSON document to stdout (`-`) or a file."""
-    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    encoding = getattr(sys.stdout, "encoding", None) if target == "-" else None
-    if not _fits(text, encoding or "utf-8"):
-        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    """Write one JSON document to stdout (`-`) or a file, in ASCII, which every encoding has."""
+    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     if target == "-":
         print_data(text)
     else:
         write_atomically(target, text)
-
-
-def _fits(text: str, encoding: str) -> bool:
-    """Return whether an encoding has all characters of a text; even UTF-8 lacks those of undecodable file names."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from ppsim.config import Config, config_source
+from ppsim.config import Config, config_yaml
 
 # Key of a case -> key of the config. Further keys of a case: see `ppsim.explorer.cases`.
 KEYS = {
@@ -25,7 +22,7 @@ OPTION = "schedule.options."
 
 def copies_of(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
     """Return a case as `command`, `config` and `python` to copy, based on the config file at `path` if given."""
-    return {"command": _command(changes, path), "config": _yaml(config), "python": _python(changes, path)}
+    return {"command": _command(changes, path), "config": config_yaml(config), "python": _python(changes, path)}
 
 
 def _command(changes: Mapping[str, Any], path: str | None) -> str:
@@ -48,13 +45,6 @@ def _command(changes: Mapping[str, Any], path: str | None) -> str:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _yaml(config: Config) -> str:
-    writer, text = YAML(typ="safe", pure=True), io.StringIO()
-    writer.default_flow_style = False
-    writer.dump({key: value for key, value in config_source(config).data.items() if value is not None}, text)
-    return text.getvalue()
 
 
 def _python(changes: Mapping[str, Any], path: str | None) -> str:
