@@ -21,7 +21,8 @@ _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: 
 _BAR = 120  # pixels of the longest bar of a ledger
 _SMALL = 0.02  # of all idle time: causes of less share a column
 _SCRIPT = (
-    '<script>(() => {{ const box = document.getElementById("{name}"); if (!box) return; '
+    '<script>(() => {{ const isStill = (one) => !one.querySelector("iframe"); '
+    'const box = [...document.querySelectorAll("#{name}")].find(isStill); if (!box) return; '
     'const frame = document.createElement("iframe"); frame.sandbox = "allow-scripts"; frame.title = "Gantt chart"; '
     'frame.style = "width:calc(100% + 12px);margin-left:-12px;height:{height}px;border:0;position:absolute;'
     'visibility:hidden"; frame.onload = () => {{ frame.previousSibling.remove(); '

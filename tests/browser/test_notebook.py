@@ -53,3 +53,11 @@ def test_a_chart_shown_as_an_image_has_the_theme_of_the_page_around_it(page, tmp
         "canvas.drawImage(image, 0, 0); return [...canvas.getImageData(2, 2, 1, 1).data]"
     )
     assert corner == [*bytes.fromhex(theme.paper[1:]), 255]
+
+
+def test_a_timeline_that_a_notebook_shows_twice_is_the_viewer_both_times(page, tmp_path):
+    shown = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2))._repr_html_()
+    path = tmp_path / "twice.html"
+    path.write_text(f"<!doctype html><meta charset=utf-8>{shown}{shown}", encoding="utf-8")
+    page.browser.get(path.as_uri())
+    page.until("return document.querySelectorAll('iframe').length === 2 && !document.querySelector('img')")
