@@ -173,7 +173,9 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
     state = states[best[0]["schedule"]]
     memory = "" if state == "fits" else f", but its memory is {state}"
     if best[0]["schedule"] == own:
-        return f"{_short_name(own)}, the config's schedule, is the fastest{memory or ' that fits' * (len(rows) == 1)}"
+        return (
+            f"{_short_name(str(own))}, the config's schedule, is the fastest{memory or ' that fits' * (len(rows) == 1)}"
+        )
     running = [row for row in best if runs_in(row["schedule"], case) != "-" and states[row["schedule"]] == "fits"]
     if own and now and best[0]["iteration_time"] >= (1 - SAME) * now:  # it was not among the schedules named
         return _against_own(own, now, best) + memory

@@ -23,6 +23,7 @@ from ppsim.plots.boxes import Boxes, device_labels, headline, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
+from ppsim.plots.scale import device_steps
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 MAX_BOXES = 5_000  # plotly draws and moves this many without delay
-_CHART_PIXELS, _ROW_PIXELS = 900, 30  # typical sizes of a figure and of a row
+_CHART_PIXELS, _ROW_PIXELS, _MAX_HEIGHT = 900, 30, 830  # typical sizes of a figure and of a row; height of all rows
 _OVERVIEW_COLUMNS, _OVERVIEW_BINS, _OVERVIEW_LINES = _CHART_PIXELS, 400, 800  # pixels of the picture; bins of its hover
 _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges would hide them
 
@@ -233,15 +234,14 @@ class _Drawing:
     def lay_out(self, title: str) -> None:
         """Give the figure its title, axes, colours and sizes."""
         timeline, theme, unit = self.boxes.timeline, self.theme, self.unit
-        devices = timeline.schedule.devices
-        names: dict[str, Any] = {"dtick": 1 if devices <= 24 else None}
-        if timeline.table.towers and devices <= 24:
-            names = {"tickvals": list(range(devices)), "ticktext": device_labels(timeline)}
+        devices, every = timeline.schedule.devices, device_steps(_MAX_HEIGHT / timeline.schedule.devices, 28.0)
+        names = {"tickvals": list(range(0, devices, every)), "ticktext": device_labels(timeline)[::every]}
         bare = {"showgrid": False, "zeroline": False, "ticks": "outside"}
         self.figure.update_layout(
-            title={"text": html.escape(title), "x": 0.01}, template="plotly_white", plot_bgcolor=theme.paper,
-            paper_bgcolor=theme.paper, font={"color": theme.text},
-            barmode="overlay", bargap=0, hovermode="closest", dragmode="zoom", height=min(170 + 34 * devices, 1000),
+            title={"text": f"<b>{html.escape(title)}</b>", "x": 0.01}, template="plotly_white",
+            plot_bgcolor=theme.paper, paper_bgcolor=theme.paper, font={"color": theme.text},
+            barmode="overlay", bargap=0, hovermode="closest", dragmode="zoom",
+            height=170 + min(34 * devices, _MAX_HEIGHT),
             margin={"l": 60, "r": 20, "t": 50, "b": 110}, uniformtext={"minsize": 8, "mode": "show"},
             legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0},
             xaxis={"title": f"time ({unit.symbol})", "range": [edge * unit.factor for edge in self.window], **bare},

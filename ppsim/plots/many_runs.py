@@ -306,6 +306,7 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     with matplotlib.rc_context(settings()):
         figure = Chart(figsize=(PAGE, 0.7 + 0.2 * len(names)))
         axes = figure.add_subplot()
+        names, notes = ([word.replace("->", "→") for word in words] for words in (names, notes))
         rows = sorted(range(len(names)), key=lambda row: -abs(fractions[row]))
         axes.barh(range(len(rows)), [100 * fractions[row] for row in rows], 0.7, color=COLOURS[LIGHT.name][1])
         plain_axes(axes, LIGHT, _SMALL)
@@ -316,7 +317,7 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
             style: Any = {"fontsize": font_points(_SMALL), "color": LIGHT.text, "va": "center"}
             shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
             axes.annotate(text, (100 * fractions[row], place), ha="right" if back else "left", **shift, **style)
-            axes.text(1.02, place, notes[row].replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
+            axes.text(1.02, place, notes[row], transform=axes.get_yaxis_transform(), **style)
         axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{title} (%)")
         axes.set_yticks(range(len(rows)), [names[row] for row in rows])
         axes.margins(x=0.18)
