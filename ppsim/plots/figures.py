@@ -161,8 +161,12 @@ def _notebook_svg(figure: Figure) -> str:
     for part in rows:
         part.set_rasterized(False)
     width, height = (f"{inches * NOTEBOOK:.0f}" for inches in figure.get_size_inches())
-    sized = f'width="{width}" height="{height}" font-family="{FONT}" style="max-width:100%;height:auto"'
-    drawn = re.sub(r'width="[^"]*pt" height="[^"]*pt"', sized, drawn[drawn.index("<svg") :], count=1)
+    sized = f'width="{width}" height="{height}" style="max-width:100%;height:auto"'
+    if figure.get_figwidth() >= PAGE:  # JupyterLab shows an SVG as an image, and would cut one of fixed width
+        sized = f'width="100%" style="max-width:{width}px"'
+    drawn = re.sub(
+        r'width="[^"]*pt" height="[^"]*pt"', f'{sized} font-family="{FONT}"', drawn[drawn.index("<svg") :], count=1
+    )
     for found, shorter in _SHORTER:
         drawn = re.sub(found, shorter, drawn)
     return re.sub(

@@ -61,3 +61,12 @@ def test_a_timeline_that_a_notebook_shows_twice_is_the_viewer_both_times(page, t
     path.write_text(f"<!doctype html><meta charset=utf-8>{shown}{shown}", encoding="utf-8")
     page.browser.get(path.as_uri())
     page.until("return document.querySelectorAll('iframe').length === 2 && !document.querySelector('img')")
+
+
+def test_a_chart_shown_as_an_image_fits_into_a_narrow_cell(page, tmp_path):
+    chart = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8)).plot().to_svg()
+    path = tmp_path / "narrow.html"
+    path.write_text(f"<!doctype html><div style='width:600px'><img src='data:image/svg+xml,{quote(chart)}'></div>")
+    page.browser.get(path.as_uri())
+    width, height = page.run("const {width, height} = document.querySelector('img'); return [width, height]")
+    assert (width, round(height / width, 2)) == (600, 0.23)
