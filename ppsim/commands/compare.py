@@ -12,7 +12,7 @@ import typer
 
 from ppsim.analysis.interval import spread
 from ppsim.analysis.measures import Measure, shown_in
-from ppsim.analysis.memory import usable_bytes
+from ppsim.analysis.memory import fit_of, usable_bytes
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
@@ -124,7 +124,7 @@ def _answer(comparison: Comparison, case: Config) -> str:
 
 
 def _states(comparison: Comparison) -> dict[str, str]:
-    return {run.schedule.name: comparison.fit(run) or "fits" for run in comparison.timelines}
+    return {run.schedule.name: fit_of(run, comparison.headroom) or "fits" for run in comparison.timelines}
 
 
 def _lead(comparison: Comparison, case: Config) -> str:
@@ -133,7 +133,7 @@ def _lead(comparison: Comparison, case: Config) -> str:
     rows = [row for row in comparison.rows() if row["schedule"] in drawn]
     running = [f"{name} {', '.join(frameworks_running(name)) or 'none'}" for name in drawn]
     verdict = _verdict(rows, _states(comparison), own and own.schedule.name, own and own.iteration_time, case)
-    return ". ".join(filter(None, [verdict, f"Frameworks: {'; '.join(running)}", _interval_line(comparison)]))
+    return " · ".join(filter(None, [verdict, f"frameworks: {'; '.join(running)}", _interval_line(comparison)]))
 
 
 def _interval_line(comparison: Comparison) -> str:

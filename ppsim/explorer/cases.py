@@ -249,7 +249,8 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
     """Return chart, measures with definitions, memory and texts to copy of a simulated case. Raises PpsimError."""
     changes = changes_of(case, configs)
     config, run = simulated(case, changes, configs)
-    chart = page_data(make_boxes(run), limit=limit_of(case))
+    chart = page_data(make_boxes(run))
+    chart["memory"]["capacity"] = chart["memory"]["capacity"] or (run.peak_memory is None and limit_of(case)) or None
     return {
         "name": run.schedule.name if "csv" not in case else CSV_NAME,
         "actions": len(run.schedule),
@@ -293,7 +294,7 @@ def file_of(asked: Case, configs: Configs, ending: str) -> bytes:
     if ending == "csv":
         return csv_text(runs[0].schedule).encode()
     if ending == "html":
-        return viewer_html(*map(make_boxes, runs), limit=limit_of(asked if "cases" not in asked else cases[0])).encode()
+        return viewer_html(*map(make_boxes, runs)).encode()
     from ppsim.plots.figures import rendered  # matplotlib takes half a second to load
     from ppsim.plots.gantt import draw
 

@@ -60,12 +60,10 @@ class PageColumn(NamedTuple):
         return np.ascontiguousarray(planes.T).tobytes()
 
 
-def page_data(
-    boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED, limit: float | None = None
-) -> dict[str, Any]:
-    """Return the data of the page's script as plain values; `title` is the name, `limit` is of activations."""
+def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -> dict[str, Any]:
+    """Return the data of the page's script as plain values; `title` is the name."""
     timeline = boxes.timeline
-    points, memory = _memory(timeline, limit)
+    points, memory = _memory(timeline)
     waits, last = _waits(boxes)
     idle = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
@@ -254,7 +252,7 @@ def _items(boxes: Boxes, graph: StepGraph, consumer: np.ndarray) -> tuple[np.nda
     return item, node
 
 
-def _memory(timeline: TimelineColumns, limit: float | None) -> tuple[list[PageColumn], dict[str, Any]]:
+def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]]:
     """Return the step curves of all devices' memory, and their unit: bytes if the costs know them, else activations."""
     in_bytes, most = peak_memory(timeline), max(_MAX_POINTS // timeline.schedule.devices, 64)
     peaks = peak_activations(timeline) if in_bytes is None else in_bytes
@@ -268,7 +266,11 @@ def _memory(timeline: TimelineColumns, limit: float | None) -> tuple[list[PageCo
         PageColumn("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
         PageColumn("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / highest * _LEVELS), 2),
     ]
-    usable, device = (limit, None) if in_bytes is None else (usable_limit(timeline), device_memory(timeline))
+    usable, device = (
+        (usable_limit(timeline, in_bytes=False), None)
+        if in_bytes is None
+        else (usable_limit(timeline), device_memory(timeline))
+    )
     unit = "microbatches through one device share" if in_bytes is None else "bytes"
     return columns, {"unit": unit, "most": highest, "peaks": _short(peaks), "capacity": usable, "device": device}
 

@@ -50,9 +50,8 @@ def save_html(
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
     `marks` are of each timeline; `lead` stands below the `title`, `words` (HTML) below the charts; differences are
     relative to the timeline with number `base`. The `theme` is "light", "dark", "grey" or, if None, that of the
-    reader's system. `limit` is of activations, for costs without bytes. With `iterations`, the page can pick one, and
-    marks what exceeds the simulated step most. Raises ConfigError for no timelines, another number of titles, or a
-    file that cannot be written.
+    reader's system. With `iterations`, the page can pick one, and marks what exceeds the simulated step most.
+    Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.
     """
     every = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
     if not every or (titles is not None and len(titles) != len(every)):
@@ -72,7 +71,6 @@ def viewer_html(
     words: str = "",
     base: int = 0,
     theme: str | None = None,
-    limit: float | None = None,
 ) -> str:
     """Return the page of `save_html`.
 
@@ -81,7 +79,7 @@ def viewer_html(
     timelines = [boxes.timeline for boxes in every]
     names = block_names(timelines) if titles is None else list(titles)
     marked = [*marks, *[UNMARKED] * (len(every) - len(marks))]
-    charts = [page_data(boxes, name, why, limit) for boxes, name, why in zip(every, names, marked, strict=True)]
+    charts = [page_data(boxes, name, why) for boxes, name, why in zip(every, names, marked, strict=True)]
     options: dict[str, Any] = {"framed": framed, "on": list(shown), "base": base}
     if theme is not None:
         options["theme"] = palette.theme_of(theme).name

@@ -64,9 +64,6 @@ class Comparison:
         "fraction of each device's memory that must stay free for a run to fit", default=HEADROOM
     )
     named: bool = declared("True if the schedules were listed; if not, they are all that need no search", default=True)
-    memory_limit: float | None = declared(
-        "activations that a device may hold, for costs without bytes; None: any number", default=None
-    )
 
     __repr__ = short_repr
 
@@ -88,10 +85,6 @@ class Comparison:
             | {"layout_string": run.layout_string}
             for run in self.timelines
         ]
-
-    def fit(self, run: Timeline) -> str:
-        """Return fits, tight or over for a run within a device's memory or `memory_limit`; "" if neither is known."""
-        return fit_of(run, self.headroom)
 
     def as_fast(self) -> list[str] | None:
         """Return the schedules whose real step may be as short as the first's, at 90 %; the others are slower.
@@ -200,9 +193,9 @@ class Comparison:
         """
         from ppsim.plots.chart_files import is_page, save_gantt
 
-        page = {"lead": lead, "limit": self.memory_limit} if is_page(path) else {}
+        chart = self._chart(titles) | ({"lead": lead} if is_page(path) else {})
         save_gantt(
-            path=path, **self._chart(titles), **page, width=width, title=title, labels=labels, memory=memory,
+            path=path, **chart, width=width, title=title, labels=labels, memory=memory,
             transfers=transfers, critical_path=critical_path, theme=theme, dpi=dpi,
         )  # fmt: skip
 
@@ -241,7 +234,7 @@ class Comparison:
                 else run.iteration_time / base.iteration_time - 1.0,
                 "idle": run.steady_bubble_fraction,
                 "peak memory": None if run.peak_memory is None else float(run.peak_memory.max()),
-                "fits": self.fit(run).replace("fits", "yes") or None,
+                "fits": fit_of(run, self.headroom).replace("fits", "yes") or None,
                 "peak activations": round(float(run.peak_activations.max()), 2),
             }
             for run in self.timelines
@@ -331,11 +324,9 @@ def compare(
     timelines.sort(
         key=lambda run: (asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name)
     )
-    limit = case.memory_limit
     return Comparison(
-        timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom, bool(listed),
-        max(limit) if isinstance(limit, list) else limit,
-    )  # fmt: skip
+        timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom, bool(listed)
+    )
 
 
 def _sizes(case: Config) -> tuple[int, int]:

@@ -155,7 +155,7 @@ function numberSize(text, wide, tall) {   // 9 to 12 pixels, 0 if the text does 
   return tall >= 11 && (textWidth(text, size) <= wide || 0.45 * size * text.length + 2 <= wide) ? size : 0;
 }
 
-function usualOf(chart) {   // by kind, boxes and parts of slots apart, the median seconds of each device's boxes
+function usualOf(chart) {   // by kind, boxes and parts of slots apart, the median seconds of each device's boxes, and as `most` those of the longest box
   const found = new Map();
   for (let device = 0; device < chart.devices; device++) for (let [box, end] = chart.boxesOf(device); box < end; box++) {
     const parts = chart.column.length[box] ? chart.parts(box) : [];
@@ -164,26 +164,29 @@ function usualOf(chart) {   // by kind, boxes and parts of slots apart, the medi
       rows[device].push(chart.end(box) - chart.start(box));
     }
   }
-  for (const [name, rows] of found) found.set(name, rows.map((lengths) => lengths.sort((one, other) => one - other)[lengths.length >> 1]));
+  for (const [name, rows] of found) {
+    const medians = rows.map((lengths) => lengths.sort((one, other) => one - other)[lengths.length >> 1]);
+    found.set(name, Object.assign(medians, { most: Math.max(...rows.map((lengths, device) => nearly(lengths.at(-1) || 0, medians[device] || 0))) }));
+  }
   return found;
 }
+
+const nearly = (length, usual) => (Math.abs(length - usual) < 0.2 * usual ? usual : length);   // a length that is nearly usual counts as usual
 
 function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pixels differ by one
   const [top, bottom] = isLow(chart) ? [0, 1] : chart.band;
   return (bottom - top) * (rowHeight(chart) - gapOf(chart));
 }
 
-function numbersOf(chart) {   // the size of a box's number, 0 without one, and what stands before it (Boxes.numbers): boxes that hold the longest have one, nearly usual ones alike
+function numbersOf(chart) {   // the size of a box's number, 0 without one, and what stands before it (Boxes.numbers): kinds whose usual boxes hold the longest on 80 % of devices, if forwards do; all of one size
   const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits);
-  const size = (name, before, wide) => numberSize(before + longest, wide, tall / name[1]), letters = new Map();
-  if (themeName === "grey") for (const [name, rows] of usual) {
-    const own = rows.filter((one) => one);
-    letters.set(name, 2 * own.filter((one) => size(name, name[0], pixels(one))).length >= own.length ? name[0] : "");
-  }
-  const of = (name, device, wide) => {
-    const before = letters.get(name) || "", median = pixels(usual.get(name)[device]);
-    return { before, size: size(name, before, Math.abs(wide - median) < 0.2 * median ? median : wide) };
-  };
+  const size = (name, before, wide) => numberSize(before + longest, wide, tall / name[1]);
+  const holding = (letters) => [...usual].filter(([name, rows]) => { const own = rows.filter((one) => one); return own.filter((one) => size(name, letters ? name[0] : "", pixels(one))).length >= 0.8 * own.length; }).map(([name]) => name);
+  let chosen = holding(false);
+  if ([...usual.keys()].some((name) => name[0] === "F" && !chosen.includes(name))) chosen = [];
+  const lettered = themeName === "grey" && holding(true).length === chosen.length, letter = (name) => (lettered ? name[0] : "");
+  const least = Math.min(...chosen.map((name) => size(name, letter(name), pixels(usual.get(name).most))));
+  const of = (name, device, wide) => ({ before: letter(name), size: chosen.includes(name) ? Math.min(size(name, letter(name), nearly(wide, pixels(usual.get(name)[device]))), least) : 0 });
   return { of, tall };
 }
 
