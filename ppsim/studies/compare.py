@@ -193,7 +193,7 @@ class Comparison:
         """
         from ppsim.plots.chart_files import is_page, save_gantt
 
-        chart = self._chart(titles) | ({"lead": lead} if is_page(path) else {})
+        chart: dict[str, Any] = self._chart(titles) | ({"lead": lead} if is_page(path) else {})
         save_gantt(
             path=path, **chart, width=width, title=title, labels=labels, memory=memory,
             transfers=transfers, critical_path=critical_path, theme=theme, dpi=dpi,
