@@ -65,8 +65,8 @@ CHARTS = (
         "equal on all machines, or that of `rcParams`; its costs are below its title, where the chart has "
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
         "the chart's legend also names the lines of memory; letters of "
-        "grey boxes are smaller than in the mock-up, where they touch; rows of less than 12 pixels have memory of the "
-        "fullest device alone",
+        "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
+        "place of all others",
     ),
     Chart(
         "column",
@@ -83,7 +83,7 @@ CHARTS = (
         "changes rows often. Below, the fullest device is an area.",
         'run("zb-v", p, m).plot(critical_path=True, memory=True, theme=theme)',
         "the mock-up of the explorer has the same schedule and line, in rows of 60 pixels and without the memory of "
-        "the other devices; here the line is thinner where it turns back after less than 8 pixels",
+        "another device; here the line is thinner where it turns back after less than 8 pixels",
     ),
     Chart(
         "transfers",
@@ -99,7 +99,7 @@ CHARTS = (
         "A line in a row is the begin of a step.",
         'run("pipedream", p, m, iterations=3).plot(theme=theme)',
         "no mock-up has several steps; the line has the colour of text and a casing of paper, so that it shows on "
-        "every fill; such a chart has no lower bound, and so no column for it",
+        "every fill; such a chart has no lower bound, as its note says",
     ),
     Chart(
         "slots",
@@ -119,8 +119,8 @@ CHARTS = (
     ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=3.0, optimizer_step=0.8),
     optimizer="sync",
 ).plot(theme=theme)""",
-        "no mock-up has lanes; a row with lanes is 1.3 times as high, and a lane takes 18 % of it on a ground of "
-        "its own; rows of less than 12 pixels have no lanes, as the legend says",
+        "no mock-up has lanes; a row with lanes is 1.3 times as high, and a lane takes 14 % of it, in "
+        "the space between rows; rows of less than 12 pixels have no lanes, as the legend says",
     ),
     Chart(
         "evictions",

@@ -38,10 +38,10 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
     return make_boxes(ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs))
 
 
-def averaged(boxes, columns, height, times=20, gap=0.0):
+def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0):
     """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
-    light = to_linear(picture(boxes, LIGHT, fine, height, soft=0.0, gap=gap) / 255)
+    light = to_linear(picture(boxes, LIGHT, fine, height, soft=0.0, gap=gap, rule=rule) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
@@ -78,9 +78,19 @@ def test_a_figures_rows_are_the_picture():
     rule = 150 / 144  # pixels of the picture per pixel of the rules
     second = median_box(boxes) * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
-    expected = averaged(boxes, columns, height, gap=gap).astype(int)
+    expected = averaged(boxes, columns, height, gap=gap, rule=rule / columns.per_second).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-v"])
+def test_gaps_of_paper_at_the_begin_of_boxes_are_part_of_the_mean(name):
+    boxes = boxes_of(name, 8, 16)
+    columns = PixelColumns(0.0, boxes.timeline.makespan, 777)
+    rule = 1.04 / columns.per_second
+    small = picture(boxes, LIGHT, columns, 160, rule=rule).astype(int)
+    assert np.abs(small - averaged(boxes, columns, 160, rule=rule).astype(int)).max() <= 2
+    assert np.abs(small - averaged(boxes, columns, 160).astype(int)).max() > 100
 
 
 def test_wide_boxes_have_their_kinds_colours_and_idle_time_its_own():
@@ -110,7 +120,7 @@ def test_a_pixel_is_the_mean_of_its_parts_for_random_spans():
     assert fine.reshape(300, 10).mean(axis=1) == pytest.approx(coarse)
 
 
-@pytest.mark.parametrize(("box", "soft"), [(0.1, 1), (1.5, 1), (2.5, 0.5), (3.5, 0), (20, 0)])
+@pytest.mark.parametrize(("box", "soft"), [(0.1, 1), (3, 1), (4, 0.5), (5, 0), (20, 0)])
 def test_the_footprint_shrinks_to_a_pixel_as_boxes_grow(box, soft):
     assert softness(box) == pytest.approx(soft)
 

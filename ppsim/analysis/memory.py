@@ -289,10 +289,10 @@ def usable_bytes(capacity: float, headroom: float) -> float:
 
 
 def usable_limit(timeline: TimelineColumns, in_bytes: bool = True) -> float | None:
-    """Return the usable bytes of a device, or the config's one limit on live activations; None if it is not known."""
+    """Return the usable bytes of a device, or the config's highest limit on live activations; None if not known."""
     if not in_bytes:
         limit = getattr(timeline.config, "memory_limit", None)
-        return float(limit) if isinstance(limit, int | float) else None
+        return None if limit is None else float(np.max(limit))
     memory = device_memory(timeline)
     return None if memory is None else usable_bytes(memory, HEADROOM)
 

@@ -15,9 +15,9 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
-from ppsim.plots.lanes import FILLS, STEPS, LaneSpans, Spans, band, lane_spans
+from ppsim.plots.lanes import FILLS, OFFLOADS, RELOADS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import APART, DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
+from ppsim.plots.scale import APART, DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, NUMBERED, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -42,11 +42,14 @@ class Boxes(Spans):
     reverse: np.ndarray
     # True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours
     plain: bool = False
+    arrows: bool = False  # no lanes of copies, which arrows between the rows show
+    reserved: frozenset[str] = frozenset()  # lanes of other charts of a picture, so that all have boxes of one height
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
 
     def in_rows(self, pixels: float) -> Boxes:
-        """Return the boxes as rows of this height show them."""
-        return replace(self, plain=pixels < LOWEST_DETAIL, apart=APART if pixels < LOWEST_DETAIL else self.apart)
+        """Return the boxes as rows of this height show them; arrows show copies to other devices."""
+        is_plain, arrows = pixels < LOWEST_DETAIL, len(self.timeline.schedule.evicted) > 0
+        return replace(self, plain=is_plain, arrows=arrows, apart=APART if is_plain else self.apart)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -98,7 +101,13 @@ class Boxes(Spans):
     @cached_property
     def lanes(self) -> list[LaneSpans]:
         """Lanes of the gathers, reductions, copies, collectives and optimizer steps that take time."""
-        return [lane for lane in lane_spans(self.timeline) if not (self.plain and lane.has_band)]
+        hidden = (OFFLOADS, RELOADS) if self.arrows else ()
+        return [one for one in lane_spans(self.timeline) if not ((self.plain and one.has_band) or one.sort in hidden)]
+
+    @property
+    def sorts(self) -> frozenset[str]:
+        """Sorts of the lanes that have space in a row."""
+        return self.reserved.union(lane.sort for lane in self.lanes)
 
     @property
     def divided(self) -> bool:
@@ -108,7 +117,7 @@ class Boxes(Spans):
     @property
     def band(self) -> tuple[float, float]:
         """Top and bottom of the boxes, downwards from the middle of a device's row, in heights of a row."""
-        return band(self.lanes)
+        return band(self.sorts)
 
     @cached_property
     def action(self) -> np.ndarray:
@@ -157,21 +166,33 @@ class Boxes(Spans):
     ) -> dict[tuple[Kind, bool], tuple[np.ndarray, str]]:
         """Return by kind the size of its boxes' numbers, 0 without one, and what stands before them: its letter or "".
 
-        A box has its number if it holds the chart's longest one, so that equal boxes are alike; a box that is nearly as
-        wide as its device's median box of the kind counts as that. Boxes are `second` pixels wide a second, and `tall`.
+        A kind has numbers if the usual boxes of `NUMBERED` of its devices hold the chart's longest one, and only if
+        forwards have them; letters if all these kinds hold theirs. A box that is nearly as wide as its device's usual
+        box counts as that. All numbers have one size. Boxes are `second` pixels wide a second, and `tall`.
         """
-        found = dict[tuple[Kind, bool], tuple[np.ndarray, str]]()
-        for (kind, slot), medians in self.usual.items() if tall >= LOWEST_NUMBER else ():
-            mine = (self.length > 0) & (self.slot == slot) & ((self.kind == kind) | slot)
-            usual = np.where(mine, medians[self.device], np.nan)
-            wide = np.where(np.abs(self.length - usual) < NEARLY * usual, usual, self.length) * second
-            for before in (kind_letter(kind), "") if lettered else ("",):
-                long = self.digits + len(before) + 0.55 * (before == "W")
-                size = np.where(mine, number_size(long, wide, tall / 2 if slot else tall, digit), 0.0)
-                if not before or 2 * np.count_nonzero(size) >= mine.sum():
-                    found[kind, slot] = size, before
-                    break
-        return found
+
+        def size(key: tuple[Kind, bool], seconds: np.ndarray, before: str) -> np.ndarray:
+            long = self.digits + len(before) + 0.55 * (before == "W")
+            return number_size(long, seconds * second, tall / (1 + key[1]), digit)
+
+        def kinds(has_letters: bool) -> dict[tuple[Kind, bool], str]:
+            found = {key: kind_letter(key[0]) * has_letters for key in self.usual}
+            return {key: before for key, before in found.items()
+                    if np.mean(size(key, self.usual[key][self.usual[key] > 0], before) > 0) >= NUMBERED}  # fmt: skip
+
+        chosen = kinds(False) if tall >= LOWEST_NUMBER else {}
+        if not chosen or any(key[0] == Kind.F and key not in chosen for key in self.usual):
+            return {}
+        if lettered and (letters := kinds(True)).keys() == chosen.keys():
+            chosen = letters
+        found = dict[tuple[Kind, bool], np.ndarray]()
+        for key, before in chosen.items():
+            mine = (self.length > 0) & (self.slot == key[1]) & ((self.kind == key[0]) | key[1])
+            usual = np.where(mine, self.usual[key][self.device], np.nan)
+            seconds = np.where(np.abs(self.length - usual) < NEARLY * usual, usual, self.length)
+            found[key] = np.where(mine, size(key, seconds, before), 0.0)
+        least = min((float(sizes.max()) for sizes in found.values()), default=0.0)
+        return {key: (np.minimum(sizes, least), chosen[key]) for key, sizes in found.items()}
 
     def title(self, box: int) -> str:
         """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""
@@ -280,7 +301,7 @@ def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
     lanes = {lane.sort: lane for boxes in every for lane in boxes.lanes}
     found += [LegendEntry("lane", lane.title, lane=lane.sort) for lane in lanes.values()]
     plain = [boxes for boxes in every if boxes.plain]
-    low = [lane.sort for boxes in plain for lane in lane_spans(boxes.timeline) if lane.sort not in lanes]
+    low = [lane.sort for boxes in plain for lane in replace(boxes, plain=False).lanes if lane.sort not in lanes]
     low += ["halves of slots"] if any(boxes.slot.any() for boxes in plain) else []
     low += ["evictions"] if any(len(boxes.timeline.schedule.evicted) for boxes in plain) else []
     names = ", ".join(dict.fromkeys(low))

@@ -19,7 +19,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
-from ppsim.plots.lanes import FILLS, LaneSpans, Spans, lane_edges, part_of_row
+from ppsim.plots.lanes import LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels
 from ppsim.plots.pixels import PixelColumns, median_box, picture
 
@@ -109,7 +109,8 @@ class ChartRows(Artist):
         first, last = self._ax.get_xlim()
         columns = PixelColumns(first, last, max(round(place.width * finer), 1))
         height = max(round(place.row * self.boxes.timeline.schedule.devices * finer), 1)
-        pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer)
+        rule = place.pixel / place.second
+        pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer, rule=rule)
         is_paper = np.all(pixels == channels(self.theme.paper), axis=2, keepdims=True)
         opaque = np.where(is_paper, 0, 255).astype(np.uint8)  # the grid shows on paper
         context = renderer.new_gc()
@@ -123,15 +124,22 @@ class ChartRows(Artist):
         boxes, theme = self.boxes, self.theme
         devices = np.arange(boxes.timeline.schedule.devices)
         finish = np.full(len(devices), makespan(boxes.timeline))
-        for edges, colour in [(boxes.band, theme.idle), *((lane_edges(lane, boxes.lanes), theme.not_idle)
-                              for lane in boxes.lanes if lane.has_band)]:  # fmt: skip
-            self._fill(renderer, place, place.band(devices, edges, gap), 0.0 * finish, finish, colour)
+        self._fill(renderer, place, place.band(devices, boxes.band, gap), 0.0 * finish, finish, theme.idle)
         for kind, mine, edges in boxes.parts(boxes.length > 0):
             band = place.band(boxes.device[mine], edges, gap)
-            self._fill(renderer, place, band, boxes.start[mine], boxes.end[mine], theme.kinds[kind])
+            self._spans(renderer, place, band, boxes.start[mine], boxes.length[mine], theme.kinds[kind])
         for lane in boxes.lanes:
-            band = place.band(lane.device, lane_edges(lane, boxes.lanes), gap)
-            self._fill(renderer, place, band, lane.start, lane.end, theme.lanes[lane.sort])
+            band = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
+            if lane.has_band:
+                self._fill(renderer, place, band, lane.start, lane.end, theme.lanes[lane.sort])
+            else:
+                self._spans(renderer, place, band, lane.start, lane.length, theme.lanes[lane.sort])
+
+    def _spans(self, renderer: Any, place: Place, band: Any, start: Any, length: Any, colour: str) -> None:
+        """Fill boxes after a gap of paper at their begin."""
+        after = start + scale.gap_strength(length * place.second / place.pixel) * place.pixel / place.second
+        self._fill(renderer, place, band, start, after, self.theme.paper)
+        self._fill(renderer, place, band, after, start + length, colour)
 
     def _fill(self, renderer: Any, place: Place, band: Any, start: np.ndarray, end: np.ndarray, colour: Any) -> None:
         """Fill rectangles between times, cut at the ends of the axis."""
@@ -154,20 +162,14 @@ class ChartRows(Artist):
         part.draw(renderer)
 
     def _draw_overlays(self, renderer: Any, place: Place, gap: float, wide: np.ndarray) -> None:
-        """Draw gaps, begins of steps, ticks of instants, marks and numbers."""
+        """Draw begins of steps, ticks of instants, marks and numbers."""
         boxes, theme = self.boxes, self.theme
         top, bottom = place.band(boxes.device, boxes.band, gap)
         left = place.x(boxes.start)
-        strength = scale.gap_strength(wide)
-        self._lines(renderer, left, top, bottom, place.pixel, theme.paper, strength)
-        for lane in (lane for lane in boxes.lanes if lane.sort == FILLS):
-            above, below = place.band(lane.device, boxes.band, gap)
-            narrow = scale.gap_strength(lane.length * place.second / place.pixel)
-            self._lines(renderer, place.x(lane.start), above, below, place.pixel, theme.paper, narrow)
         for lane in (lane for lane in boxes.lanes if lane.has_band):  # a short span alone has a pixel of its colour
             after = np.append(np.inf, lane.start[1:] - lane.end[:-1])
             alone = (np.abs(after) * place.second > 2 * place.pixel) & (lane.length * place.second < 2 * place.pixel)
-            above, below = place.band(lane.device[alone], lane_edges(lane, boxes.lanes), gap)
+            above, below = place.band(lane.device[alone], lane_edges(lane, boxes.sorts), gap)
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
             self._lines(renderer, middle, above, below, 1.5 * place.pixel, theme.lanes[lane.sort])
         begins = boxes.step_begins
@@ -182,18 +184,9 @@ class ChartRows(Artist):
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
 
-    def _lines(
-        self, renderer: Any, left: Any, top: Any, bottom: Any, thick: float, colour: str, strength: Any = None
-    ) -> None:
-        """Draw upright lines around these places, where their strength is above 0."""
-        strength = np.ones(len(left)) if strength is None else strength
-        for level in np.unique(np.ceil(strength * 10)).tolist():
-            mine = np.ceil(strength * 10) == level
-            if level > 0:
-                shade = (colour, level / 10)
-                self._rectangles(
-                    renderer, left[mine] - thick / 2, left[mine] + thick / 2, top[mine], bottom[mine], shade
-                )
+    def _lines(self, renderer: Any, left: Any, top: Any, bottom: Any, thick: float, colour: str) -> None:
+        """Draw upright lines around these places."""
+        self._rectangles(renderer, left - thick / 2, left + thick / 2, top, bottom, colour)
 
     def _marks(self, renderer: Any, place: Place, kind: Kind, mine: np.ndarray, band: Any, wide: np.ndarray) -> None:
         """Draw the marks of later stages at the lower edge of boxes, those of the other direction at the upper edge."""
@@ -237,7 +230,7 @@ class ChartRows(Artist):
                 marked = boxes.local[mine] > 0, boxes.reverse[mine]
                 yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], *marked)
         for lane in boxes.lanes:
-            yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.lanes), gap))
+            yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
     def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
         if len(lane) > _MAX_NUMBERS:

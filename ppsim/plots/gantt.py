@@ -90,8 +90,9 @@ def draw(
     with matplotlib.rc_context(settings()):
         if ax is not None:
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
-        notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
-        blocks, texts = _blocks(every, titles, group, base), Texts(title, lead, notes)
+        blocks = _blocks(every, titles, group, base)
+        notes = _single_note(blocks[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
+        texts = Texts(title, lead, notes)
         rows = compose(blocks, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
     return figure_of(rows[0])
 
@@ -143,12 +144,13 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
     """Return the peak of each timeline, of its usable memory if that is known, and whether it is over it."""
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
-        held, limit = peak_memory(run), usable_limit(run)
-        if unit.symbol == "act." or held is None:
-            found.append((f"{float(peak_activations(run).max()):.4g}", False))
-            continue
-        peak = float(held.max())
-        words = [three_digits(size * unit.factor) for size in (peak, limit) if size is not None]
+        held = None if unit.symbol == "act." else peak_memory(run)
+        limit, peak = (
+            usable_limit(run, held is not None),
+            float((peak_activations(run) if held is None else held).max()),
+        )
+        sizes = [size * unit.factor for size in (peak, limit) if size is not None]
+        words = [f"{size:.4g}" if held is None else three_digits(size) for size in sizes]
         found.append((" of ".join(words), is_over(peak, limit)))
     return found
 
@@ -158,14 +160,16 @@ def _filled_seconds(run: TimelineColumns) -> float:
     return 0.0 if run.fills is None else float((run.fills.end - run.fills.start).sum())
 
 
-def _single_note(boxes: Boxes) -> list[str]:
+def _single_note(block: ChartBlock) -> list[str]:
     """Return the 90 % interval of a step, how many pieces of work fill how much of the idle time, and the costs."""
-    run = boxes.timeline
+    run = block.boxes.timeline
     parts, filled = [short_interval(run).strip(" ()").replace("90 %:", "90 % interval")], _filled_seconds(run)
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")
-    return [*filter(None, parts), costs_text([boxes])]
+    if run.engine != "measured" and not block.numbers[1]:
+        parts.append("lower bound not computed")
+    return [*filter(None, parts), costs_text([block.boxes])]
 
 
 def _difference(run: TimelineColumns, base: TimelineColumns) -> str:
@@ -201,7 +205,7 @@ def _draw_into(
     unit, row = time_axis(ax, longest, MAX_TICKS), marks.row_height(ax, boxes)
     second = marks.second_of(ax)
     lines, (boxes,) = lines.drawn([boxes.in_rows(row)], second)
-    prepare_rows(ax, boxes, device_labels(boxes.timeline), theme)
+    prepare_rows(ax, boxes, device_labels(boxes.timeline), theme, row)
     ax.tick_params(axis="x", length=2.5, labelbottom=True)
     ax.set_ylabel("device")
     ax.set_xlabel(f"time ({unit.symbol})")

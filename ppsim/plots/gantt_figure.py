@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Polygon
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import time_unit
@@ -70,17 +71,23 @@ class _FigureLayout:
 
     @property
     def margin(self) -> float:
-        """Left end of words."""
-        return _MARGIN if self.width >= _WIDE else 0.0
+        """Left end of words, in a column that of the rows."""
+        return _MARGIN if self.width >= _WIDE else self.left
+
+    @property
+    def room(self) -> float:
+        """Width of a line of words."""
+        return self.width - self.margin - _MARGIN
 
 
-def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float = 0.0) -> None:
-    """Give each device a row, device 0 on top, and label devices at 1, 2, 4 ... steps beside their boxes."""
+def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
+    """Give each device a row, device 0 on top, and label the first, the last, and others at 1, 2, 4 ... steps."""
     devices = len(labels)
     ax.set_ylim(devices - 0.5, -0.5)
-    every = scale.device_steps(row) if row else 1 if devices <= 24 else 2 ** int(np.ceil(np.log2(devices / 24)))
+    every = scale.device_steps(row)
     top, bottom, _ = marks.row_edges(ax, boxes)
-    ax.set_yticks(np.arange(0, devices, every) + (top + bottom) / 2, labels[::every])
+    named = [*range(0, devices - every, every), devices - 1]
+    ax.set_yticks(np.array(named) + (top + bottom) / 2, [labels[device] for device in named])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[:].set_visible(False)
 
@@ -91,7 +98,8 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if len(blocks) > 1 else 0.0
     digits = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
     digits = max(digits, text_width("88.88", 10)) if memory else digits
-    left, right = (_MARGIN, width - _MARGIN) if is_wide else (0.0, width - 9)
+    left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
+    begin = left if is_wide else left + digits + 8
     unit = MemoryStrip.unit_of([boxes.timeline for boxes in every]).symbol
     steady = "steady " * any(boxes.timeline.schedule.iterations > 1 for boxes in every)  # step and idle of that part
     heads: tuple[str, ...] = (f"{steady}step", _against(blocks), f"{steady}idle", f"peak, {unit}")[: 3 if memory else 4]
@@ -102,25 +110,26 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     if beside:
         right -= max(sum(wide), _BESIDE_WORDS) + 14
     else:
-        room = right - left - names
+        room = right - begin - names
         usual = (*heads[:3], "peak")
         every_heads = (usual, ("", "", *usual[2:]), usual[:3], ("", "", usual[2]), ("", ""))
         heads = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
         wide = _widths(blocks, heads, unit)
-        end = left + sum(wide) - _APART if len(blocks) == 1 else right
+        end = begin + sum(wide) - _APART if len(blocks) == 1 else right
     return _FigureLayout(
         width, left + (names if beside else 0) + digits + 8, right, beside,
         tuple(end - sum(wide[at + 1 :]) for at in range(len(wide))), heads, unit,
-        (72 if len(blocks) == 1 else 28) if memory else 0,
+        (72 if len(blocks) == 1 else 40) if memory else 0,
     )  # fmt: skip
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     """Return the height in pixels of the rows of each chart of a figure of this width in pixels."""
-    limit, found = max(_ALL_ROWS / len(every), _FEWEST_ROWS), []
+    limit, found = max(_ALL_ROWS / len(every), _FEWEST_ROWS), list[float]()
+    divided = _DIVIDED if any(boxes.divided for boxes in every) else 1.0
     for boxes in every:
         devices = boxes.timeline.schedule.devices
-        row = (_HIGHEST if width >= _WIDE else _HIGHEST_OF_COLUMN) * (_DIVIDED if boxes.divided else 1.0)
+        row = (_HIGHEST if width >= _WIDE else _HIGHEST_OF_COLUMN) * divided
         if width >= _WIDE and len(every) == 1:
             row = max(row, min(_HIGHEST_OF_FEW, _FEW_ROWS / devices))
         found.append(min(row / (1.0 - boxes.apart), max(limit / devices, 2.0 * min(devices, 200) / devices)))
@@ -164,21 +173,26 @@ def compose(
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     second, every = (layout.right - layout.left) / (longest or 1.0), [block.boxes for block in blocks]
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
-    lines, every = lines.drawn(shown, second)
+    lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
+    shown = [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in shown]
+    wanted, (lines, every) = lines, lines.drawn(shown, second)
     heights = _row_heights(every, pixels)
     mixed = any(marks.is_mixed(boxes, second) for boxes in every)
     marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
-    legend = Legend(every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest)
+    legend = Legend(
+        every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest,
+        without_transfers=wanted.transfers and not lines.transfers,
+    )  # fmt: skip
     is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
-    notes = [*texts.notes, *([busy_text(every[0])] if is_unclear and len(every) == 1 else []), *legend.remarks]
+    notes = [*texts.notes, *([busy_text(every[0])] if is_unclear and len(every) == 1 else [])]
     below, notes = _place_notes(layout, texts.title, notes)
     head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * (layout.beside or below)
     above, between = 0 if layout.beside else 26, 14
     caption = 0 if layout.beside else 14
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     tall = sum(rows) + len(blocks) * (above + between + (layout.memory + 8 + caption if memory else 0))
-    axis, lined = 34 if layout.beside else 46, legend.height(pixels - 2 * layout.margin)
+    axis, lined = 34 if layout.beside else 46, legend.height(layout.room)
     writer = Writer(pixels, head + tall + axis + lined + 6, theme)
     if texts.title:
         write_title(writer, texts._replace(notes=notes), layout.margin, below)
@@ -197,7 +211,7 @@ def compose(
         lines.add_to(ax, boxes, theme)
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
-        _mark_end(ax, makespan(boxes.timeline), longest, theme, high)
+        _mark_end(ax, makespan(boxes.timeline), longest, theme, high, layout.beside)
         found.append(ax)
         y += high + 8
         if strip is not None:
@@ -217,10 +231,10 @@ def compose(
 
 def _place_notes(layout: _FigureLayout, title: str, notes: list[str]) -> tuple[bool, list[str]]:
     """Return whether the notes stand below the title and not beside it, and as many of them as fit."""
-    beside = layout.width - 2 * layout.margin - text_width(title, TITLE, True) - 12
+    beside = layout.room - text_width(title, TITLE, True) - 12
     if not notes or text_width(" · ".join(notes), _SUBTITLE) <= beside:
         return False, notes
-    whole = layout.places[0] - 60 - layout.margin if layout.beside else layout.width - 2 * layout.margin
+    whole = layout.places[0] - 60 - layout.margin if layout.beside else layout.room
     while len(notes) > 1 and text_width(" · ".join(notes), _SUBTITLE) > whole:
         notes = notes[:-1]
     return True, notes
@@ -244,14 +258,17 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
             writer.write_beside(words, -_HEAD, base, head, ha="right", color=theme.quiet)
 
 
-def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -> None:
-    """Draw a line at the end of the step over all rows; a cut timeline gets an arrow and its end instead."""
+def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float, beside: bool) -> None:
+    """Draw a line at the end of the step over all rows; a cut timeline gets a torn edge and its end instead."""
     if end > longest * (1 + 1e-9):
-        unit = time_unit(longest)
-        style: Any = {"fontsize": font_points(11 * POINTS), "ha": "right", "va": "bottom", "color": theme.text}
-        style["bbox"] = {"facecolor": theme.paper, "edgecolor": "none", "pad": 1}  # over the end of the rows above
-        words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
-        ax.annotate(words, (1, 1), (0, 1), "axes fraction", "offset points", annotation_clip=False, **style)
+        unit, teeth = time_unit(longest), max(round(high / 12), 2) * 2 + 1
+        depth = 5 / (ax.get_window_extent().width / ax.figure.dpi * PIXELS)
+        edge = np.stack([1.0 - depth * (np.arange(teeth) % 2), np.linspace(0, 1, teeth)], axis=1)
+        torn: Any = {"transform": ax.transAxes, "facecolor": theme.paper, "edgecolor": "none", "zorder": 7}
+        ax.add_patch(Polygon([*edge.tolist(), (1.01, 1), (1.01, 0)], clip_on=False, **torn))
+        style: Any = {"fontsize": font_points(11 * POINTS), "va": "center", "color": theme.text, "zorder": 8}
+        words = f"→ {end * unit.factor:,.1f} {unit.symbol}" if beside else ""  # else the step is above the rows
+        ax.annotate(words, (1, 0.5), (3, 0), "axes fraction", "offset points", annotation_clip=False, **style)
         return
     beyond = 3 / (high or 1)
     ax.plot(

@@ -117,7 +117,7 @@ class _Drawing:
         for lane in boxes.lanes:  # at the edges of the rows; optimizer steps are among the actions
             mine = self._within(lane)
             self._add_spans(
-                lane, mine, lane_edges(lane, boxes.lanes), lane.title, self.theme.lanes[lane.sort],
+                lane, mine, lane_edges(lane, boxes.sorts), lane.title, self.theme.lanes[lane.sort],
                 ink=self.theme.on_lanes[lane.sort], texts=[lane.label(span) for span in mine.tolist()],
                 facts=[[lane.name(span)] for span in mine.tolist()],
             )  # fmt: skip

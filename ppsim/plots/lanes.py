@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +29,7 @@ LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIV
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
 _FILLED = 0.43  # fraction of a device's row that is filled above its middle, and below it
-_LANE, _GAP = 0.18, 0.02  # fractions of a device's row
+_LANE, _GAP = 0.14, 0.02  # fractions of a device's row
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class LaneSpans(Spans):
         return f"{self.stage[span]}{KINDS[self.sort].name}{number}"
 
     def label(self, span: int) -> str:
-        """Return the label of a box: the microbatch of a copy or collective, the stage, `step`, or a fill's name."""
+        """Return the label of a box: the microbatch of a copy or collective, the stage, `opt`, or a fill's name."""
         if self.microbatch is not None:
             return str(self.microbatch[span])
         if self.sort == FILLS:
             return self.name(span)
-        return "step" if self.sort == STEPS else str(self.stage[span])
+        return "opt" if self.sort == STEPS else str(self.stage[span])
 
 
 def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
@@ -139,13 +139,12 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
     return [LaneSpans(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers, BARRIER_NAMES)]
 
 
-def band(every: Sequence[LaneSpans]) -> tuple[float, float]:
+def band(sorts: Collection[str]) -> tuple[float, float]:
     """Return top and bottom of the actions' boxes, downwards from the middle of a row of height 1.
 
     Data that arrive (weights, activations) have lanes at the top of a row, data that leave (gradients, activations) at
     its bottom. An optimizer step is among the actions, because its device runs nothing else meanwhile.
     """
-    sorts = {lane.sort for lane in every}
     above, below = (sum(sort in sorts for sort in side) for side in (_ABOVE, _BELOW))
     return -_FILLED + (_LANE + _GAP) * above, _FILLED - (_LANE + _GAP) * below
 
@@ -156,11 +155,10 @@ def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
     return top, bottom
 
 
-def lane_edges(lane: LaneSpans, every: Sequence[LaneSpans]) -> tuple[float, float]:
-    """Return top and bottom of the boxes of one of the lanes within a row, as in `band`."""
+def lane_edges(lane: LaneSpans, sorts: Collection[str]) -> tuple[float, float]:
+    """Return top and bottom of the boxes of a lane within a row that has lanes of these sorts, as in `band`."""
     if not lane.has_band:
-        return band(every)
-    sorts = [one.sort for one in every]
+        return band(sorts)
     side = [sort for sort in (_ABOVE if lane.sort in _ABOVE else _BELOW) if sort in sorts]
     edge = _FILLED - (_LANE + _GAP) * side.index(lane.sort)
     return (-edge, _LANE - edge) if lane.sort in _ABOVE else (edge - _LANE, edge)

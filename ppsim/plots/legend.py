@@ -16,8 +16,8 @@ from matplotlib.text import Annotation
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
-from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference
-from ppsim.plots.memory_strip import BAND, MOST_LINES, MemoryStrip
+from ppsim.plots.marks import DASHES, DOTS, NO_LINES, ChartLines, Difference
+from ppsim.plots.memory_strip import MemoryStrip
 from ppsim.plots.palette import Theme
 
 TITLE = 14  # pixels, as all sizes below
@@ -62,8 +62,8 @@ class Writer:
 
 def write_title(writer: Writer, texts: Texts, margin: float, below: bool) -> None:
     """Write the title, smaller if it is too wide, its notes beside it or below it, and the lead below them."""
-    room, notes = writer.wide - 2 * margin, " · ".join(texts.notes)
-    size = max(min(TITLE if margin else 12, TITLE * room / max(text_width(texts.title, TITLE, True), 1)), 6)
+    room, notes = writer.wide - margin - 14, " · ".join(texts.notes)
+    size = max(min(TITLE if writer.wide >= 600 else 12, TITLE * room / max(text_width(texts.title, TITLE, True), 1)), 6)
     words = writer.write(margin, 18, texts.title, size, fontweight="bold")
     if below:
         writer.write(margin, 36, notes, color=writer.theme.quiet)
@@ -87,6 +87,7 @@ class Legend:
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
         mixed: bool = False, marked: Sequence[Boxes] = (), slowest: Sequence[Difference] = (),
+        without_transfers: bool = False,
     ):  # fmt: skip
         self.theme = theme
         drawn = {
@@ -94,15 +95,15 @@ class Legend:
             "reverse": any(boxes.reverse.any() for boxes in marked),
         }
         entries = [one for one in legend_entries(every) if drawn.get(one.sort, True)]
-        self.remarks = [one.text for one in entries if one.sort == "low"]  # what is left out: not keys
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
+        remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
         for name, dashes in DASHES.items() if lines.transfers else ():
-            self._add(f"transfer of a {name}", color=theme.text, linewidth=0.5, linestyle=dashes)
+            self._add(f"transfer of a {name}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
         if any(len(boxes.timeline.schedule.evicted) and not boxes.plain for boxes in every):
             if mixed:
-                self.remarks.append("actions too narrow for evictions")
+                remarks.append("actions too narrow for evictions")
             else:
-                style: dict[str, Any] = {"linestyle": (0, (2, 1.5)), "marker": "v", "markersize": 2.5, "markevery": [1]}
+                style: dict[str, Any] = {"linestyle": DOTS, "marker": "v", "markersize": 2.5, "markevery": [1]}
                 self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if lines.has_path:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
@@ -118,12 +119,14 @@ class Legend:
                 self._add(text, **style)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
-            if others := max(boxes.timeline.schedule.devices - 1 for boxes in every):
-                style = {"linewidth": 5 * POINTS, "alpha": BAND} if others > MOST_LINES else {
-                    "linewidth": 0.7 * POINTS, "alpha": 0.55}  # fmt: skip
-                self._add(f"{memory.name} of the others", color=theme.memory, solid_capstyle="butt", **style)
-        if mixed:
-            self.entries.append(LegendEntry("mixed", MIXED))
+            if any(memory.emptiest(number) is not None for number in range(len(every))):
+                self._add(f"{memory.name} of the emptiest", color=theme.edge, linewidth=POINTS)
+        remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
+        remarks += [MIXED] if mixed else []
+        unmarked = [boxes for boxes in every if not any(boxes is one for one in marked)]
+        if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
+            remarks.append("stages of narrow actions not marked")
+        self.entries += [LegendEntry("mixed", text) for text in remarks]
 
     def _add(self, text: str, **style: Any) -> None:
         self.entries.append(_Line(text, style))
@@ -147,7 +150,7 @@ class Legend:
 
     def draw(self, writer: Writer, left: float, top: float) -> None:
         """Draw the legend into a figure, from a place in pixels from its left and upper edge."""
-        for entry, (x, line, words) in zip(self.entries, self._places(writer.wide - 2 * left), strict=True):
+        for entry, (x, line, words) in zip(self.entries, self._places(writer.wide - left - min(left, 14)), strict=True):
             y = top + line * _LINE
             for part in self._swatch(entry, left + x, y, writer.high):
                 part.set_transform(writer.figure.dpi_scale_trans)
@@ -177,8 +180,7 @@ class Legend:
             else:
                 own = next((colour for *_, colour in entry.swatch(self.theme)), "none")
                 handles.append(Rectangle((0, 0), 1, 1, facecolor=own, edgecolor="none"))
-        handles += [Rectangle((0, 0), 1, 1, facecolor="none", edgecolor="none") for _ in self.remarks]
-        words = [entry.text for entry in self.entries] + self.remarks
+        words = [entry.text for entry in self.entries]
         style: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "frameon": False, "fontsize": "small"}
         ax.legend(handles, words, ncols=4, **style)
 

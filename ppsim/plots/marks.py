@@ -26,9 +26,10 @@ from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import median_box
 from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
 
-_MIXED = 2.0  # pixels of the median box; narrower boxes mix their colours
+_MIXED = 4.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
+DOTS: Any = (0, (1, 1.2))  # of evictions
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -161,7 +162,7 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
     forward = schedule.kind[consumer] == Kind.F
     for name, mine in (("forward", forward), ("backward", ~forward)):
         if mine.any():
-            style: Any = {"colors": theme.text, "alpha": strength, "linewidths": 0.5, "linestyles": DASHES[name]}
+            style: Any = {"colors": theme.quiet, "alpha": strength, "linewidths": 0.5, "linestyles": DASHES[name]}
             add_lines(ax, _behind(ax, boxes, times[mine], rows[mine]), **style)
 
 
@@ -176,7 +177,7 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
         times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
         sender, receiver = (copies.device[mine], copies.host[mine])[:: 1 if way == OFFLOADS else -1]
         rows = _ends(ax, boxes, sender, receiver)
-        add_lines(ax, _behind(ax, boxes, times, rows), linestyles=(0, (2, 1.5)), linewidths=0.7, **style)
+        add_lines(ax, _behind(ax, boxes, times, rows), linestyles=DOTS, linewidths=0.7, **style)
         for marker, ends in (("v", receiver > sender), ("^", receiver < sender)):
             ax.scatter(times[ends, 1], rows[ends, 1], s=7, marker=marker, linewidths=0.0, **style)
 
@@ -202,6 +203,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     path, halo = path_widths(np.minimum(room[:-1], room[1:]))
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
+        style["snap"] = False  # else short pieces would jump by a pixel
         add_lines(ax, np.stack([points[:-1], points[1:]], axis=1), zorder=6, **style)
 
 

@@ -1,4 +1,4 @@
-"""Memory over time below the rows of a matplotlib chart: the fullest device as an area, the others as thin lines."""
+"""Memory over time below the rows of a matplotlib chart: the fullest device as an area, the emptiest as a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 from ppsim.analysis.bubbles import makespan
@@ -18,18 +17,16 @@ from ppsim.base.units import ScaledUnit, axis_unit, three_digits
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, bare_axes, font_points, text_width
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import round_ticks
 from ppsim.timeline import TimelineColumns
 
-MOST_LINES, BAND = 3, 0.25  # more other devices are a band; its opacity
-_COLUMNS = 2_000  # at which the band is drawn
+_ALIKE = 0.95  # of the highest peak: an emptiest device with a higher one is not drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _APART = 13.0  # pixels between the base lines of the limit and, below it, the peak
 
 
 @dataclass(frozen=True)
 class MemoryStrip:
-    """The memory curves of several timelines in one unit, and the usable memory of a device if it is known.
+    """The memory curves of several timelines in one unit, and the limit of a device if it is known.
 
     `curves` has the times and levels of each timeline's devices; `levels[0]` comes before the first time.
     """
@@ -47,7 +44,7 @@ class MemoryStrip:
         in_bytes = memory == "bytes" or (memory is True and cls.unit_of(timelines).symbol != "act.")
         curves = [memory_curves(timeline, in_bytes) for timeline in timelines]
         highest = max(float(levels.max()) for every in curves for _, levels in every)
-        known = [limit for limit in map(usable_limit, timelines) if limit is not None and in_bytes]
+        known = [limit for one in timelines if (limit := usable_limit(one, in_bytes)) is not None]
         unit = axis_unit(max([highest, *known[:1]]), "bytes" if in_bytes else "activations")
         limit = known[0] * unit.factor if known else None
         scaled = [[(times, levels * unit.factor) for times, levels in every] for every in curves]
@@ -71,6 +68,11 @@ class MemoryStrip:
         peaks = [float(levels.max()) for _, levels in self.curves[number]]
         return int(np.argmax(peaks)), max(peaks)
 
+    def emptiest(self, number: int) -> int | None:
+        """Return the device with the lowest peak of a timeline; None if all peaks are about equal."""
+        peaks = [float(levels.max()) for _, levels in self.curves[number]]
+        return int(np.argmin(peaks)) if min(peaks) < _ALIKE * max(peaks) else None
+
     def caption(self, number: int) -> str:
         """Return the name of a timeline's strip, with its unit and its fullest device."""
         unit = f", {self.symbol}" if self.symbol else ""
@@ -82,34 +84,32 @@ class MemoryStrip:
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, beside: bool) -> None:
-    """Draw the strip of one timeline: the fullest device, the others as lines or as a band, the limit, and words.
+    """Draw the strip of one timeline: the fullest device, the emptiest if it has less, the limit, and words.
 
-    What is over the limit has its colour.
+    What is over the limit has its colour, and a stronger line.
     """
     curves, last = strip.curves[number], strip.lengths[number]
     fullest, peak = strip.fullest(number)
-    others = [curve for device, curve in enumerate(curves) if device != fullest]
-    if len(others) > MOST_LINES:  # many lines would be a mesh
-        times = np.linspace(0.0, last, _COLUMNS)
-        every = np.stack([levels[np.searchsorted(moments, times, "right")] for moments, levels in others])
-        band: Any = {"step": "post", "color": theme.memory, "alpha": BAND, "linewidth": 0.0, "zorder": 2}
-        ax.fill_between(times, every.min(axis=0), every.max(axis=0), **band)
-    elif others:
-        style: Any = {"colors": theme.memory, "alpha": 0.55, "linewidths": 0.7 * POINTS, "zorder": 2}
-        ax.add_collection(LineCollection([_steps(*curve, last) for curve in others], **style), autolim=False)
     step = _steps(*curves[fullest], last)
-    over = strip.limit if is_over(peak, strip.limit) else None
-    for colour, floor in ((theme.memory, 0.0), *([] if over is None else [(theme.limit, over)])):
-        above: Any = np.maximum(step[:, 1], floor)
-        ax.fill_between(step[:, 0], floor, above, color=colour, alpha=0.2 if floor else 0.12, linewidth=0.0, zorder=2.5)
-        line = LineCollection([step], colors=colour, linewidths=1.3 * POINTS, zorder=3)
-        ax.add_collection(line, autolim=False)
-        if floor:
-            line.set_clip_path(Rectangle((0.0, floor), last, 2 * strip.top, transform=ax.transData))
-    ax.set_ylim(0.0, strip.top * _HEADROOM)
+    style: Any = {"linewidth": 0.0, "zorder": 2}
+    ax.fill_between(step[:, 0], 0.0, step[:, 1], color=theme.memory, alpha=0.12, **style)
+    drawn = [(step, theme.memory, 1.3, 3.0)]
+    if (emptiest := strip.emptiest(number)) is not None:
+        drawn.append((_steps(*curves[emptiest], last), theme.edge, 1.0, 2.5))
     if strip.limit is not None:
+        if is_over(peak, strip.limit):
+            over: Any = np.maximum(step[:, 1], strip.limit)
+            ax.fill_between(step[:, 0], strip.limit, over, color=theme.limit, alpha=0.3, **style)
+            drawn.append(
+                (np.stack([step[:, 0], np.where(over > strip.limit, over, np.nan)], axis=1), theme.limit, 2.6, 3.5)
+            )
         dashes: Any = (0, (5, 2.5))
         ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=dashes, zorder=4)
+    for points, colour, wide, order in drawn:
+        ax.add_collection(
+            LineCollection([points], colors=colour, linewidths=wide * POINTS, zorder=order), autolim=False
+        )
+    ax.set_ylim(0.0, strip.top * _HEADROOM)
     _dress(ax, strip, theme)
     _write(ax, strip, number, theme, beside)
 
@@ -120,13 +120,10 @@ def is_over(peak: float, limit: float | None) -> bool:
 
 
 def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
-    """Give the strip round ticks below the limit, which words name, or else ticks at 0, the top and half of it."""
-    tall = ax.get_window_extent().height / ax.figure.dpi * 72 / POINTS
-    last = strip.top if strip.limit is None else 0.9 * strip.limit
-    levels = round_ticks(last, 3 if tall > 60 else 2).tolist()
-    if not strip.symbol:
-        levels = [level for level in levels if level == round(level)]
-    ax.set_yticks(levels, [f"{level:.4g}" for level in levels])
+    """Give the strip ticks at 0 and the limit, or else the highest peak, and at half of it where there is space."""
+    tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
+    levels = [0.0, *([highest / 2] if tall > 60 else []), highest]
+    ax.set_yticks(levels, [f"{level:.3g}" for level in levels])
     bare_axes(ax, theme, 10 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)
@@ -142,7 +139,7 @@ def _write(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool
     if strip.limit is not None and number == 0:
         tall = size.height / ax.figure.dpi * PIXELS
         place: Any = {"xytext": (7, max(strip.limit / (strip.top * _HEADROOM) * tall - 4, _APART) * POINTS)}
-        words, at = f"usable {strip.amount(strip.limit)}", (1, 0)
+        words, at = f"{'usable' if strip.symbol else 'limit'} {strip.amount(strip.limit)}", (1, 0)
         if not beside:
             at, (times, levels) = (1, strip.limit / (strip.top * _HEADROOM)), strip.curves[number][fullest]
             first = ax.get_xlim()[1] * (1 - text_width(words, 11) / (size.width / ax.figure.dpi * PIXELS))
@@ -153,7 +150,10 @@ def _write(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool
     if beside:
         style |= {"color": theme.quiet}
         style |= {"fontweight": "bold", "color": theme.limit} if is_over(peak, strip.limit) else {}
-        ax.annotate(f"peak {strip.amount(peak)} on device {fullest}", (1, 0), (7, 0.5), "axes fraction", **style)
+        at_limit = ", at the limit" * (strip.limit is not None and abs(peak - strip.limit) <= 1e-9 * strip.limit)
+        ax.annotate(
+            f"peak {strip.amount(peak)} on device {fullest}{at_limit}", (1, 0), (7, 0.5), "axes fraction", **style
+        )
 
 
 def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:

@@ -112,7 +112,7 @@ def _lane(lane: LaneSpans, boxes: Boxes) -> dict[str, Any]:
         "sort": lane.sort,
         "title": lane.title,
         "banded": lane.has_band,
-        "lane": part_of_row(lane_edges(lane, boxes.lanes)),
+        "lane": part_of_row(lane_edges(lane, boxes.sorts)),
         "name": lane.name(0).strip("-0123456789"),
         "names": [f"{name} " for name in lane.names],
         "staged": lane.sort not in (STEPS, COLLECTIVES, FILLS),

@@ -21,7 +21,7 @@ class Theme:
     """The colours (#rrggbb) of one theme.
 
     `on` has the colour of text and marks on each kind, and `on_lanes` on each lane. `paper` is the background, `idle`
-    idle time, `not_idle` the rest of a bar of causes and the ground of a lane, `edge` thin lines, `longer` the bar
+    idle time, `not_idle` the rest of a bar of causes, `edge` thin lines, `longer` the bar
     above what takes longer than in another chart, `halo` the casing of the critical path. An OVERLAP_F_B slot shows
     its two parts; its own colour is for tables and text.
     """

@@ -11,6 +11,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
+from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.lanes import LaneSpans, lane_edges
 from ppsim.plots.palette import Theme, light_of
@@ -54,7 +55,7 @@ def softness(box: float) -> float:
 
     At 0 a column shows the mean of its own pixel. Boxes about as wide as a pixel would beat with the pixels.
     """
-    return float(np.clip((3.5 - box) / 2, 0.0, 1.0))
+    return float(np.clip((5.0 - box) / 2, 0.0, 1.0))
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
@@ -87,14 +88,19 @@ class Strip(NamedTuple):
     light: np.ndarray
 
 
-def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, soft: float | None = None) -> list[Strip]:
-    """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves."""
+def strips(
+    boxes: Boxes, theme: Theme, columns: PixelColumns, soft: float | None = None, rule: float = 0.0
+) -> list[Strip]:
+    """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
+
+    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none.
+    """
     soft = softness(median_box(boxes) * columns.per_second) if soft is None else soft
     finish = makespan(boxes.timeline)
     if not soft:
-        return _strips(boxes, theme, finish, *bins(columns, 1.0, finish))
+        return _strips(boxes, theme, finish, rule, *bins(columns, 1.0, finish))
     fine = columns.halved()
-    found = _strips(boxes, theme, finish, *bins(fine, 1 + 5 * soft, finish))
+    found = _strips(boxes, theme, finish, rule, *bins(fine, 1 + 5 * soft, finish))
     return [strip._replace(light=softened(strip.light, soft, fine, finish)) for strip in found]
 
 
@@ -108,57 +114,55 @@ def softened(light: np.ndarray, soft: float, fine: PixelColumns, finish: float) 
     return (light[:, 1:-2:2] + light[:, 2:-1:2] + sides * (light[:, :-3:2] + light[:, 3::2])) / (2 + 2 * sides)
 
 
-def _strips(boxes: Boxes, theme: Theme, finish: float, first: np.ndarray, last: np.ndarray) -> list[Strip]:
+def _strips(boxes: Boxes, theme: Theme, finish: float, rule: float, first: np.ndarray, last: np.ndarray) -> list[Strip]:
     """Return the bands as means of the bins from `first` to `last`."""
     inside = shares(np.zeros(1), np.array([finish]), first, last)
     top, bottom = boxes.band
     middle = (top + bottom) / 2
     bands = [(top, middle, 0), (middle, bottom, 1)] if Kind.OVERLAP_F_B in boxes.kinds else [(top, bottom, 0)]
-    found = [Strip(*band[:2], _actions(boxes, theme, band[2], first, last, inside)) for band in bands]
+    found = [Strip(*band[:2], _actions(boxes, theme, band[2], rule, first, last, inside)) for band in bands]
     if boxes.plain and len(found) > 1:
         found = [Strip(top, bottom, (found[0].light + found[1].light) / 2)]
     for lane in boxes.lanes:
         if lane.has_band:
-            edges = lane_edges(lane, boxes.lanes)
+            edges = lane_edges(lane, boxes.sorts)
             found.append(Strip(*edges, _lane(lane, boxes, theme, first, last, inside)))
     return sorted(found, key=lambda strip: strip.top)
 
 
 def _actions(
-    boxes: Boxes, theme: Theme, half: int, first: np.ndarray, last: np.ndarray, inside: np.ndarray
+    boxes: Boxes, theme: Theme, half: int, rule: float, first: np.ndarray, last: np.ndarray, inside: np.ndarray
 ) -> np.ndarray:
-    """Return the light of the actions; `half` is 1 for the lower half of fused slots."""
+    """Return the light of the actions and their gaps; `half` is 1 for the lower half of fused slots."""
     kind = boxes.kinds_of_parts(half)
-    steps = {lane.sort: lane for lane in boxes.lanes if not lane.has_band}
+    steps = [lane for lane in boxes.lanes if not lane.has_band]
     light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
-    idle = light_of(theme.idle)
     for device in range(len(light)):
-        rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-        start, end, mine = boxes.start[rows], boxes.end[rows], kind[rows]
-        busy = np.zeros(len(first))
-        for one in np.flatnonzero(np.bincount(mine)).tolist():
-            part = shares(start[mine == one], end[mine == one], first, last)
-            light[device] += part[:, None] * light_of(theme.kinds[Kind(one)])
-            busy += part
-        for lane in steps.values():
-            chosen = lane.device == device
-            part = shares(lane.start[chosen], lane.end[chosen], first, last)
-            light[device] += part[:, None] * light_of(theme.lanes[lane.sort])
-            busy += part
-        light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * idle
+        rows, busy = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1])), np.zeros(len(first))
+        chosen = [(boxes, rows.start + np.flatnonzero(kind[rows] == one), theme.kinds[Kind(one)])
+                  for one in np.flatnonzero(np.bincount(kind[rows])).tolist()]  # fmt: skip
+        chosen += [(lane, np.flatnonzero(lane.device == device), theme.lanes[lane.sort]) for lane in steps]
+        for spans, mine, colour in chosen:
+            start, end = spans.start[mine], spans.end[mine]
+            after = start + scale.gap_strength(spans.length[mine] / rule) * rule if rule else start
+            for begin, until, filled in ((start, after, theme.paper), (after, end, colour))[0 if rule else 1 :]:
+                part = shares(begin, until, first, last)
+                light[device] += part[:, None] * light_of(filled)
+                busy += part
+        light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * light_of(theme.idle)
     return light
 
 
 def _lane(
     lane: LaneSpans, boxes: Boxes, theme: Theme, first: np.ndarray, last: np.ndarray, inside: np.ndarray
 ) -> np.ndarray:
-    """Return the light of a lane over its ground."""
+    """Return the light of a lane over paper."""
     light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
     for device in range(len(light)):
         mine = lane.device == device
         part = np.minimum(shares(*_joined(lane.start[mine], lane.end[mine]), first, last), inside)
         light[device] += part[:, None] * light_of(theme.lanes[lane.sort])
-        light[device] += (inside - part)[:, None] * light_of(theme.not_idle)
+        light[device] += (inside - part)[:, None] * light_of(theme.paper)
     return light
 
 
@@ -189,14 +193,16 @@ def lines_of(tops: np.ndarray, lights: np.ndarray, height: int, foot: float = 1.
 
 
 def picture(
-    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, soft: float | None = None
-) -> np.ndarray:
+    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, soft: float | None = None,
+    rule: float = 0.0,
+) -> np.ndarray:  # fmt: skip
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
     Rows of `TOUCHING` lines and more begin at whole lines and end with `gap` lines of paper; lower rows touch.
+    `rule`: as for `strips`.
     """
     devices = boxes.timeline.schedule.devices
-    bands = strips(boxes, theme, columns, soft)
+    bands = strips(boxes, theme, columns, soft, rule)
     row = height / devices
     top, bottom = bands[0].top, bands[-1].bottom
     low = row < TOUCHING

@@ -15,6 +15,7 @@ LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no line
 APART, APART_FOR_LINES = 0.1, 0.3  # part of a row that lies between rows; more, so that dashes of transfers are seen
 PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)  # pixels; room of a digit, and of more
+NUMBERED = 0.8  # of the devices with a kind hold its numbers, or none has them
 NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes have numbers alike
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 
@@ -62,7 +63,7 @@ def mark_bar(height: Any) -> tuple[Any, Any]:
 def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray:
     """Return the length of the marks of later stages, as a fraction of their boxes, 0 for first stages."""
     part = local / max(stages - 1, 1)
-    return np.where((stages > 4) & (width < 12.0) & (local > 0), 1.0, part)
+    return np.where((width < 4.0 * (stages - 1)) & (local > 0), 1.0, part)
 
 
 def number_size(characters: float, width: Any, height: float, digit: float = DIGIT) -> Any:

@@ -124,12 +124,14 @@ class Comparison:
         """Return what `draw` draws; asynchronous schedules are marked, those left out are counted."""
         runs = self.drawn
         more = len(self.timelines) - len(runs)
+        lacking = ", ".join(self.refused) if self.named and self.refused else ""
+        notes = [f"{more} more are drawn if named" if more else "", f"not at this size: {lacking}" if lacking else ""]
         marks = [" (asynchronous)" * asynchronous(run) for run in runs]
         return {
             "timelines": runs,
             "titles": [*map("".join, zip(block_names(runs), marks, strict=True))] if titles is None else titles,
             "base": self._base(runs),
-            "note": f"{more} more are drawn if named" if more else "",
+            "note": " · ".join(filter(None, notes)),
         }
 
     def _base(self, runs: Sequence[Timeline]) -> int:

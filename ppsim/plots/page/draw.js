@@ -136,7 +136,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
     context.fillStyle = theme.on[letter];
     if (numbers.tall / parts.length >= 6) {
       context.globalAlpha = markFade(chart, wide);
-      const part = chart.locals > 4 && wide < 12 ? 1 : local / (chart.locals - 1 || 1);
+      const part = wide < 4 * (chart.locals - 1) ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
       context.globalAlpha = 1;
@@ -194,9 +194,6 @@ const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microb
 
 function drawLane(chart, place, device, part) {
   const { top, tall } = bandOf(chart, place, device, part.lane), [from, to] = chart.spansOf(part, device);
-  const begin = Math.max(toX(0), left()), end = Math.min(toX(chart.makespan), left() + innerWidth());
-  context.fillStyle = theme.not_idle;
-  context.fillRect(begin, top, end - begin, tall);
   if (hidden.has(part.title)) return;
   for (let item = from, before = -Infinity; item < to; item++) {
     const start = chart.start(item), x = toX(start), wide = pixels(chart.end(item) - start), alone = wide < 2 && Math.abs(pixels(start - before)) > 2;

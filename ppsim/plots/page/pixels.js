@@ -5,7 +5,7 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
   const part = at / 4096;
   return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
 });
-const softness = (box) => Math.min(Math.max((3.5 - box) / 2, 0), 1);   // how soft the ends of a column's footprint are, by the width in pixels of the median box
+const softness = (box) => Math.min(Math.max((5 - box) / 2, 0), 1);   // how soft the ends of a column's footprint are, by the width in pixels of the median box
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${[...hidden].join()} ${half}`;
