@@ -253,9 +253,8 @@ def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
     start(page, explorer)
     before = settled(page)
     give(page, "forward", "1,x")
-    page.until("return runs.every((run) => run.result.faults?.length)")  # the first answer alone is of one schedule
-    note = page.until("return document.querySelector('#lines .note')?.innerText")
-    assert note.startswith("cost F: '1,x' is not a cost; give seconds such as 1.6")
+    note = "cost F: '1,x' is not a cost; give seconds such as 1.6"  # of all schedules: the first answer is of one
+    page.until(f'return document.querySelector("#lines .note")?.innerText.startsWith("{note}")')
     assert page.find("input[name=forward]").get_attribute("aria-invalid") == "true"
     assert "YAML" not in page.text("body main")
     assert page.run("return document.querySelectorAll('#lines .note').length") == 1
