@@ -90,7 +90,6 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "took 5.97 s, longer than its predicted step.",
     "qwen3-235b-256xgb200": NO_PIPELINE,
     "qwen3-235b-256xgb300": NO_PIPELINE,
-    "mlperf-3.1": FEW_MICROBATCHES,
     "mlperf-4.0": FEW_MICROBATCHES,
     "nemotron-4-340b": f"an honest gain by our model: {FEWER_DEVICES}",
     "grok1-512xh100": f"an honest gain by our model: {FEWER_DEVICES} Without context parallelism there are no rings, "
@@ -135,8 +134,7 @@ SAID = {  # what an expert would say about a line
     "the config as it is lies over the usable memory.",
     "nemotron-h-56b-256xh100": "Plausible: less tensor parallelism and a pipeline in its place. Memory is nearly full. "
     "MFU counts work in fp8 by the peak of bf16.",
-    "qwen3-235b-256xgb200": "Plausible in its groups: experts over one NVLink domain. Memory is full, so that a user "
-    "should try microbatches of 1 first.",
+    "qwen3-235b-256xgb200": "Plausible: experts over one NVLink domain. Memory is nearly full.",
     "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 2 makes "
     "room for microbatches of 2.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
