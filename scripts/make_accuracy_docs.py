@@ -74,6 +74,9 @@ CALIBRATION = DATA / "calibration.json"  # by scripts/judge_calibration.py
 CALIBRATED = {name: f"nanotron {name}, up to 64 nodes" for name in ("1B", "3B", "80B", "8B")} | {
     "hagemann": "Hagemann et al. 2023", "llm_foundry": "llm-foundry, the other rows", "internevo": "InternEvo 7B",
     "bloom": "BLOOM, before its training", "flagperf": "FlagPerf", "bridge": "Megatron-Bridge 26.04 and later",
+    "oellm": "OpenEuroLLM 32B on JUPITER", "gipfelsturm": "Megatron-LM, a course on Alps", "yafsdp": "YaFSDP",
+    "lambda-gb300": "torchtitan, GPT OSS on GB300", "crusoe": "torchtitan on Crusoe's clusters",
+    "qwen": "Qwen, full fine-tuning", "prime-rl": "prime-rl, its trainer",
 }  # fmt: skip
 CALIBRATED_NODES = ("all", "1 to 64")
 ERRORS = ("runs", "median error", "mean of absolute errors", "worst")
@@ -130,6 +133,8 @@ def pages(
         "runs": _run_rows(runs),
     }
     words = {
+        "calibrated_3": _calibrated_out(3),
+        "calibrated_5": _calibrated_out(5),
         "count": len(runs),
         "count_in": len(in_view),
         "count_out": len(others),
@@ -322,6 +327,16 @@ def _calibration_rows() -> Iterator[tuple[str, ...]]:
             parts = (percent_text(part) for part in (*row["seconds"], row["hurt"]))
             chose = "no" if row["judged"] else "yes"
             yield CALIBRATED[row["name"]], chose, str(row["fitted"]), str(row["draws"]), *parts, *ends
+
+
+def _calibrated_out(fitted: int) -> str:
+    """Return what calibration with this many runs did to the sources out of view."""
+    names = {one.source for one in out_of_view_runs()}
+    rows = [row for row in json.loads(CALIBRATION.read_text(encoding="utf-8"))
+            if row["fitted"] == fitted and CALIBRATED[row["name"]] in names]  # fmt: skip
+    before, after = (percent_text(float(np.mean([row["seconds"][at] for row in rows])), 0) for at in (0, 1))
+    hurt = round(sum(row["hurt"] * row["draws"] for row in rows))
+    return f"from {before} to {after} ({len(rows)} sources; {hurt} of {sum(row['draws'] for row in rows)} draws hurt)"
 
 
 def _ranking_rows() -> Iterator[tuple[str, ...]]:
