@@ -70,10 +70,9 @@ def test_asynchronous_schedules_are_compared_by_their_pace_and_hold_old_weights(
     }
     assert {name: row["weight_copies"] for name, row in rows.items()} == {"1f1b": 1, "pipedream": 4, "pipedream-2bw": 2}
     assert rows["pipedream"]["steady_bubble_fraction"] == 0
-    heading, names, values, *_ = ppsim("compare", UNIT_COSTS, "--schedules", "pipedream", "-v").out.splitlines()
-    assert heading.startswith("asynchronous: steps follow each other without a drain")
-    assert "iteration time  steady bubble fraction" in names
-    assert values.split()[:6] == ["pipedream", "1", "3", "24", "s", "0.0"]
+    lines = ppsim("compare", UNIT_COSTS, "--schedules", "pipedream").out.splitlines()
+    assert lines[3].split()[1:6] == ["pipedream", "(asynchronous)", "24.0", "s", "-27"]
+    assert any(line.startswith("asynchronous (steps follow each other without a drain") for line in lines)
 
 
 def test_transfers_are_counted_at_the_busiest_sender():
@@ -111,9 +110,8 @@ def test_the_stages_of_the_config_go_to_the_families_that_take_them():
 
 def test_memory_above_the_devices_is_marked():
     outcome = ppsim("compare", LLAMA, "--schedules", "1f1b,gpipe", "-v")
-    marked = {line.split()[0]: "!" in line for line in outcome.out.splitlines() if line.startswith(("1f1b ", "gpipe "))}
-    assert marked == {"1f1b": False, "gpipe": True}
-    assert "! over the usable memory: 76.44 GB of 84.93 GB (10.0 % kept free)" in outcome.out
+    rows = [line.split() for line in outcome.out.splitlines()]
+    assert [next("over" in row for row in rows if row[1:2] == [name]) for name in ("1f1b", "gpipe")] == [False, True]
 
 
 def test_every_schedule_is_held_against_what_the_config_runs():
@@ -128,7 +126,7 @@ def test_every_schedule_is_held_against_what_the_config_runs():
         assert row["fits"] == (row["peak_memory"] <= 80e9)
     text = ppsim("compare", LLAMA, "--schedules", "zb-h1,gpipe", "-v").out
     assert "vs 1f1b" in text
-    assert {"-8.4", "0.0"} <= set(text.split())
+    assert {"-8", "=", "mfu"} <= set(text.split())
 
 
 def test_with_headroom_only_what_fits_is_left():
@@ -243,10 +241,9 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
     frame = library.compare(SIZED, names.split(",")).to_frame()
     assert frame["asynchronous"].tolist() == [False, False, True, True]
     text = ppsim("compare", UNIT_COSTS, "--schedules", names, "--gantt", tmp_path / "all.svg", "-v").out
-    ranked, apart = text.split("\n\n")[:2]
-    assert "pipedream" not in ranked
-    assert apart.startswith("asynchronous: steps follow each other without a drain")
-    assert [line.split()[0] for line in apart.splitlines()[1:]] == ["schedule", "pipedream", "pipedream-2bw"]
+    ranked = [line.split()[1:3] for line in text.split("\n\n")[1].splitlines()[1:]]
+    assert [name for name, _ in ranked] == ["zb-h1", "1f1b", "pipedream", "pipedream-2bw"]
+    assert [mark == "(asynchronous)" for _, mark in ranked] == [False, False, True, True]
     picture = (tmp_path / "all.svg").read_text()
     assert ">pipedream (asynchronous)<" in picture
     assert ">1f1b<" in picture
@@ -300,7 +297,7 @@ def test_asynchronous_schedules_are_marked_wherever_they_stand_among_others():
     chosen = ppsim("choose", LLAMA, "--free", names, "--asynchronous").out
     assert "pipedream-2bw (asynchronous)" in chosen
     compared = ppsim("compare", LLAMA, "--schedules", "zb-v,pipedream-2bw", "-v").out
-    assert compared.index("zb-v") < compared.index("asynchronous: steps follow") < compared.index("pipedream-2bw")
+    assert compared.index("zb-v") < compared.index("pipedream-2bw") < compared.index("asynchronous (steps follow")
 
 
 def test_a_list_of_timelines_and_schedules_is_compared_as_it_is_with_its_first():

@@ -157,7 +157,7 @@ def test_places_of_unshards_are_places_of_lists():
 def test_the_command_says_what_it_gains_in_one_line_of_compare():
     sizes = ["--devices", "4", "--microbatches", "16", "--set", "jitter.actions=0.3", "--set", "memory_limit=6"]
     listed = command_line.ppsim("compare", *sizes, "--schedules", "zb-h1,zb-h1+ready", "-v").out.splitlines()
-    assert [line.split()[0] for line in listed[1:3]] == ["zb-h1+ready", "zb-h1"]
+    assert [line.split()[1] for line in listed[3:5]] == ["zb-h1+ready", "zb-h1"]
     document = command_line.ppsim("simulate", *sizes, "--schedule", "zb-h1", "--dispatch", "ready", "--json", "-").out
     assert '"dispatch": "ready"' in document
 

@@ -23,7 +23,7 @@ from ppsim.base.units import percent_text, value_text
 from ppsim.plan.lengths import collective_fraction
 from ppsim.timeline import TimelineColumns
 
-Output = Literal["summary", "devices", "json", "compare", "table", "what-if", "batch"]
+Output = Literal["summary", "devices", "json", "compare", "what-if", "batch"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Measure:
     definition: str  # its meaning in one sentence
     # returns a number, one number per device, a LowerBound, or None if the costs do not give it
     of: Callable[[TimelineColumns], Any]
-    # `summary` and its table of `devices`; `json`: the result document; `compare`: its rows, and of these its printed
-    # `table`; `what-if`; `batch`: one number per run; `notebook`: the line above its chart
+    # `summary` and its table of `devices`; `json`: the result document; `compare`: its rows; `what-if`; `batch`: one
+    # number per run
     shown: tuple[Output, ...]
     # formula, short, used_by, heading: the definition as a formula; a shorter definition for a line of the summary;
     # papers and frameworks with this measure, for the glossary; the name above a narrow column (default: `name` in
@@ -120,15 +120,15 @@ def exposed_communication(run: TimelineColumns) -> np.ndarray:
     return exposed
 
 
-_PAGES: tuple[Output, ...] = ("summary", "json", "compare", "table", "what-if")
+_PAGES: tuple[Output, ...] = ("summary", "json", "compare", "what-if")
 _ROWS = (
     Measure(
-        "stages_per_device", "stages", "per device: stages that it runs", stages_held, ("compare", "table"),
+        "stages_per_device", "stages", "per device: stages that it runs", stages_held, ("compare",),
         heading="stages/device",
     ),
     Measure(
         "iterations", "steps", "training steps that the run holds; 1 in every synchronous schedule",
-        lambda run: run.schedule.iterations, ("compare", "table"), schedules="asynchronous",
+        lambda run: run.schedule.iterations, ("compare",), schedules="asynchronous",
     ),
     Measure(
         "makespan", "seconds", "last end - first start over all devices", bubbles.makespan,
@@ -213,7 +213,7 @@ _ROWS = (
     Measure(
         "tokens_per_second", "tokens per second",
         "tokens of one step / iteration_time, all data-parallel copies together; null if no model is known",
-        tokens_per_second, ("summary", "json", "compare", "table"), heading="tokens/s", bigger_is_worse=False,
+        tokens_per_second, ("summary", "json", "compare"), heading="tokens/s", bigger_is_worse=False,
         optional=True,
         short="tokens of one step over its seconds, all data-parallel copies together", used_by="papers' throughput",
     ),
@@ -221,7 +221,7 @@ _ROWS = (
         "mfu", "fraction",
         "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, "
         "recomputation does not count",
-        model_flop_utilisation, ("summary", "json", "compare", "table"), bigger_is_worse=False, optional=True,
+        model_flop_utilisation, ("summary", "json", "compare"), bigger_is_worse=False, optional=True,
         short="model FLOPs, attention in full, over the dense peak of all GPUs",
         used_by="PaLM (arXiv 2204.02311), torchtitan",
     ),
@@ -232,11 +232,11 @@ _ROWS = (
         used_by="Megatron-LM (from core 0.12 on), Megatron-Bridge",
     ),
     Measure(
-        "transfers", "transfers", "per device: sent in one step", transfers_sent, ("compare", "table"),
+        "transfers", "transfers", "per device: sent in one step", transfers_sent, ("compare",),
     ),
     Measure(
         "weight_copies", "device shares of the model", "per device: weights that it keeps, with all their versions",
-        lambda run: run.schedule.weight_copies, ("compare", "table"),
+        lambda run: run.schedule.weight_copies, ("compare",),
     ),
 )  # fmt: skip
 MEASURES = {measure.name: measure for measure in _ROWS}

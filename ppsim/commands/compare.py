@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +11,7 @@ import numpy as np
 import typer
 
 from ppsim.analysis.interval import spread
-from ppsim.analysis.measures import Measure, shown_in
-from ppsim.analysis.memory import fit_of, usable_bytes
+from ppsim.analysis.memory import fit_of
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
@@ -27,19 +26,12 @@ from ppsim.plots.chart_files import SUFFIXES
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
 from ppsim.studies.compare import Comparison
-from ppsim.studies.points import fits_within
+from ppsim.studies.sweep import ASYNCHRONOUS
 
-TOO_MUCH = "!"
 _WHOLE_PER_CENT = 0.05  # bounds of an interval that are wider than this have no decimal place
 LONGEST_NAME = 30
 MAX_NAMED = 4  # schedules before a layout string, or in a line about those left out
 MAX_ROWS = 12  # of the table without --verbose, so that it fits one screen
-# Columns that the page shows first if it is too narrow for all; --json has the others.
-FIRST = (
-    "schedule", "makespan", "iteration_time", "step_difference", "tokens_per_second", "mfu", "peak_memory",
-    "bubble_fraction", "steady_bubble_fraction", "stages_per_device", "iterations", "peak_activations",
-)  # fmt: skip
-HEADING = "asynchronous: steps follow each other without a drain, on old weights; numbers of the steady part"
 
 
 @takes_case(without=("schedule", "family_options"))
@@ -77,28 +69,32 @@ def compare(
         more = len(comparison.timelines) - len(comparison.drawn)
         say(f"wrote {gantt}{f' ({more} more: name them with --schedules)' * bool(more)}")
     document = {**comparison.to_dict(), "name": case.name}
-    answer(document, json, lambda: comparison_text(comparison) if verbose else _answer(comparison, case))
+    answer(document, json, lambda: _answer(comparison, case, verbose))
     if not comparison.timelines:
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _answer(comparison: Comparison, case: Config) -> str:
+def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     """Return the fastest schedule, a table by rank, and what the table leaves out.
 
-    Unless the schedules were `named`, the table has those that fit and are faster than the config's own.
+    Unless the schedules were `named`, the table has those that fit and are faster than the config's own; `verbose` adds
+    the other rows, the MFU, layout strings, reasons and which order is certain.
     """
-    rows, named = comparison.rows(), comparison.named
+    rows, is_whole = comparison.rows(), comparison.named or verbose
     own = None if comparison.current is None else comparison.current.schedule.name
     states = _states(comparison)
     now = None if comparison.current is None else comparison.current.iteration_time
     over = [row for row in rows if states[row["schedule"]] == "over"]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
-    left_out = [] if named else [row for row in rows if row in over or row in slower]
-    shown = [row for row in rows if row["schedule"] == own or row not in left_out]
+    left_out = [] if comparison.named else [row for row in rows if row in over or row in slower]
+    best = [row for row in rows if row["schedule"] == own or row not in left_out]
+    shown = rows if verbose else best
     if not shown:
         return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
-    table = shown if named else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
-    cells = [("#", "schedule", "step", *([f"vs {_short_name(own)}"] if own else []), "bubble", "memory", "", "runs in")]
+    table = shown if is_whole else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
+    mfu = ["mfu"] * (verbose and any(row["mfu"] is not None for row in rows))
+    versus_own = [f"vs {_short_name(own)}"] if own else []
+    cells = [("#", "schedule", "step", *versus_own, "bubble", "memory", "", *mfu, "runs in")]
     ranks = _ranks(shown, spread(comparison.timelines[0]) is not None)
     for row in table:
         rank = ranks[shown.index(row)]
@@ -107,19 +103,22 @@ def _answer(comparison: Comparison, case: Config) -> str:
         cells.append((
             rank, _short_name(row["schedule"]) + marks, step_text(row["iteration_time"]),
             *([versus(row["iteration_time"], now)] if now else []), percent_text(bubble), _peak(row),
-            "" if states[row["schedule"]] == "fits" else states[row["schedule"]], runs_in(row["schedule"], case),
+            "" if states[row["schedule"]] == "fits" else states[row["schedule"]],
+            *(value_text(row[name], "fraction") for name in mfu), runs_in(row["schedule"], case),
         ))  # fmt: skip
-    lines = [*paragraph(_verdict(shown, states, own, now, case)), "", *_table_of(cells)]
+    lines = [*paragraph(_verdict(best or rows, states, own, now, case)), "", *_table_of(cells)]
     lines += more_lines(len(shown) - len(table), "")
-    notes = [] if named else [_left_out("over the memory of a device", over)]
-    notes += [] if named else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
-    notes += [] if named else [_left_out("cannot run", [{"schedule": name} for name in comparison.refused])]
-    notes.append(_interval_line(comparison))
+    notes = [] if is_whole else [_left_out("over the memory of a device", over)]
+    notes += [] if is_whole else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
+    notes += [] if is_whole else [_left_out("cannot run", [{"schedule": name} for name in comparison.refused])]
+    notes += [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
+    notes += [_interval_line(comparison), _certainty(comparison) * verbose]
     legend = [LEGEND] if any(cell[-1] not in ("-", "runs in") for cell in cells) else []
-    if any(cell[-2] == "tight" for cell in cells):
+    if any(states[row["schedule"]] == "tight" for row in table):
         legend.append(f"tight: more than the {usable_text(case, comparison.headroom)}, but within the device")
     lines += ["", *(line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note))]
-    lines += ["", *_refusals(comparison.refused)] if named else []
+    lines += ["", *_layouts(rows)] if verbose else []
+    lines += ["", *_refusals(comparison.refused)] if is_whole else []
     return "\n".join(lines).rstrip("\n")
 
 
@@ -207,98 +206,26 @@ def _left_out(label: str, rows: list[dict]) -> str:
     return f"{label}: {first_names(names, MAX_NAMED)}" if names else ""
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """Return the tables, their notes, and the reasons why schedules cannot run, in at most `WIDTH` columns."""
-    rows = comparison.rows()
-    memory = next((run.table.workload.memory for run in comparison.timelines if run.table.workload), None)
-    tables, shown, left_out = zip(*(_table(comparison, rows, one) for one in (False, True)), strict=True)
-    more = dict.fromkeys(title for titles in left_out for title in titles)
-    notes = _notes(comparison, {name for names in shown for name in names}, memory) if rows else []
-    notes += textwrap.wrap(f"--json has more: {', '.join(more)}", WIDTH) if more else []
-    parts = [*tables, notes, _layouts(rows), _refusals(comparison.refused)]
-    return "\n\n".join("\n".join(part) for part in parts if part)
-
-
-def _table(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> tuple[list[str], list[str], list[str]]:
-    """Return a table with the columns that fit the page, their names, and the titles of the other columns.
-
-    The table has either the asynchronous schedules or all others.
-    """
-    ranked = [row for row in ranked if row["asynchronous"] == asynchronous]
-    if not ranked:
-        return [], [], []
-    columns = list(_columns(comparison, ranked, asynchronous))
-    shown: list[str] = []
-    for name in (*FIRST, *(name for name, *_ in columns if name not in FIRST)):
-        wider = [cells for one, *cells in columns if one in (*shown, name)]
-        if max(map(len, aligned(list(zip(*wider, strict=True))))) <= WIDTH:
-            shown.append(name)
-    cells = [cells for name, *cells in columns if name in shown]
-    left_out = [title for name, title, *_ in columns if name not in shown]
-    return [HEADING] * asynchronous + aligned(list(zip(*cells, strict=True)), left=1), shown, left_out
-
-
-def _columns(comparison: Comparison, ranked: list[dict], asynchronous: bool) -> Iterator[list[str]]:
-    """Yield name, heading and cells of every column that has a value."""
-    kind = "asynchronous" if asynchronous else "synchronous"
-    yield ["schedule", "schedule", *(_short_name(row["schedule"]) for row in ranked)]
-    for measure in shown_in("table"):
-        if measure.name == "peak_activations" and comparison.current is not None:
-            now = comparison.current.iteration_time
-            changes = (percent_text(row["step_difference"] / now, signed=True) for row in ranked)
-            yield ["step_difference", f"vs {_short_name(comparison.current.schedule.name)}", *changes]
-        if measure.schedules in ("all", kind) and any(row[measure.name] is not None for row in ranked):
-            yield [measure.name, measure.title, *(_cell(measure, row) for row in ranked)]
-
-
-def _cell(measure: Measure, row: dict) -> str:
-    text = value_text(row[measure.name], measure.unit).removesuffix(measure.title).rstrip()
-    return f"{TOO_MUCH} {text}" if measure.name == "peak_memory" and row["fits"] is False else text
-
-
 def _short_name(name: str) -> str:
     """Return the schedule's name; shorten a long path from the left."""
     return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"
 
 
-def _notes(comparison: Comparison, shown: Collection[str], device_memory: float | None) -> list[str]:
-    """Return the notes that explain the columns `shown`."""
-    notes = [f"{one.title}: {one.meaning}" for one in shown_in("table") if one.formula and one.name in shown]
-    notes.append("peaks, transfers per step, weight copies: maximum over devices; activations in microbatches")
-    if comparison.current is not None:
-        notes.append("vs: step time relative to the config's schedule")
-    notes += _certainty(comparison)
-    if device_memory is not None and any(
-        fits_within(run, comparison.headroom) is False for run in comparison.timelines
-    ):
-        usable, whole = (
-            value_text(size, "bytes") for size in (usable_bytes(device_memory, comparison.headroom), device_memory)
-        )
-        notes.append(
-            f"{TOO_MUCH} over the usable memory: {usable} of {whole} ({percent_text(comparison.headroom)} kept free)"
-        )
-    return notes
-
-
-def _certainty(comparison: Comparison) -> list[str]:
-    """Return lines with the schedules that may be as fast as the first; none without an interval."""
-    found = spread(comparison.timelines[0])
-    if found is None:
-        return []
-    ends = " to ".join(percent_text(end - 1, signed=True) for end in (found.low, found.high))
-    expected = f"a real step at 90 %: {ends} of the predicted one ({found.sentence})"
-    same = comparison.as_fast() or []
+def _certainty(comparison: Comparison) -> str:
+    """Return which schedules may be as fast as the first; empty without an interval."""
+    found, same = spread(comparison.timelines[0]), comparison.as_fast()
+    if found is None or same is None or len(comparison.timelines) == 1:
+        return ""
     if len(comparison.timelines) <= 1 + len(same):
-        order = f"no order is certain: {', '.join(same) or 'none'} may be as fast as the first"
-    elif same:
-        order = f"certain: all others are slower than the first, except {', '.join(same)}, which may be as fast"
+        order = f"no order is certain: {', '.join(same)} may be as fast as the first"
     else:
-        order = "certain: all others are slower than the first"
+        except_for = f", except {', '.join(same)}, which may be as fast" if same else ""
+        order = f"certain: all others are slower than the first{except_for}"
     if isinstance(found, Spread):
         error = order_error("schedules")
         far = percent_text(error.apart - 1, 0)
         order += f" (90 % of {error.pairs} published pairs of schedules are within {far} of the predicted ratio)"
-    return [*textwrap.wrap(expected, WIDTH), *(textwrap.wrap(order, WIDTH) if len(comparison.timelines) > 1 else [])]
+    return order
 
 
 def _layouts(rows: list[dict]) -> list[str]:
