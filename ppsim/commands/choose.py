@@ -122,7 +122,7 @@ def choose(
     if found.ranked:
         text = config_yaml(found.best.config)
         write_files((csv, found.best.run.schedule.to_csv), (output, lambda path: write_atomically(path, text)))
-    answer(_document(found), json, lambda: "\n".join(choice_lines(found, verbose, costs, output)))
+    answer(_document(found) if json else {}, json, lambda: "\n".join(choice_lines(found, verbose, costs, output)))
     if options.report_left_out(found.left_out) or not found.ranked:
         raise typer.Exit(ANSWER_IS_NO)
 
