@@ -217,12 +217,12 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
     outcome = command("explain", folder, UNIT_COSTS, "--gantt", picture, "--profile", costs, "-v")
     assert outcome.status == 0
     for words in (
-        "measured step",
-        "simulated step",
+        "step",
+        "simulated",
         "idle by cause",
         "equal stages",
         "3F",
-        "faster within this memory",
+        "no larger activation peak",
         "which Primus can run",
         "exposed",
         "(the median one) of 3 is shown",

@@ -64,22 +64,30 @@ def evaluate(
         (table, lambda path: write_atomically(path, _rows_text(runs, costs))),
     )
     document = evaluation_document(evaluation, costs)
-    answer(document, json, lambda: evaluation_text(evaluation, costs) if verbose else "\n".join(_answer(evaluation)))
+    answer(document, json, lambda: "\n".join(_answer(evaluation, costs, verbose)))
 
 
-def _answer(evaluation: Evaluation) -> Iterator[str]:
-    """Yield the error of each group of runs, held-out ones first, then a row per run."""
+def _answer(evaluation: Evaluation, profile: Profile, verbose: bool) -> Iterator[str]:
+    """Yield the error of each group of runs, held-out ones first, then a row per run; `verbose` adds errors by kind."""
     for group, words in (("held_out", "held-out runs"), ("fitted", "fitted runs")):
-        mape, inside = evaluation.mape[group], evaluation.inside[group]
+        mape, inside, tau = evaluation.mape[group], evaluation.inside[group], evaluation.kendall_tau[group]
         if mape is not None:
             steps = "" if inside is None else f"; {percent_text(inside, 0)} of their steps lie in the 90 % interval"
-            yield f"{words}: predicted step {percent_text(mape, 2)} off on average{steps}"
+            ranks = "" if tau is None or not verbose else f"; Kendall rank correlation {tau:+.2f}"
+            yield from paragraph(f"{words}: predicted step {percent_text(mape, 2)} off on average{steps}{ranks}")
     yield ""
     runs = sorted(evaluation.runs, key=lambda run: (run.fitted, -abs(run.error)))
-    shown = runs[:MAX_ROWS]
+    shown = runs if verbose else runs[:MAX_ROWS]
     yield from _steps_table(shown)
-    yield from more_lines(len(runs) - len(shown), " with smaller errors")
-    yield "-v prints errors by kind, what the interval follows from, and assumptions"
+    if not verbose:
+        yield from more_lines(len(runs) - len(shown), " with smaller errors")
+        yield "-v prints errors by kind, what the interval follows from, and assumptions"
+        return
+    yield from ("", *_errors_table(runs), "", NOTE, "")
+    interval = "" if profile.steps is None else f"; the interval is {profile.steps.sentence}"
+    yield from paragraph(f"profile measured on {profile.source}, {profile.recorded}{interval}")
+    for sentence in evaluation.assumptions:
+        yield from ("", *paragraph(sentence))
 
 
 def _draw(runs: list[Trace], profile: Profile, path: Path, drawing: dict[str, Any]) -> None:
@@ -118,24 +126,6 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
         "notes": evaluation.notes,
         "assumptions": evaluation.assumptions,
     }
-
-
-def evaluation_text(evaluation: Evaluation, profile: Profile) -> str:
-    """Return a table of runs, and the mean errors of fitted, held-out and all runs."""
-    lines = [f"profile measured on {profile.source}, {profile.recorded}", "", *_steps_table(evaluation.runs), ""]
-    lines += [*_errors_table(evaluation.runs), "", NOTE, ""]
-    for group, words in (("fitted", "fitted runs"), ("held_out", "held-out runs"), ("all", "all runs")):
-        mape, tau = evaluation.mape[group], evaluation.kendall_tau[group]
-        if mape is not None:
-            inside = evaluation.inside[group]
-            band = "" if inside is None else f", {percent_text(inside)} of steps in the 90 % interval"
-            ranks = "" if tau is None else f", Kendall rank correlation {tau:+.2f}"
-            lines += paragraph(f"{words}: mean absolute error of the step time {percent_text(mape, 2)}{ranks}{band}")
-    if profile.steps is not None:
-        lines += paragraph(f"the interval is {profile.steps.sentence}")
-    for sentence in evaluation.assumptions:
-        lines += ["", *paragraph(sentence)]
-    return "\n".join(lines)
 
 
 def _steps_table(runs: Sequence[RunError]) -> list[str]:

@@ -86,10 +86,9 @@ def explain(
     explanation = replace(explanation, notes=[*steps, *explanation.notes])
     write_files(
         (profile, lambda path: write_profile(costs or calibrate([recorded]), path)),
-        (gantt, lambda path: _draw(explanation, path, recorded, step, readings, drawing)),
+        (gantt, lambda path: _draw(explanation, steps, path, recorded, step, readings, drawing)),
     )
-    text = explanation_text if verbose else functools.partial(_answer, steps=steps)
-    answer(explanation.to_dict(), json, lambda: text(explanation))
+    answer(explanation.to_dict(), json, lambda: explanation_text(explanation, steps, verbose))
 
 
 def _reading(recorded: Trace, step: int) -> MeasuredStep:
@@ -125,8 +124,8 @@ def _costs_of_all_steps(recorded: Trace) -> Profile | None:
 
 
 def _draw(
-    explanation: Explanation, path: Path, recorded: Trace, step: int | None, readings: Callable[[int], MeasuredStep],
-    drawing: dict[str, Any],
+    explanation: Explanation, steps: list[str], path: Path, recorded: Trace, step: int | None,
+    readings: Callable[[int], MeasuredStep], drawing: dict[str, Any],
 ) -> None:  # fmt: skip
     """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians.
 
@@ -143,7 +142,7 @@ def _draw(
     drawing.setdefault("title", sizes if run == sizes.split(",")[0] else f"{run}: {sizes}")
     save_gantt(
         [*drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles=titles,
-        shown=("differences", "ledger"), marks=[explanation.step.marks], words=_html(explanation),
+        shown=("differences", "ledger"), marks=[explanation.step.marks], words=_html(explanation, steps),
         lead=_lead(explanation),
         iterations=_iterations(recorded, shown, explanation.step, readings), **drawing,
     )  # fmt: skip
@@ -165,8 +164,33 @@ def _iterations(
     return Iterations(numbers, seconds.tolist(), shown, timelines)
 
 
-def _answer(explanation: Explanation, steps: list[str]) -> str:
-    """Return the step and its idle time by cause, what would shorten it, and how far to trust this."""
+def explanation_text(explanation: Explanation, steps: list[str], verbose: bool = False) -> str:
+    """Return the answer as labelled rows; `verbose` adds the tables and notes."""
+    sizes = [sizes_text(explanation.measured.schedule)] if verbose else []
+    parts = [[*sizes, *with_remarks(_answer(explanation, steps, verbose))]]
+    for table in _tables(explanation) if verbose else ():
+        plus = "+" if table.signed else ""
+        cells = [[_cell(cell, plus) for cell in row.values()] for row in table.rows]
+        parts.append([*aligned([[*map(str.strip, table.rows[0])], *cells], left=table.left), *table.more])
+    parts.append([line for note in _notes(explanation, steps) if verbose for line in paragraph(note)])
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _html(explanation: Explanation, steps: list[str]) -> str:
+    """Return the answer, the tables and the notes as HTML; a column of seconds has one unit."""
+    first, *others = [(label, " ".join(texts)) for label, *texts in _answer(explanation, steps, True) if any(texts)]
+    parts = [html_table(first, others)]
+    for table in _tables(explanation):
+        units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
+        parts += [page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)]
+    return "".join([*parts, *(f"<p>{escaped(note)}</p>" for note in _notes(explanation, steps))])
+
+
+def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[tuple[str, str, str]]:
+    """Return the step and its idle time by cause, what would shorten it, and how far to trust this.
+
+    Each is a label, a value and a remark.
+    """
     measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
     rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
     if run:
@@ -183,9 +207,16 @@ def _answer(explanation: Explanation, steps: list[str]) -> str:
     ]
     replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
     warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
-    more = "-v prints every cause, suspect and assumption"
-    rows.append(("trust", _change(explanation.replayed, whole), "; ".join([replayed, *warnings, more])))
-    return "\n".join(with_remarks(rows))
+    more = [] if verbose else [*warnings, "-v prints every cause, suspect and assumption"]
+    return [*rows, ("trust", _change(explanation.replayed, whole), "; ".join([replayed, *more]))]
+
+
+def _notes(explanation: Explanation, steps: list[str]) -> list[str]:
+    """Return the time in transfers, whether no part is slow, and the notes of the explanation."""
+    total, exposed = (seconds_text(explanation.communication[name]) for name in ("total", "exposed"))
+    communication = f"{total} in transfers of all devices; exposed, with nothing to do but wait for one: {exposed}"
+    even = [] if explanation.slow else ["no stage, microbatch, link or action stands out"]
+    return [communication, *even, *(note for note in explanation.notes if note not in steps)]
 
 
 def _gains(explanation: Explanation) -> list[tuple[float, str]]:
@@ -257,67 +288,21 @@ class _Table(NamedTuple):
     """Lines below the rows."""
 
 
-def explanation_text(explanation: Explanation) -> str:
-    """Return the explanation as tables, with units."""
-    parts = [[sizes_text(explanation.measured.schedule)]]
-    for block in _blocks(explanation):
-        if isinstance(block, _Table):
-            plus = "+" if block.signed else ""
-            cells = [[_cell(cell, plus) for cell in row.values()] for row in block.rows]
-            parts.append([*aligned([[*map(str.strip, block.rows[0])], *cells], left=block.left), *block.more])
-        else:
-            parts.append([line for label, text in block for line in paragraph(text, label and f"{label:<15} ")])
-    return "\n\n".join(map("\n".join, parts))
-
-
-def _html(explanation: Explanation) -> str:
-    """Return the explanation's blocks as HTML; a column of seconds has one unit."""
-    parts = []
-    for block in _blocks(explanation):
-        if isinstance(block, _Table):
-            units = {head: "seconds" for head, cell in block.rows[0].items() if isinstance(cell, float)}
-            parts += [page_table(block.rows, units), *(f"<p>{escaped(line)}</p>" for line in block.more)]
-        else:
-            labelled, others = [row for row in block if row[0]], [text for label, text in block if not label]
-            parts += [html_table(labelled[0], labelled[1:])] if labelled else []
-            parts += [f"<p>{escaped(text)}</p>" for text in others]
-    return "".join(parts)
-
-
 def _cell(cell: str | float, plus: str) -> str:
     return cell if isinstance(cell, str) else plus * (cell > 0) + seconds_text(cell)
 
 
-def _blocks(explanation: Explanation) -> list[_Table | list[tuple[str, str]]]:
-    """Return what is found as tables, and as lines of a label, which may be empty, and a text."""
+def _tables(explanation: Explanation) -> list[_Table]:
+    """Return tables of what is found."""
     parts = [
-        _headline(explanation),
         _pipelines(explanation),
         _difference(explanation),
         _idle(explanation),
         _variants(explanation),
         _slow(explanation.slow),
         _stalls(explanation.stalls),
-        [("", _better(explanation))],
-        [("", note) for note in explanation.notes],
     ]
     return [part for part in parts if part]
-
-
-def _headline(explanation: Explanation) -> list[tuple[str, str]]:
-    measured, run = explanation.measured, explanation.simulated
-    error = _change(explanation.replayed, measured.makespan, 2)
-    rows = [
-        ("measured step", f"{seconds_text(measured.makespan)}, bubble {percent_text(measured.bubble_fraction)}"),
-        ("replayed", f"{seconds_text(explanation.replayed)} ({error}), from its own action times"),
-    ]
-    if run:
-        error, bubble = _change(run.makespan, measured.makespan, 2), percent_text(run.bubble_fraction)
-        rows.append(("simulated step", f"{seconds_text(run.makespan)} ({error}), bubble {bubble}"))
-    total, exposed = (seconds_text(explanation.communication[name]) for name in ("total", "exposed"))
-    rows += [(label, f"{value}; {remark}") for label, value, remark in _recorded(explanation)]
-    exposes = f"exposed, with nothing to do but wait for one: {exposed}"
-    return [*rows, ("communication", f"{total} in transfers of all devices; {exposes}")]
 
 
 def _recorded(explanation: Explanation) -> list[tuple[str, str, str]]:
@@ -396,9 +381,9 @@ def _variants(explanation: Explanation) -> _Table:
     return _Table([{"the step would be": name, "": one, " ": _change(one, whole)} for name, one in variants])
 
 
-def _slow(slow: list[Slow]) -> _Table | list[tuple[str, str]]:
+def _slow(slow: list[Slow]) -> _Table | None:
     if not slow:
-        return [("", "no stage, microbatch, link or action stands out")]
+        return None
     rows = [_slow_row("slower than it should be", "expected", one) for one in slow[:MAX_SLOW]]
     return _Table(rows, left=2, more=more_lines(len(slow) - MAX_SLOW, ""))
 
@@ -413,16 +398,3 @@ def _slow_row(head: str, expected: str, one: Slow) -> dict[str, str | float]:
     ratio = value_text(one.ratio if one.expected > 0 else None, "times")
     measured = {"measured": one.seconds, expected: one.expected}
     return {head: one.what, "": one.where, **measured, " ": ratio, "in all": one.excess}
-
-
-def _better(explanation: Explanation) -> str:
-    better = explanation.better
-    if better is None:
-        return "no schedule that could be run is faster within this activation peak, at the measured costs"
-    peak, peak_now = (value_text(peak, "activations") for peak in (better.peak, better.peak_now))
-    sure = "" if better.certain or better.interval is None else "; the intervals meet, so this is not certain"
-    return (
-        f"faster within this memory: {better.schedule} with {counted(better.stages_per_device, 'stage')} a device, "
-        f"{seconds_text(better.step)}{bounds_text(better.interval)} instead of {seconds_text(better.step_now)} "
-        f"({_change(better.step, better.step_now)}), activation peak {peak} instead of {peak_now}{sure}"
-    )
