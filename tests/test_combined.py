@@ -1,6 +1,5 @@
 """Combined 1F1B: its lists, and its slot priced by the two-stream order of the pieces of its layers."""
 
-import math
 from typing import Any
 
 import pytest
@@ -10,20 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ppsim
-from ppsim.costs import LayerPieces, combined_costs, combined_slot
+from ppsim.costs import LayerPieces, combined_slot
 from ppsim.costs.combined_slot import layer_pieces
 
 seconds = st.just(0.0) | st.floats(1e-9, 10)
-layers = st.lists(st.builds(LayerPieces, seconds, seconds, seconds, seconds), min_size=1, max_size=4)
-UNIT = LayerPieces(1, 1, 1, 1)
+layers = st.lists(st.builds(LayerPieces, *[seconds] * 6), min_size=1, max_size=4)
+UNIT = LayerPieces(1, 1, 1, 1, 2, 2)
+
+
+def combined_costs(stages):
+    """Costs with the slot of each pair of stages, of which an F or a backward alone runs its pieces in a row."""
+    return ppsim.Costs(
+        forward=[sum(sum(layer[:4]) for layer in stage) for stage in stages],
+        backward=[sum(sum(layer[2:]) for layer in stage) for stage in stages],
+        overlap=[[combined_slot(one, other) for other in stages] for one in stages],
+        per="stage",
+    )
 
 
 def computed(forward, backward):
     forward_seconds = sum(layer.attention + layer.mlp for layer in forward)
-    return forward_seconds + sum(
-        layer.attention_input_grad + layer.mlp_input_grad + layer.attention_weight_grad + layer.mlp_weight_grad
-        for layer in backward
-    )
+    return forward_seconds + sum(layer.attention_backward + layer.mlp_backward for layer in backward)
 
 
 def exchanged(forward, backward):
@@ -50,37 +56,25 @@ def test_the_makespan_is_fill_and_drain_and_the_slots_between():
     assert run.makespan == (p - 1) * (f + b) + (p * (v - 1) + 1) * (f + b) + (m * v - p * (v - 1) - 1) * o
 
 
-@pytest.mark.parametrize("delayed", [False, True])
-def test_equal_pieces_hide_every_exchange(delayed):
-    assert combined_slot([UNIT] * 3, [UNIT] * 3, delayed_weights=delayed) == computed([UNIT] * 3, [UNIT] * 3)
+def test_equal_pieces_hide_every_exchange():
+    assert combined_slot([UNIT] * 3, [UNIT] * 3) == computed([UNIT] * 3, [UNIT] * 3)
 
 
 def test_a_long_combine_is_exposed_behind_the_first_attention():
     # combine_b 0-3 beside attention_f 0-1; mlp_b 3-5, mlp_f 5-6 beside dispatch_b 5-6, attention_b 6-8; combine_f 6-9.
-    layer = LayerPieces(attention=1, mlp=1, dispatch=1, combine=3)
+    layer = LayerPieces(1, 1, 1, 3, 2, 2)
     assert combined_slot([layer], [layer]) == 9
 
 
-def test_the_experts_forward_comes_before_the_backward_of_attention_and_so_does_its_combine():
-    # combine_b, attention_f 0-1; mlp_b 1-2 and its weights 2-3; dispatch_f 1-2, dispatch_b 2-3.
-    assert combined_slot([UNIT], [UNIT], delayed_weights=True) == 6
-    # mlp_f 3-4, combine_f 4-7
-    assert combined_slot([LayerPieces(1, 1, 1, 3)], [LayerPieces(1, 1, 1, 1)], delayed_weights=True) == 7
+def test_a_long_dispatch_of_the_gradient_is_exposed_behind_the_weights_of_the_experts():
+    # combine_b, attention_f 0-1; mlp_b 1-3, dispatch_b 3-7, attention_b 7-9.
+    assert combined_slot([LayerPieces(1, 1, 0, 0, 2, 2)], [LayerPieces(1, 1, 4, 1, 2, 2)]) == 9
 
 
-def test_delayed_weights_let_the_gradient_dispatch_start_earlier():
-    # combine_b, attention_f 0-1; mlp_b 1-2, weights 2-3 beside dispatch_b 2-6; mlp_f 3-4; attention_b 6-7, weights 7-8.
-    layer = LayerPieces(1, 1, dispatch=4, combine=1)
-    dense = LayerPieces(1, 1)
-    assert combined_slot([dense], [layer], delayed_weights=True) == 8
-    # Without: mlp_b 1-3, dispatch_b 3-7, attention_b 7-9.
-    assert combined_slot([dense], [layer]) == 9
-
-
-@given(layers, layers, st.booleans())
-def test_a_slot_lies_between_its_longer_stream_and_all_of_its_pieces(forward, backward, delayed):
+@given(layers, layers)
+def test_a_slot_lies_between_its_longer_stream_and_all_of_its_pieces(forward, backward):
     streams = computed(forward, backward), exchanged(forward, backward)
-    slot = combined_slot(forward, backward, delayed_weights=delayed)
+    slot = combined_slot(forward, backward)
     assert max(streams) <= slot * (1 + 1e-9)
     assert slot <= sum(streams) * (1 + 1e-9)
 
@@ -88,36 +82,13 @@ def test_a_slot_lies_between_its_longer_stream_and_all_of_its_pieces(forward, ba
 @given(layers, layers)
 def test_without_exchanges_a_slot_is_its_parts(forward, backward):
     def dense(stage):
-        return [LayerPieces(layer.attention, layer.mlp) for layer in stage]
+        return [layer._replace(dispatch=0.0, combine=0.0) for layer in stage]
 
     assert combined_slot(dense(forward), dense(backward)) == pytest.approx(computed(forward, backward))
 
 
-@given(st.lists(layers, min_size=1, max_size=3))
-def test_costs_price_each_pair_of_stages(stages):
-    costs: Any = combined_costs(stages, delayed_weights=True)
-    assert costs.per == "stage"
-    for s, forward in enumerate(stages):
-        assert costs.forward[s] + costs.backward[s] == pytest.approx(
-            computed(forward, forward) + exchanged(forward, forward)
-        )
-        for t, backward in enumerate(stages):
-            assert costs.overlap[s][t] == combined_slot(forward, backward, delayed_weights=True)
-
-
-@pytest.mark.parametrize("value", [-1, math.inf, "1", True])
-def test_a_piece_is_a_finite_number_of_seconds(value):
-    with pytest.raises(ppsim.CostError, match=r"mlp=.* must be a finite number of seconds of at least 0"):
-        LayerPieces(1, value)
-
-
-def test_no_stage_is_refused():
-    with pytest.raises(ppsim.CostError, match="at least one stage"):
-        combined_costs([])
-
-
 def test_both_engines_agree_and_refusals_name_the_rule():
-    costs = combined_costs([[UNIT], [LayerPieces(1, 2, 3, 4)], [UNIT] * 2, [UNIT]])
+    costs = combined_costs([[UNIT], [LayerPieces(1, 2, 3, 4, 2, 4)], [UNIT] * 2, [UNIT]])
     for m in (2, 4, 6):
         schedule = ppsim.build("combined-1f1b", devices=2, microbatches=m)
         event, compiled = (
@@ -159,9 +130,8 @@ def test_the_pieces_of_a_layer_are_all_of_its_seconds():
     seconds = {"forward": 3.0, "input_grad": 4.0, "weight_grad": 2.0,
                "forward_collectives": forward, "input_grad_collectives": backward}  # fmt: skip
     pieces = layer_pieces(costs, block, seconds)
-    assert pieces.forward == pytest.approx(3 + forward)
-    assert pieces.input_grad == pytest.approx(4 + backward)
-    assert pieces.weight_grad == pytest.approx(2)
+    assert sum(pieces[:4]) == pytest.approx(3 + forward)
+    assert sum(pieces[2:]) == pytest.approx(4 + backward + 2)
     assert pieces.dispatch == pieces.combine == pytest.approx(forward / 2)
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from shared_ports import SharedPorts
 from timelines import actions, transfers
 
 import ppsim
-from ppsim.costs import SharedPorts
 
 ENGINES = pytest.mark.parametrize("engine", ["event", "compiled"])
 
@@ -155,17 +155,3 @@ def test_devices_of_a_node_share_its_card():
 def test_faulty_ports_are_named(ways, capacity, message):
     with pytest.raises(ppsim.CostError, match=message):
         ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=2), Faulty(ways, np.array(capacity)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"nodes": [0, 1, 2]}, "nodes lists 3 devices, but the schedule has 2"),
-        ({"nodes": 3}, "nodes=3 must list"),
-        ({"nodes": [0, -1]}, "must list whole numbers of at least 0"),
-        ({"nodes": [0, 1], "cards_per_node": 0}, "cards_per_node=0 must be a whole number"),
-    ],
-)
-def test_faulty_nodes_are_named(options, message):
-    with pytest.raises(ppsim.CostError, match=message):
-        SharedPorts(ppsim.Costs(), **options).table(ppsim.build("1f1b", devices=2, microbatches=2))

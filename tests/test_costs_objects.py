@@ -7,7 +7,7 @@ import pytest
 
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, Costs, DerivedCosts, Layout, Model
-from ppsim.costs import DEVICES, LINKS, CostTable, DeviceSheet, LinkSheet, OperatorLaw, Profile, SharedPorts
+from ppsim.costs import DEVICES, LINKS, CostTable, DeviceSheet, LinkSheet, OperatorLaw, Profile
 
 H100, NVLINK = DEVICES["H100 SXM"], LINKS["NVLink 4"]
 MODEL = {"num_layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 32}
@@ -48,9 +48,6 @@ def derived(**changes):
         (lambda: derived(model="llama"), ConfigError, ("model='llama'", "must be a Model")),
         (lambda: derived(cluster=H100), ConfigError, ("cluster=", "must be a Cluster")),
         (lambda: derived(layout={"tensor": 2}), ConfigError, ("layout={'tensor': 2}", "must be a Layout")),
-        (lambda: SharedPorts("costs", [0, 1]), CostError, ("costs='costs'", "cannot price a schedule")),
-        (lambda: SharedPorts(Costs(), 3), CostError, ("nodes=3", "[0, 0, 1, 1]")),
-        (lambda: SharedPorts(Costs(), [0], cards_per_node=0), CostError, ("cards_per_node=0", "at least 1")),
         (lambda: Model(**{**MODEL, "heads": "4"}), ConfigError, ("heads='4'", "whole number from 1")),
     ],
 )
@@ -70,7 +67,6 @@ def test_a_wrong_value_is_refused_with_its_name_its_value_and_what_is_legal(make
         (lambda: DeviceSheet("x", 1e12, 8e9, 0.5), H100),
         (lambda: LinkSheet("x", 1e9, 0), NVLINK),
         (lambda: derived(given={"forward": [1, 2]}), derived()),
-        (lambda: SharedPorts(Costs(), [0, 1]), SharedPorts(Costs(), [0, 0])),
         (lambda: Profile(2, {"F": [1.0]}), Profile(2, {"F": [2.0]})),
         (lambda: derived().table(SCHEDULE), Costs().table(SCHEDULE)),
     ],
@@ -87,21 +83,21 @@ def test_objects_show_the_call_that_makes_them():
     assert repr(Costs(forward=2, latency=1)) == "Costs(forward=2.0, latency=1.0, per='device')"
     namespace = {
         kind.__name__: kind
-        for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, DerivedCosts, OperatorLaw, SharedPorts)
+        for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, DerivedCosts, OperatorLaw)
     }
     for made in (
         Layout(recompute=["none", "full"]),
         Model(**MODEL, gated=True),
     ):
         assert eval(repr(made), namespace) == made  # noqa: S307 - the call that it shows
-    for made in (Costs(forward=2, backward=[1, 2]), SharedPorts(Costs(forward=3), [0, 1])):
-        assert eval(repr(made), namespace).table(SCHEDULE) == made.table(SCHEDULE)  # noqa: S307 - likewise
+    made = Costs(forward=2, backward=[1, 2])
+    assert eval(repr(made), namespace).table(SCHEDULE) == made.table(SCHEDULE)  # noqa: S307 - likewise
     assert repr(derived(layout=Layout(tensor=2))).endswith("cluster=Cluster(...), layout=Layout(tensor=2))")
     assert "seconds=" in repr(Costs().table(SCHEDULE))
     assert CostTable.__hash__ is None
 
 
 def test_what_a_parameter_is_stands_in_the_help():
-    for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, SharedPorts):
+    for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet):
         assert "Parameters\n    ----------\n" in kind.__doc__
     assert "tensor\n        size of the tensor-parallel group" in Layout.__doc__

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import ENVIRONMENT, UNIT_COSTS, hear_signals, ppsim, start
+from shared_ports import SharedPorts
 from synthetic_traces import trace_document
 
 import ppsim as library
 from ppsim.base.errors import visible
-from ppsim.costs import SharedPorts
 
 HUGE = "9" * 400
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_runs import runs
+from shared_ports import SharedPorts
 
 import ppsim
 from ppsim.analysis import gaps
 from ppsim.analysis import ledger as ledgers
-from ppsim.costs import Profile, SharedPorts, pairs
+from ppsim.costs import Profile, pairs
 from ppsim.plan import holding
 
 nodes = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda node: np.array(node, np.int64))

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from random_runs import Given, random_case
+from shared_ports import SharedPorts
 
 import ppsim
-from ppsim.costs import SharedPorts
 
 ORDERS = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.immutable import distinct
-from ppsim.costs.collectives import copied_bytes, expert_parallel, regather_seconds
+from ppsim.costs.collectives import expert_parallel, regather_seconds
 from ppsim.costs.combined_slot import TWO_STREAM
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import update_seconds
@@ -268,23 +268,8 @@ def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | Non
 
 
 def memory_table(costs: Any, schedule: ScheduleColumns) -> CostTable:
-    """Return `costs.table` with the bytes alone, in a fraction of its time; its seconds are 0."""
-    if not isinstance(costs, DerivedCosts) or costs.given or schedule.cuts_vocabulary:
-        return costs.table(schedule)
-    count, own = schedule.num_stages, costs.own_border_bytes
-    stages, share, none = costs._stages(count), schedule.devices / count, np.zeros(count)
-    held = [costs._once(DerivedCosts._stage_bytes, stage, share) for stage in stages]
-    columns = {name: np.array([one[name] for one in held]) for name in held[0]}
-    names, activation = ([layer.name for layer in stage.layers] for stage in stages), columns["activation_bytes"]
-    shared = len(schedule.holdings) > schedule.devices
-    return CostTable(
-        np.zeros((4, count)), None, none, none, np.zeros((2, count)), none,
-        weight_grad_fraction=columns["weight_grad_fraction_of_activation"], activation_bytes=activation,
-        state_bytes=np.stack([columns[f"{part}_bytes"] for part in ("weight", "gradient", "optimizer")]),
-        copied_bytes=copied_bytes(costs, [*names], share) if shared else None,
-        recompute_bytes=np.array([costs._once(DerivedCosts.backward_bytes, *stage) for stage in stages]),
-        input_fraction=(activation > 0) * own / np.maximum(activation, own),
-    )  # fmt: skip
+    """Return `costs.table`, with the bytes alone if the costs can give these faster."""
+    return costs.bytes_table(schedule) if isinstance(costs, DerivedCosts) else costs.table(schedule)
 
 
 def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:

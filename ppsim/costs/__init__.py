@@ -1,8 +1,8 @@
 """Costs: from given numbers, a model and a device sheet, or measurements, to one table that engines read."""
 
 from ppsim.costs.calibrated import CONSTANTS, read_calibration, scaled
-from ppsim.costs.combined_slot import LayerPieces, combined_costs, combined_slot
-from ppsim.costs.composed import EncoderTower, SharedPorts, TowerCosts
+from ppsim.costs.combined_slot import LayerPieces, combined_slot
+from ppsim.costs.composed import EncoderTower, TowerCosts
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import EFFECTS
 from ppsim.costs.given import PARAMETERS, Costs
@@ -54,13 +54,11 @@ __all__ = [
     "Pieces",
     "Profile",
     "SequenceLengths",
-    "SharedPorts",
     "TowerCosts",
     "balanced",
     "border_width",
     "by_cost",
     "causal_slice_costs",
-    "combined_costs",
     "combined_slot",
     "context_groups",
     "even",

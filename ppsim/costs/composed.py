@@ -1,8 +1,8 @@
-"""Cost models made of others: an encoder before a backbone, and links whose transfers share ports."""
+"""Costs of an encoder before a backbone, made of the costs of both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, text, whole_number, whole_numbers
-from ppsim.costs.pairs import distinct_values, ports_by_node
+from ppsim.base.rules import check_fields, choice, declared, described, flag, text, whole_number
+from ppsim.costs.pairs import distinct_values
 from ppsim.costs.setup import Setup, card_columns
 from ppsim.costs.spread import Spread, unlike_published
-from ppsim.costs.table import CostModel, CostTable, Workload, is_cost_model
+from ppsim.costs.table import CostModel, CostTable, Workload
 from ppsim.schedule.columns import ScheduleColumns
 
 _SIZE = whole_number(1, 2**14)
@@ -246,52 +246,3 @@ def _joined(name: str, first: CostTable, second: CostTable) -> np.ndarray | None
             stands = {"recompute_seconds": table.seconds[0], "offload_bytes": table.activation_bytes}.get(name)
             columns[number] = np.zeros((*other.shape[:-1], table.seconds.shape[1])) if stands is None else stands
     return np.concatenate(columns, axis=-1)
-
-
-@described
-@dataclass(frozen=True)
-class SharedPorts:
-    """Costs with links that share ports.
-
-    A transfer occupies its sender's port out and its receiver's port in; between nodes also a network card out of the
-    sending node and one into the receiving node. A transfer waits in line while a port is full; docs/glossary.md has
-    the rule. Raises CostError if a number is illegal, and on use if `nodes` does not list every device.
-    """
-
-    costs: CostModel = declared(
-        "what prices everything else",
-        rule(is_cost_model, "cannot price a schedule; give ppsim.Costs(forward=..., backward=...)"),
-    )
-    nodes: Sequence[int] = declared("node of each pipeline device", whole_numbers)
-    cards_per_node: int = declared(
-        "transfers between nodes that a node sends, and receives, at once", whole_number(), 1
-    )
-    transfers_per_device: int = declared("transfers that a device sends, and receives, at once", whole_number(), 1)
-
-    __repr__ = short_repr
-
-    def __post_init__(self) -> None:
-        try:
-            check_fields(self)
-        except ConfigError as error:
-            raise CostError(str(error)) from None
-
-    def table(self, schedule: ScheduleColumns) -> CostTable:
-        """Return the costs of `schedule` with its ports."""
-        if len(self.nodes) != schedule.devices:
-            raise CostError(
-                f"nodes lists {len(self.nodes)} devices, but the schedule has {schedule.devices}; list the node of each"
-            )
-        device = np.arange(schedule.devices)
-        names, node = np.unique(self.nodes, return_inverse=True)
-        first_card = 2 * len(device)
-        out = np.stack([device, first_card + node], axis=1)
-        into = np.stack([len(device) + device, first_card + len(names) + node], axis=1)
-        ports = ports_by_node(node, out, into, np.array([False, True, False, True]))
-        capacity = np.repeat([self.transfers_per_device, self.cards_per_node], [2 * len(device), 2 * len(names)])
-        return replace(self.costs.table(schedule), link_ports=ports, port_capacity=capacity)
-
-    @property
-    def provenance(self) -> Mapping[str, str]:
-        """Origin of each parameter."""
-        return {**getattr(self.costs, "provenance", {}), "nodes": "given", "cards_per_node": "given"}

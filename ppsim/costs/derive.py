@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,20 +22,19 @@ from ppsim.costs.effects import Exchange, StageOfStep, exchange, sentences, step
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
 from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, stall_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer
-from ppsim.costs.layout import WEIGHT_BYTES, Layout
+from ppsim.costs.layout import Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
 from ppsim.costs.networks import EXCHANGE_PROCESSORS, all_reduce, group_of, group_of_pipeline
-from ppsim.costs.operators import COPY_BYTES, FP8_BYTES
-from ppsim.costs.setup import Setup, Stage, border_widths, link_columns
+from ppsim.costs.setup import Setup, Stage, border_widths, link_columns, once
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.sublayers import LOGIT_BYTES, embedding, head
-from ppsim.costs.table import CostTable, Workload
+from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 BACKWARD = ("backward", "input_grad", "weight_grad")
 TIMES = ("forward", "input_grad", "weight_grad")
-STATE = {"weight_bytes", "gradient_bytes", "optimizer_bytes"}
+STATE = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
 OF_COMPUTED = [item.name for item in fields(Layout) if item.name not in ("partition", "recompute")]
 
 
@@ -148,25 +146,25 @@ class DerivedCosts(Setup):
 
         `EFFECTS` has the formulas and sources.
         """
-        return self._once(DerivedCosts._exchange, layer, recompute or self.layout.common_recompute)
+        return self._exchange(layer, recompute or self.layout.common_recompute)
 
+    @once
     def _exchange(self, layer: Layer, recompute: str) -> Exchange:
         if recompute == self.layout.common_recompute:
             return exchange(self, layer)
         alike = replace(self.layout, recompute=recompute, recompute_stages=None, recompute_blocks=None)
         return exchange(self._changed(layout=alike), layer)
 
+    @once
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
-        return self._once(DerivedCosts._activation_bytes, layer, recompute)
-
-    def _activation_bytes(self, layer: Layer, recompute: str) -> float:
         layout = self.layout
         ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.chosen("fused_norms")
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
         fragments = 1 + layout.run_by.facts.extra.fragments
         return self.factor("activations") * fragments * held * layout.microbatch_size / layout.context
 
+    @once
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
         """Return the bytes that a backward of a stage adds.
 
@@ -185,6 +183,7 @@ class DerivedCosts(Setup):
         others = logits * (self.layout.tensor - 1) * self.layout.run_by.facts.extra.logits
         return max([logits * of_loss + others * (of_loss + LOGIT_BYTES), whole, *dropped])
 
+    @once
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
         """Return the bytes that a device with 1/part stages holds of one of them, by parameter of `Costs`."""
         layout, layers, gathered = self.layout, stage.layers, min(self.layout.max_active_stages * part, 1.0)
@@ -195,20 +194,15 @@ class DerivedCosts(Setup):
         if layout.reduces_blocks:
             gathered, reduced = self.unsharded(layers)
         state = np.array(layout.state_bytes(parameters, gathered, reduced)) * self.factor("state")
+        held, own = sum(map(self.activation_bytes, layers, levels)), self.own_border_bytes
         return {
-            "activation_bytes": sum(map(self.activation_bytes, layers, levels)),
-            "weight_bytes": state[0] + self._fp8_copies(layers),
+            "activation_bytes": held,
+            "weight_bytes": state[0] + self.fp8_copies(layers),
             "gradient_bytes": state[1] + layout.gradient_buffer_bytes(layers, sum(parameters), min(part, 1.0)),
             "optimizer_bytes": state[2],
             "weight_grad_fraction_of_activation": min(1.0, for_weight / whole) if whole else 1.0,
+            "input_fraction_of_activation": own / max(held, own) if held > 0 else 0.0,
         }
-
-    def _fp8_copies(self, layers: Sequence[Layer]) -> float:
-        """Return the bytes of weights in fp8, minus the bf16 bytes they replace; with sharded blocks of two blocks."""
-        layout, fp8 = self.layout, [sum(self.layout.fp8_parameters(layer)) for layer in layers]
-        if layout.shards_by("block"):
-            return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(fp8)[-2:]) * layout.fp8_gather
-        return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(fp8)
 
     def _stages(self, num_stages: int, without_output: bool = False) -> list[Stage]:
         """Return the stages; `without_output` leaves out the model's head and the embedding's weights."""
@@ -219,6 +213,7 @@ class DerivedCosts(Setup):
         kept = {first: [replace(first, split_parameters=0)], last: [head(self.model)] * (last.losses - 1)}
         return [Stage(tuple(new for one in layers for new in kept.get(one, [one])), level) for layers, level in stages]
 
+    @once
     def _stage_times(self, stage: Stage) -> dict[str, float]:
         """Return the seconds of a stage: computation of F, I and W, collectives of F and of I."""
         layers, levels = stage.layers, self.layout.recompute_of_layers(stage.layers, stage.recompute)
@@ -237,16 +232,18 @@ class DerivedCosts(Setup):
         levels = self.layout.recompute_of_layers(stage.layers, stage.recompute)
         return [Stage((layer,), level) for layer, level in zip(stage.layers, levels, strict=True)]
 
+    @once
     def _hosts(self, stage: Stage) -> tuple[float, float]:
         """Return the seconds that the host takes to start a stage's F, and its B."""
         each = [host_seconds(self, one.layers[0], one.recompute == "full") for one in self._by_layer(stage)]
         return sum(one[0] for one in each), sum(one[1] for one in each)
 
+    @once
     def _waits(self, stage: Stage, devices: int) -> tuple[float, float]:
         """Return the seconds that a stage's F and B wait for hosts, on a pipeline of `devices` devices."""
         works, drift = list[tuple[LayerTimes, LayerTimes]](), 0.0
         for one in self._by_layer(stage):
-            seconds, host = self._once(DerivedCosts._stage_times, one), self._hosts(one)
+            seconds, host = self._stage_times(one), self._hosts(one)
             forward = seconds["forward"] + seconds["forward_collectives"]
             of_host, late = drift_seconds(self, one.layers[0], devices)
             backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
@@ -260,7 +257,7 @@ class DerivedCosts(Setup):
         return forward, backward
 
     def _times(self, stages: Sequence[Stage]) -> dict[str, np.ndarray]:
-        return _columns([self._once(DerivedCosts._stage_times, stage) for stage in stages])
+        return _columns([self._stage_times(stage) for stage in stages])
 
     def for_stages(
         self, num_stages: int, devices: int | None = None, copies: Sequence[int] | None = None,
@@ -287,13 +284,13 @@ class DerivedCosts(Setup):
         if not {*output_parts} <= {*range(num_stages)}:
             raise ConfigError(f"output_parts={shown(output_parts)} must list stages from 0 to {num_stages - 1}")
         part, times = (devices or num_stages) / num_stages, self._times(stages)
-        bytes_held = [self._once(DerivedCosts._stage_bytes, stage, part) for stage in stages]
-        parameters = [self._once(DerivedCosts.gpu_parameters, stage.layers) for stage in stages]
+        bytes_held = [self._stage_bytes(stage, part) for stage in stages]
+        parameters = [self.gpu_parameters(stage.layers) for stage in stages]
         more = self._parameters_of_part(len(output_parts)) if output_parts else 0.0
         for stage in output_parts:
             parameters[stage] = parameters[stage][0] + more, parameters[stage][1]
         backward = times["input_grad"] + times["weight_grad"]
-        waits = np.array([self._once(DerivedCosts._waits, stage, devices or num_stages) for stage in stages]).T
+        waits = np.array([self._waits(stage, devices or num_stages) for stage in stages]).T
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
         of_step = list(map(StageOfStep, parameters, copies, layers, times["forward"] + waits[0], backward + waits[1]))
         derived = {
@@ -311,8 +308,6 @@ class DerivedCosts(Setup):
         if slices > 1:
             longer = slice_factor(self.model.sequence * self.layout.microbatch_size / (self.layout.context * slices))
             derived |= {name: derived[name] * longer for name in TIMES}
-        held, own = derived["activation_bytes"], self.own_border_bytes
-        derived["input_fraction_of_activation"] = (held > 0) * own / np.maximum(held, own)
         if self.layout.overlap:
             derived["overlap"] = self._slots(stages, times)
         given = self._given_per_stage(num_stages, devices)
@@ -331,23 +326,22 @@ class DerivedCosts(Setup):
         """
         computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
-        two, by_stages = self.layout.overlap == TWO_STREAM, partial(self._once, DerivedCosts._two_stream_slot)
-        slots = by_pair(stages, by_stages) if two else np.maximum(computing, exchanging)
+        two = self.layout.overlap == TWO_STREAM
+        slots = by_pair(stages, self._two_stream_slot) if two else np.maximum(computing, exchanging)
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
         if self.layout.chosen("expert_exchange") == "hierarchical":  # it shares processors, and little memory
             contention = min(contention, EXCHANGE_PROCESSORS[group_of(self.cluster, self.layout.expert).nodes > 1])
-        hosts = np.array([self._once(DerivedCosts._hosts, stage) for stage in stages]).T
+        hosts = np.array([self._hosts(stage) for stage in stages]).T
         slots = slots + contention * np.maximum(computing + exchanging - slots, 0.0)
         return np.maximum(slots, hosts[0][:, None] + hosts[1])
 
+    @once
     def _two_stream_slot(self, *both: Stage) -> float:
-        return combined_slot(*(self._once(DerivedCosts._pieces, stage) for stage in both))
+        return combined_slot(*map(self._pieces, both))
 
+    @once
     def _pieces(self, stage: Stage) -> list[LayerPieces]:
-        return [self._once(DerivedCosts._pieces_of_layer, one) for one in self._by_layer(stage)]
-
-    def _pieces_of_layer(self, one: Stage) -> LayerPieces:
-        return layer_pieces(self, one.layers[0], self._once(DerivedCosts._stage_times, one))
+        return [layer_pieces(self, one.layers[0], self._stage_times(one)) for one in self._by_layer(stage)]
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -369,12 +363,8 @@ class DerivedCosts(Setup):
         stages = self._stages(num_stages, cut)
         parts = np.unique(schedule.stage[is_vocabulary(schedule.kind)]).tolist()
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
-        names, derived = [[layer.name for layer in stage.layers] for stage in stages], dict[str, Any]()
+        names, derived = _names(stages), self._shared_bytes(schedule, stages)
         blocks = np.array([one.count("block") for one in names])
-        if "activation_bytes" not in self.given:
-            derived["recompute_bytes"] = np.array([self._once(DerivedCosts.backward_bytes, *one) for one in stages])
-        if len(schedule.holdings) > devices and not cut and not STATE & self.given.keys():
-            derived["copied_bytes"] = copied_bytes(self, names, devices / num_stages)
         priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
         if priced.optimizer_seconds is not None and "optimizer_step" not in self.given:
             copied = copied_gradients(self, schedule.holdings, names)
@@ -384,6 +374,29 @@ class DerivedCosts(Setup):
             exchange_seconds=self._exchange_seconds(stages), **derived, **self._borders(stages, priced, devices),
         )  # fmt: skip
         return self._with_output_parts(schedule, table, parts) if cut else table
+
+    def bytes_table(self, schedule: ScheduleColumns) -> CostTable:
+        """Return `table` with the bytes alone, in a fraction of its time: its seconds are 0."""
+        if self.given or schedule.cuts_vocabulary:
+            return self.table(schedule)
+        count = schedule.num_stages
+        stages, none = self._stages(count), np.zeros(count)
+        held = _columns([self._stage_bytes(stage, schedule.devices / count) for stage in stages])
+        return CostTable(
+            np.zeros((4, count)), None, none, none, np.zeros((2, count)), none,
+            weight_grad_fraction=held["weight_grad_fraction_of_activation"], activation_bytes=held["activation_bytes"],
+            state_bytes=np.stack([held[name] for name in STATE]), input_fraction=held["input_fraction_of_activation"],
+            **self._shared_bytes(schedule, stages),
+        )  # fmt: skip
+
+    def _shared_bytes(self, schedule: ScheduleColumns, stages: Sequence[Stage]) -> dict[str, Any]:
+        """Return the columns of bytes that stages of one device share: of one backward at a time, of one embedding."""
+        found, devices = dict[str, Any](), schedule.devices
+        if "activation_bytes" not in self.given:
+            found["recompute_bytes"] = np.array([self.backward_bytes(*one) for one in stages])
+        if len(schedule.holdings) > devices and not (schedule.cuts_vocabulary or {*STATE} & self.given.keys()):
+            found["copied_bytes"] = copied_bytes(self, _names(stages), devices / schedule.num_stages)
+        return found
 
     def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:
         """Return the seconds in the collectives of F, B, I and W by stage; 0 for a time that was given."""
@@ -413,7 +426,7 @@ class DerivedCosts(Setup):
             work, exchanged = self.work(part), self.exchange(part)
             backward = work.input_grad + work.weight_grad + exchanged.input_grad
             changed["vocabulary_seconds"] = np.outer((work.forward + exchanged.forward, backward), holds)
-        if table.state_bytes is not None and not given & STATE:
+        if table.state_bytes is not None and not given & {*STATE}:
             state = self.layout.state_bytes((self._parameters_of_part(len(stages)), 0.0))
             changed["state_bytes"] = table.state_bytes + np.outer(state, holds)
         if "activation_bytes" not in given:
@@ -460,27 +473,10 @@ class DerivedCosts(Setup):
         derived = {name: "derived" for name in PARAMETERS if name not in left_out}
         return derived | {name: "given" for name in self.given if name != "per"}
 
-    def workload(self, devices: int) -> Workload:
-        """Return the tokens, FLOPs and GPUs of a step on a pipeline of `devices` devices."""
-        sequences = self.layout.microbatch_size * self.layout.data
-        return Workload(
-            tokens=self.model.sequence * sequences,
-            flops=self.model.step_flops() * sequences,
-            gpus=self.gpus(devices),
-            peak=self.cluster.device.peak,
-            memory=self.cluster.device.capacity,
-            masked_flops=self.model.masked_flops() * sequences,
-        )
-
     def spread(self, devices: int) -> Spread | None:
         """Return the spread of derived steps on `devices` devices; None if times of actions are given."""
         argument("devices", devices, device_count)
         return None if {"forward", *BACKWARD, "overlap"} & self.given.keys() else spread_of(self, devices)
-
-    def gpus(self, devices: int) -> int:
-        """Return the GPUs of the whole job."""
-        argument("devices", devices, device_count)
-        return devices * self.layout.gpus_per_device
 
     @property
     def assumptions(self) -> list[str]:
@@ -493,3 +489,7 @@ class DerivedCosts(Setup):
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
+
+
+def _names(stages: Sequence[Stage]) -> list[list[str]]:
+    return [[layer.name for layer in stage.layers] for stage in stages]

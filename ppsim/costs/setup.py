@@ -6,27 +6,41 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import argument, check_fields, checked_methods, declared, instance, is_number, rule
+from ppsim.base.rules import argument, check_fields, checked_methods, declared, device_count, instance, is_number, rule
 from ppsim.costs.layers import VALUE_BYTES, Layer
-from ppsim.costs.layout import Layout, recompute_levels
+from ppsim.costs.layout import WEIGHT_BYTES, Layout, recompute_levels
 from ppsim.costs.model import Model
-from ppsim.costs.operators import BACKWARD_PASSES, Computation, GpuShare, Rates, computation
+from ppsim.costs.operators import BACKWARD_PASSES, COPY_BYTES, FP8_BYTES, Computation, GpuShare, Rates, computation
 from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.shape import border_width
 from ppsim.costs.sheets import Cluster
+from ppsim.costs.table import Workload
 
 Value = TypeVar("Value")
 FACTORS = rule(
     lambda value: isinstance(value, Mapping) and all(is_number(one) and 0 < one < math.inf for one in value.values()),
     "must give each constant a factor above 0, such as those of calibrate_steps(runs)",
 )
+
+
+def once(method: Callable[..., Value]) -> Callable[..., Value]:
+    """Return a method of a `Setup` that computes a result once: most layers and stages of a model are equal."""
+
+    @wraps(method)
+    def stored(self: Setup, *arguments: Any) -> Value:
+        key = method, *(tuple(one) if isinstance(one, list) else one for one in arguments)
+        if key not in self._computed:
+            self._computed[key] = method(self, *arguments)
+        return self._computed[key]
+
+    return stored
 
 
 @lru_cache(4096)  # many layouts of a search price the same share of a layer
@@ -78,18 +92,9 @@ class Setup:
     def _computed(self) -> dict[Any, Any]:
         return {}
 
-    def _once(self, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Return `function(self, *arguments)`, computed once: most layers and stages of a model are equal."""
-        key = function, *arguments
-        if key not in self._computed:
-            self._computed[key] = function(self, *arguments)
-        return self._computed[key]
-
+    @once
     def work(self, layer: Layer) -> Computation:
         """Return the seconds of computation of a layer for one microbatch on one GPU."""
-        return self._once(Setup._priced, layer)
-
-    def _priced(self, layer: Layer) -> Computation:
         layout, device = self.layout, self.cluster.device
         if device.achieved is not None:
             return self._at_one_rate(layer)
@@ -178,6 +183,7 @@ class Setup:
         split = layout.sequence_parallel or layout.chosen("scatter_transfers")
         return self.border_bytes / (layout.tensor if split else 1)
 
+    @once
     def gpu_parameters(self, layers: Sequence[Layer]) -> tuple[float, float]:
         """Return a stage's dense parameters, and those of routed experts, on one GPU.
 
@@ -218,6 +224,30 @@ class Setup:
         blocks = sorted(sum(self.layout.gpu_parameters(layer)) for layer in layers if layer.recomputable)
         root = total - sum(blocks)
         return (root + sum(blocks[-2:])) / total, max(root, sum(blocks[-reduced:])) / total
+
+    def fp8_copies(self, layers: Sequence[Layer]) -> float:
+        """Return the bytes of weights in fp8, minus the bf16 bytes they replace; with sharded blocks of two blocks."""
+        layout, fp8 = self.layout, [sum(self.layout.fp8_parameters(layer)) for layer in layers]
+        if layout.shards_by("block"):
+            return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(fp8)[-2:]) * layout.fp8_gather
+        return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(fp8)
+
+    def workload(self, devices: int) -> Workload:
+        """Return the tokens, FLOPs and GPUs of a step on a pipeline of `devices` devices."""
+        sequences = self.layout.microbatch_size * self.layout.data
+        return Workload(
+            tokens=self.model.sequence * sequences,
+            flops=self.model.step_flops() * sequences,
+            gpus=self.gpus(devices),
+            peak=self.cluster.device.peak,
+            memory=self.cluster.device.capacity,
+            masked_flops=self.model.masked_flops() * sequences,
+        )
+
+    def gpus(self, devices: int) -> int:
+        """Return the GPUs of the whole job."""
+        argument("devices", devices, device_count)
+        return devices * self.layout.gpus_per_device
 
 
 # Borders between stages: the width of what crosses them, and the links and cards that it uses.

@@ -14,7 +14,7 @@ from ppsim.schedule.blocks import Block
     title="Combined 1F1B (Megatron-Core)",
     idea="Interleaved 1F1B with one more warm-up forward, so that the F and the B of each steady slot do not wait for "
     "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "
-    "computation of the other. One device and one stage are legal. `ppsim.costs.combined_costs` prices the slot from "
+    "computation of the other. One device and one stage are legal. `layout.overlap: two-stream` prices the slot from "
     "the pieces of its layers. Order and groupings as in interleaved-overlap.",
     constraints=CONSTRAINTS,
     makespan=MAKESPAN,
