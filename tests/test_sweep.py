@@ -92,7 +92,8 @@ def test_the_text_fits_100_columns():
 def test_the_text_has_every_refusal_whole():
     over = {"schedule.name": ["interleaved-1f1b:2"], "schedule.microbatches": [8, 9], "schedule.devices": [4]}
     found = library.sweep({"schedule": {}}, over=over)
-    text = found.summary()
+    words = [word for key, values in over.items() for word in ("--over", f"{key}={','.join(map(str, values))}")]
+    text = ppsim("sweep", UNIT_COSTS, *words, "-v").out
     assert found.points[1].refused in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 100
 
@@ -142,7 +143,9 @@ def test_every_point_says_what_its_stages_hold():
     found = library.sweep(LLAMA, over=over)
     eight, sixteen = "Et*4|(t*4|)*6t*4L", "Et*2|(t*2|)*14t*2L"
     assert [point["layout_string"] for point in found.to_dict()["points"]] == [eight, eight, sixteen, sixteen]
-    assert found.summary().splitlines()[-2:] == [f"layout string: {eight}", f"layout string: {sixteen}"]
+    words = [word for key, values in over.items() for word in ("--over", f"{key}={','.join(map(str, values))}")]
+    lines = ppsim("sweep", LLAMA, *words, "-v").out.splitlines()
+    assert lines[-2:] == [f"layout string: {eight}", f"layout string: {sixteen}"]
     assert "layout_string" not in library.sweep(UNIT_COSTS, over=OVER).to_dict()["points"][0]
 
 

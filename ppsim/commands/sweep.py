@@ -11,8 +11,8 @@ import typer
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, csv_text_of, markdown_row, paragraph
-from ppsim.base.units import more_lines, value_text
+from ppsim.base.tables import WIDTH, aligned, csv_text_of, layout_lines, markdown_row, paragraph
+from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
 from ppsim.commands.options import draws, read_source, settings_of, takes_case
@@ -27,6 +27,7 @@ from ppsim.studies.sweep import ASYNCHRONOUS, Sweep
 TABLES = (".csv", ".md", ".tex")
 TIGHT, OVER = "*", "!"  # marks of a peak in memory that should stay free, and of one above the memory
 MAX_ROWS, MAX_REFUSED = 14, 3  # without --verbose, so that the answer fits one screen
+MAX_LAYOUTS = 6
 
 
 @takes_case(reader=read_source)
@@ -74,7 +75,7 @@ def sweep(
         (chart, lambda path: save_figure(lambda: found.plot(measure, **drawing), path)),
         (front, lambda path: save_figure(lambda: found.plot_front(limit=_limit(found, source), **drawing), path)),
     )
-    answer(found.to_dict(), json, lambda: found.summary() if verbose else "\n".join(_answer(found, source)))
+    answer(found.to_dict(), json, lambda: "\n".join(_answer(found, source, verbose)))
     if options.report_left_out(found.left_out) or all(point.refused is not None for point in found.points):
         raise typer.Exit(ANSWER_IS_NO)
 
@@ -87,8 +88,11 @@ def _limit(found: Sweep, source: ConfigSource) -> float | None:
     return memory_limit(source.config(own_changes(source, ran.changes)), HEADROOM)
 
 
-def _answer(found: Sweep, source: ConfigSource) -> Iterator[str]:
-    """Yield the best combination that fits, a table of the others, and the rules that refuse some."""
+def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
+    """Yield the best combination that fits, a table of the others, and the rules that refuse some.
+
+    `verbose` adds a row per point, every rule, and the layout strings.
+    """
     ran = [point for point in found.points if point.measures is not None]
     measure = _compared(found, ran)
     marks = _marks(ran, source)
@@ -103,15 +107,27 @@ def _answer(found: Sweep, source: ConfigSource) -> Iterator[str]:
         value = "" if measure.name == "iteration_time" else f", {value}"
         tight = ", tight in memory" * (marks[id(best)] == TIGHT)
         yield from paragraph(f"best: {_values(found, best)}: step {step_text(best.step)}{value}{tight}; {of_all}")
-    yield from _grid(found, measure, marks) or _rows(found, ranked, marks)
+    grid = _grid(found, measure, marks)
+    yield from grid
+    if verbose or not grid:
+        yield from [""] * bool(grid)
+        yield from _rows(found, ranked, marks, len(ranked) if verbose else MAX_ROWS)
     shown = {*marks.values()}
     yield from [f"{TIGHT} tight in memory, {OVER} does not fit"] if shown & {TIGHT, OVER} else []
     if names := dict.fromkeys(str(point.changes["schedule.name"]) for point in ran if _is_asynchronous(point)):
         yield from paragraph(f"{ASYNCHRONOUS}: {', '.join(names)}")
-    refused = [point for point in found.points if point.refused is not None]
-    for point in refused[:MAX_REFUSED]:
-        yield from paragraph(f"{_values(found, point)}: {' '.join(str(point.refused).split())}", "refused  ")
-    yield from more_lines(len(refused) - MAX_REFUSED)
+    refused: dict[str, list[str]] = {}  # the points that a rule refuses, by the rule
+    for point in found.points:
+        if point.refused is not None:
+            refused.setdefault(" ".join(point.refused.split()), []).append(_values(found, point))
+    for rule, points in [*refused.items()][: len(refused) if verbose else MAX_REFUSED]:
+        yield from paragraph(f"{first_names(points, 1)}: {rule}", "refused  ")
+    if verbose:
+        texts = dict.fromkeys(point.layout_string for point in ran if point.layout_string)
+        yield from (line for text in [*texts][:MAX_LAYOUTS] for line in layout_lines(text))
+        yield from more_lines(len(texts) - MAX_LAYOUTS, ": --json and --table have one a point")
+    else:
+        yield from more_lines(len(refused) - MAX_REFUSED)
 
 
 def _is_asynchronous(point: Candidate) -> bool:
@@ -172,9 +188,9 @@ def _grid(found: Sweep, measure: Measure, marks: Mapping[int, str]) -> list[str]
     return lines if len(lines) <= MAX_ROWS and max(map(len, lines)) <= WIDTH else []
 
 
-def _rows(found: Sweep, ranked: Sequence[Candidate], marks: Mapping[int, str]) -> list[str]:
-    """Return a row per point, in the order of the values; of many points only the best."""
-    shown = [point for point in found.points if point in ranked] if len(ranked) <= MAX_ROWS else ranked[:MAX_ROWS]
+def _rows(found: Sweep, ranked: Sequence[Candidate], marks: Mapping[int, str], most: int) -> list[str]:
+    """Return a row per point, in the order of the values; of more points than `most` only the best."""
+    shown = [point for point in found.points if point in ranked] if len(ranked) <= most else ranked[:most]
     if not shown:
         return []
     with_tokens = all(point.tokens_per_second is not None for point in shown)

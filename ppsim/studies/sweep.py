@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -18,10 +17,9 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described, is_number
-from ppsim.base.tables import WIDTH, aligned, latex_table, layout_lines, page_table, paragraph
-from ppsim.base.units import EXAMPLES, and_more, counted, parse_quantity, value_text
+from ppsim.base.tables import latex_table, page_table
+from ppsim.base.units import EXAMPLES, counted, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
-from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
 
@@ -39,7 +37,6 @@ _IN_CHARTS = {
     "steady_bubble_fraction": "idle time",
     "mfu": "MFU",
 }
-MAX_LAYOUTS = 6  # layout strings in the printed summary
 _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_activations", "peak_memory")
 
 
@@ -204,40 +201,6 @@ class Sweep:
             for point in self.points
         ]  # fmt: skip
         return rows, {measure.title: measure.unit for measure in measures}
-
-    def summary(self) -> str:
-        """Return the table as text of at most 100 columns, followed by each rule that refuses points."""
-        measures = self._shown()
-        heads, *rows = [row[: len(self.keys) + len(measures)] for row in self.table()]
-        while len(heads) > len(self.keys) + 1 and max(map(len, aligned([heads, *rows]))) > WIDTH:
-            heads, rows = heads[:-1], [row[:-1] for row in rows]
-        lines = aligned([heads, *rows], left=len(self.keys))
-        ran = [point for point in self.points if point.refused is None]
-        names = dict.fromkeys(str(point.changes.get("schedule.name", "")) for point in ran)
-        if asynchronous := [name for name in names if is_asynchronous(name)]:
-            lines += ["", *paragraph(f"{ASYNCHRONOUS}: {', '.join(asynchronous)}")]
-        lines += self._layouts()
-        return "\n".join(lines + self._refusals())
-
-    def _refusals(self) -> list[str]:
-        """Return every rule that refuses points, once."""
-        of_rule: dict[str, list[Candidate]] = {}
-        for point in self.points:
-            if point.refused is not None:
-                of_rule.setdefault(point.refused, []).append(point)
-        lines = ["", "refused:"] if of_rule else []
-        for rule, (first, *others) in of_rule.items():
-            values = ", ".join(f"{short_key(key)}={value}" for key, value in first.changes.items())
-            text = " ".join(f"{values}{and_more(len(others))}: {rule}".split())
-            lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
-        return lines
-
-    def _layouts(self) -> list[str]:
-        """Return the layout strings of the points, each once; the first ones if there are many."""
-        texts = [*dict.fromkeys(point.layout_string for point in self.points if point.layout_string)]
-        lines = [line for text in texts[:MAX_LAYOUTS] for line in layout_lines(text)]
-        more = [f"and {len(texts) - MAX_LAYOUTS} other layouts: --json and --table have one a point"]
-        return [""] * bool(texts) + lines + more * (len(texts) > MAX_LAYOUTS)
 
     def _repr_html_(self) -> str:
         return page_table(*self._numbers())
