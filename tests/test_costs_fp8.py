@@ -128,6 +128,14 @@ def test_weights_gathered_in_fp8_are_half_as_many_bytes():
     assert spared == pytest.approx(3 / 4 * WEIGHTS / 1e-3)
 
 
+@pytest.mark.parametrize(("recipe", "bytes_spared"), [("delayed", 1), ("tensor", 1), ("block", 0)])
+def test_a_distributed_optimizer_gathers_new_weights_in_fp8_unless_blocks_of_a_row_have_a_scale(recipe, bytes_spared):
+    link = LinkSheet("slow", 1e-3, 0.0)
+    layouts = [Layout(data=4, distributed_optimizer=True, fp8=recipe, fp8_gather=way) for way in (False, True)]
+    steps = [DerivedCosts(MODEL, Cluster(DEVICE, link, link), one).for_stages(1).optimizer_step[0] for one in layouts]
+    assert steps[0] - steps[1] == pytest.approx(bytes_spared * 3 / 4 * 2 * WEIGHTS / 1e-3)  # two blocks
+
+
 def test_sequence_parallelism_gathers_in_fp8_and_reduces_in_bf16():
     bf16, fp8 = (
         derived(tensor=2, sequence_parallel=True, fp8=recipe).exchange(BLOCK).forward for recipe in ("none", "tensor")

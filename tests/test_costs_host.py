@@ -108,12 +108,13 @@ def drifting_hosts(gpus_per_node):
     return replace(setup, cluster=replace(setup.cluster, gpus_per_node=gpus_per_node))
 
 
-def test_deepspeeds_hooks_gather_sharded_weights_around_each_module():
-    whole, sharded = (costs(framework="deepspeed", data=4, sharded=way) for way in (False, True))
+@pytest.mark.parametrize(("data", "gathers"), [(1, 0), (4, 260)])
+def test_deepspeeds_hooks_fetch_sharded_weights_around_each_module_and_gather_those_of_other_gpus(data, gathers):
+    whole, sharded = (costs(framework="deepspeed", data=data, sharded=way) for way in (False, True))
     for one, other, starts in zip(
-        *(host_seconds(setup, setup.model.layers[1]) for setup in (whole, sharded)), (530, 860), strict=True
+        *(host_seconds(setup, setup.model.layers[1]) for setup in (whole, sharded)), (227, 309), strict=True
     ):
-        assert other - one == pytest.approx(starts * START)
+        assert other - one == pytest.approx((starts + gathers) * START)
 
 
 def test_collectives_are_started_with_tensor_parallelism_only():

@@ -104,8 +104,9 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     layout, cluster = setup.layout, setup.cluster
     if not layout.reduces_blocks:
         return 0.0, 0.0
-    gathering = gather_seconds(setup, _gathered(setup, layer)) if layout.sharded else 0.0
-    reducing = scatter_seconds(setup, layout.gpu_parameters(layer))
+    whole, (dense, experts) = layout.gpu_parameters(layer), spared_by_fp8(setup, [layer])
+    gathering = gather_seconds(setup, (whole[0] - dense, whole[1] - experts)) if layout.sharded else 0.0
+    reducing = scatter_seconds(setup, whole)
     work, level = setup.work(layer), layout.common_recompute
     backward = work.input_grad + work.weight_grad + setup.repeated_seconds(layer, level)
     wait = group_of(cluster, layout.optimizer_groups[0], layout.tensor).wait
@@ -119,11 +120,16 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     )
 
 
-def _gathered(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return what a gather of a layer's weights moves, in parameters of bf16: dense ones, and those of experts."""
-    whole, fp8 = setup.layout.gpu_parameters(layer), setup.layout.fp8_parameters(layer)
-    saved = (1 - FP8_BYTES / VALUE_BYTES) * setup.layout.fp8_gather
-    return whole[0] - saved * fp8[0], whole[1] - saved * fp8[1]
+def spared_by_fp8(setup: Setup, layers: Iterable[Layer]) -> tuple[float, float]:
+    """Return what a gather of weights in fp8 spares, in parameters of bf16: of dense ones, and of experts.
+
+    A distributed optimizer gathers MXFP8's weights in bf16, to cast them along rows and along columns.
+    Source: NVIDIA/Megatron-LM, core/distributed/param_and_grad_buffer.py.
+    """
+    layout = setup.layout
+    spared = (1 - FP8_BYTES / VALUE_BYTES) * (layout.fp8_gather and (layout.sharded or layout.fp8 != "block"))
+    dense, experts = (sum(part) for part in zip((0.0, 0.0), *map(layout.fp8_parameters, layers), strict=True))
+    return spared * dense, spared * experts
 
 
 # Tensor, context and expert parallelism.

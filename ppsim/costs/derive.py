@@ -16,7 +16,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
 from ppsim.costs.calibrated import Calibration
-from ppsim.costs.collectives import copied_bytes, copied_gradients
+from ppsim.costs.collectives import copied_bytes, copied_gradients, spared_by_fp8
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
@@ -292,7 +292,9 @@ class DerivedCosts(Setup):
         backward = times["input_grad"] + times["weight_grad"]
         waits = np.array([self._waits(stage, devices or num_stages) for stage in stages]).T
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
-        of_step = list(map(StageOfStep, parameters, copies, layers, times["forward"] + waits[0], backward + waits[1]))
+        spared = [self._once(spared_by_fp8, stage.layers) for stage in stages]
+        passes = times["forward"] + waits[0], backward + waits[1]
+        of_step = list(map(StageOfStep, parameters, spared, copies, layers, *passes))
         derived = {
             "forward": times["forward"] + times["forward_collectives"] + waits[0],
             "input_grad": times["input_grad"] + times["input_grad_collectives"] + waits[1],

@@ -78,7 +78,8 @@ def _messages(setup: Setup, stage: StageOfStep) -> int:
 def _step_regather(setup: Setup, stage: StageOfStep) -> float | None:
     if setup.cluster.device.memory_bandwidth is None:
         return None
-    return regather_seconds(setup, stage.parameters, _messages(setup, stage))
+    dense, experts = (own - less for own, less in zip(stage.parameters, stage.spared, strict=True))
+    return regather_seconds(setup, (dense, experts), _messages(setup, stage))
 
 
 KORTHIKANTI, ZERO = "Korthikanti et al. 2022, arXiv 2205.05198", "Rajbhandari et al. 2020 (ZeRO), arXiv 1910.02054"
@@ -314,8 +315,9 @@ EFFECTS = (
         "Megatron-LM, core/distributed/finalize_model_grads.py",
     ),
     Effect(
-        "optimizer_step", "seconds", "with a distributed optimizer also the gather of 2 P bytes",
-        "Megatron-LM, dist_optimizer.md", step=_step_regather, hidden_under="forward",
+        "optimizer_step", "seconds",
+        "with a distributed optimizer also the gather of 2 P bytes; with `fp8_gather` 1 for products, in blocks 2",
+        "Megatron-LM, dist_optimizer.md; param_and_grad_buffer.py", step=_step_regather, hidden_under="forward",
     ),
     Effect(
         "layout.overlap_data", "seconds",
@@ -364,6 +366,7 @@ class StageOfStep(NamedTuple):
     """Properties of a stage that determine its seconds once per step."""
 
     parameters: tuple[float, float]  # dense parameters and those of routed experts on one GPU
+    spared: tuple[float, float]  # parameters of bf16 that a gather in fp8 spares of both
     copies: int  # devices of a pipeline that hold the stage
     layers: int
     # forward, backward: seconds of one microbatch

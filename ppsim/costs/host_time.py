@@ -45,8 +45,9 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     host, start = setup.layout.run_by.host, start_seconds(setup)
     more = host.tensor * (setup.layout.tensor > 1)
     more += setup.layout.router_kernels if layer.expert_parameters else 0
-    hooks = (host.hooks_forward, host.hooks_backward) if setup.layout.shards_by("block") else (0.0, 0.0)
-    ways = (host.forward + hooks[0] + more, host.backward + hooks[1] + more) if layer.recomputable else (0.0, 0.0)
+    gathers, sharded = host.gathers * (setup.layout.optimizer_groups[0] > 1), setup.layout.shards_by("block")
+    hooks = [(own + gathers) * sharded + more for own in host.hooks]
+    ways = (host.forward + hooks[0], host.backward + hooks[1]) if layer.recomputable else (0.0, 0.0)
     each = 0.0 if setup.cluster.device.achieved is not None else FP8_EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + recomputed * forward

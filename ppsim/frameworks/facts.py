@@ -28,10 +28,10 @@ class Host(NamedTuple):
     member: float = 0.0
     # starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait
     node: float = 0.0
-    # hooks_forward, hooks_backward: starts in F and in B of a block with sharded weights, whose modules gather and free
-    # their own in Python
-    hooks_forward: float = 0.0
-    hooks_backward: float = 0.0
+    # hooks: starts in F and in B of a block with sharded weights, whose modules fetch and free their own in Python;
+    # gathers: more in F and in B each, if other GPUs have parts of them
+    hooks: tuple[float, float] = (0.0, 0.0)
+    gathers: float = 0.0
 
 
 class Stall(NamedTuple):
