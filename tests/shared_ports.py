@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ppsim.costs import CostModel, CostTable
-from ppsim.costs.pairs import ports_by_node
+from ppsim.costs import CostModel, CostTable, ports_by_node
 
 
 @dataclass(frozen=True)

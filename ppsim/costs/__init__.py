@@ -12,6 +12,7 @@ from ppsim.costs.model import Model
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.packing import MicrobatchSlots, SequenceLengths, context_groups, packed
+from ppsim.costs.pairs import ports_by_node
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.costs.shape import border_width
@@ -68,6 +69,7 @@ __all__ = [
     "interval_reach",
     "order_error",
     "packed",
+    "ports_by_node",
     "read_calibration",
     "read_operators",
     "read_profile",
