@@ -292,7 +292,7 @@ class DerivedCosts(Setup):
         backward = times["input_grad"] + times["weight_grad"]
         waits = np.array([self._waits(stage, devices or num_stages) for stage in stages]).T
         layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
-        spared = [self._once(spared_by_fp8, stage.layers) for stage in stages]
+        spared = [spared_by_fp8(self, stage.layers) for stage in stages]
         passes = times["forward"] + waits[0], backward + waits[1]
         of_step = list(map(StageOfStep, parameters, spared, copies, layers, *passes))
         derived = {
