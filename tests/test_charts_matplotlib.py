@@ -514,9 +514,9 @@ def test_a_notebook_shows_an_svg_or_a_png_and_in_large_ones_the_rows_with_two_pi
     lambda **theme: SWEPT.plot_front(**theme),
 ])  # fmt: skip
 def test_a_chart_in_a_notebook_is_light_or_dark_as_the_page_around_it(draw):
-    both = draw().to_svg()
+    both = draw()._repr_mimebundle_()[0]["image/svg+xml"]
     for theme in ("light", "dark"):
-        alone = draw(theme=theme).to_svg()
+        alone = draw(theme=theme)._repr_mimebundle_()[0]["image/svg+xml"]
         assert "var(" not in alone
         assert as_seen(both, theme) == NAMES.sub("", alone)
 
@@ -698,6 +698,9 @@ def test_a_critical_path_that_goes_down_without_a_turn_is_as_thick_as_others():
 def test_figures_can_share_one_time_scale():
     assert run().plot().axes[0].get_xlim() == (0, 33)
     assert run().plot(until=99.0).axes[0].get_xlim() == (0, 99)
+    figure = run().plot(until=9.0)
+    assert "1f1b, 4 devices, 8 microbatches, first 9 s of 33 s" in words_of(figure)
+    assert figure.axes[-1].get_xlabel() == "time (s)"
     with pytest.raises(ppsim.ConfigError, match="seconds above 0"):
         run().plot(until=0)
 
@@ -850,7 +853,7 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     lines, front = sweep.plot(width=width, theme=theme), sweep.plot_front(limit=9.0, width=width, theme=theme)
     looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in lines.axes[0].lines}
     keys = dict(zip(*reversed(front.axes[0].get_legend_handles_labels()), strict=True))
-    assert {"hollow: over the limit", "numbers: microbatches", "Pareto front of what fits"} < {*keys}
+    assert {"hollow: over the limit", "labels: microbatches", "Pareto front of what fits"} < {*keys}
     for name in over["schedule.name"]:
         drawn = next(look for names, look in looks.items() if name in names.split(", "))
         if name != "1f1b":  # one line with gpipe

@@ -282,8 +282,8 @@ class LegendEntry:
         return [(0, 0, 12, 12, theme.kinds[self.kind]), *mark]
 
 
-def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
-    """Return the legend of these charts, only what is drawn: kinds, idle time, marks, then lanes.
+def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[LegendEntry]:
+    """Return the legend of these charts, what is drawn until some seconds: kinds, idle, marks, lanes.
 
     A last entry names what low rows leave out: lanes, evictions and halves of slots.
     """
@@ -298,10 +298,11 @@ def legend_entries(every: Sequence[Boxes]) -> list[LegendEntry]:
         found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
     if any(len(boxes.step_begins) for boxes in every):
         found.append(LegendEntry("steps", "begin of a step"))
-    lanes = {lane.sort: lane for boxes in every for lane in boxes.lanes}
+    lanes = {lane.sort: lane for boxes in every for lane in boxes.lanes if lane.start.min() < until}
     found += [LegendEntry("lane", lane.title, lane=lane.sort) for lane in lanes.values()]
     plain = [boxes for boxes in every if boxes.plain]
-    low = [lane.sort for boxes in plain for lane in replace(boxes, plain=False).lanes if lane.sort not in lanes]
+    whole = [lane for boxes in plain for lane in replace(boxes, plain=False).lanes]
+    low = [lane.sort for lane in whole if lane.sort not in lanes and lane.start.min() < until]
     low += ["halves of slots"] if any(boxes.slot.any() for boxes in plain) else []
     low += ["evictions"] if any(len(boxes.timeline.schedule.evicted) for boxes in plain) else []
     names = ", ".join(dict.fromkeys(low))

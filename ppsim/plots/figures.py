@@ -107,8 +107,7 @@ class _RoundedLayout(ConstrainedLayoutEngine):
         """Lay out the figure."""
         super().execute(fig)
         for axes in fig.axes:
-            left, bottom, width, height = np.round(axes.get_position(original=True).bounds, 9).tolist()
-            axes.set_position((left, bottom, width, height), which="original")
+            axes.set_position(np.round(axes.get_position(original=True).bounds, 9).tolist(), which="original")
             axes.set_in_layout(True)  # set_position has removed the axes from the layout
 
 
@@ -134,7 +133,13 @@ class Chart(Figure):
         """Return the figure for a notebook; it is light or dark as the page around it, unless it was given a theme."""
         drawn = _notebook_svg(self)
         if self.in_dark is not None:
-            drawn = in_reader_theme(drawn, _notebook_svg(self.in_dark()))
+            dark = self.in_dark()
+            if dark.get_layout_engine():  # which gives other places each time that a figure is drawn
+                dark.draw_without_rendering()
+                dark.set_layout_engine("none")
+                for axes, placed in zip(dark.axes, self.axes, strict=True):
+                    axes.set_position(placed.get_position())
+            drawn = in_reader_theme(drawn, _notebook_svg(dark))
         return _JOINTS.sub("", drawn)
 
 

@@ -16,7 +16,7 @@ from ppsim.analysis.interval import short_interval
 from ppsim.analysis.memory import peak_activations, peak_memory, usable_limit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
-from ppsim.base.units import counted, percent_text, three_digits, time_unit
+from ppsim.base.units import counted, percent_text, seconds_text, three_digits, time_unit
 from ppsim.plots import marks
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
@@ -87,6 +87,8 @@ def draw(
     longest = float(until) if until is not None else _shown_seconds(every)
     if title is None:
         title = title_text(runs[0]) if len(runs) == 1 else common_title(runs)
+        if until is not None and longest < (end := max(map(makespan, runs))):
+            title += f", first {seconds_text(longest)} of {seconds_text(end, 3)}"
     with matplotlib.rc_context(settings()):
         if ax is not None:
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))

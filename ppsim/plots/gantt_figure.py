@@ -182,7 +182,7 @@ def compose(
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
         every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest,
-        without_transfers=wanted.transfers and not lines.transfers,
+        without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
     is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
     notes = [*texts.notes, *([busy_text(every[0])] if is_unclear and len(every) == 1 else [])]
@@ -301,7 +301,8 @@ def _add_axis(
         transform=ax.get_xaxis_transform(), markeredgewidth=0,
     )  # fmt: skip
     steps = max(boxes.timeline.schedule.iterations for boxes in every)
-    words = f"time ({unit.symbol}); ▼ end of {f'{steps} steps' if steps > 1 else 'step'}"
+    end = f"; ▼ end of {f'{steps} steps' if steps > 1 else 'step'}" if ends else ""
+    words = f"time ({unit.symbol}){end}"
     if layout.beside:
         writer.write(layout.right + 14, y + 18, words, color=theme.quiet)
     else:

@@ -87,14 +87,14 @@ class Legend:
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
         mixed: bool = False, marked: Sequence[Boxes] = (), slowest: Sequence[Difference] = (),
-        without_transfers: bool = False,
+        without_transfers: bool = False, until: float = np.inf,
     ):  # fmt: skip
         self.theme = theme
         drawn = {
             "stage": any(boxes.locals > 1 for boxes in marked),
             "reverse": any(boxes.reverse.any() for boxes in marked),
         }
-        entries = [one for one in legend_entries(every) if drawn.get(one.sort, True)]
+        entries = [one for one in legend_entries(every, until) if drawn.get(one.sort, True)]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
         for name, dashes in DASHES.items() if lines.transfers else ():

@@ -168,7 +168,7 @@ def draw_front(
 
     `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour if a few schedules
     have several points each; `varied` is what else differs, and its value at each pair, written at the first and last
-    of each schedule. `limit` is the usable memory, drawn if a point comes near it. `what` was run; `heading` stands
+    of each of many. `limit` is the usable memory, drawn if a point comes near it. `what` was run; `heading` stands
     instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises
     ConfigError for others.
     """
@@ -200,15 +200,15 @@ def draw_front(
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
         others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
-        if inks and word and len(points) > MAX_DIRECT:
+        if is_short := bool(inks and word) and len(points) > MAX_BARS:
             places = {group: number for number, group in enumerate(groups)}  # the last of each
             others = sorted({*map(groups.index, places), *places.values()} - {*front})
             names = [str(values[number]) if number in others else name for number, name in enumerate(names)]
-            axes.scatter((), (), s=0, label=f"numbers: {word}")
+            axes.scatter((), (), s=0, label=f"labels: {word}")
         _add_legend(axes, colours)
         named = _name_points(axes, points, names, front, others, inks or [colours.quiet] * len(points), taken)
-        if named == len(points) or not inks:
-            _add_legend(axes, colours, -1)  # names tell the groups
+        if (named == len(points) and not is_short) or not inks:
+            _add_legend(axes, colours, -1 if all(fits) else -2)  # names tell the groups
     return figure
 
 
