@@ -128,8 +128,8 @@ def spared_by_fp8(setup: Setup, layers: Iterable[Layer]) -> tuple[float, float]:
     """
     layout = setup.layout
     spared = (1 - FP8_BYTES / VALUE_BYTES) * (layout.fp8_gather and (layout.sharded or layout.fp8 != "block"))
-    dense, experts = (sum(part) for part in zip((0.0, 0.0), *map(layout.fp8_parameters, layers), strict=True))
-    return spared * dense, spared * experts
+    parts = [layout.fp8_parameters(layer) for layer in layers if spared]
+    return spared * sum(dense for dense, _ in parts), spared * sum(experts for _, experts in parts)
 
 
 # Tensor, context and expert parallelism.
