@@ -130,10 +130,12 @@ def _calibrate_costs(traces: list[Path], output: Path, layers: list[int], json: 
     write_profile(profile, output)
     say(f"wrote {output}")
     document = {"schema": SCHEMA, "profile": plain(profile_document(profile))}
-    answer(document, json, lambda: profile_text(profile) if verbose else "\n".join(_answer(profile, output)))
+    answer(
+        document, json, lambda: "\n".join([*_answer(profile, output, verbose), *(_details(profile) if verbose else ())])
+    )
 
 
-def _answer(profile: Profile, output: Path) -> Iterator[str]:
+def _answer(profile: Profile, output: Path, verbose: bool) -> Iterator[str]:
     """Yield how well predictions hold, then each cost with the parts of the model that take longer."""
     parts = max(map(len, profile.seconds.values()))
     what = f"{output}: costs of {counted(profile.devices, 'device')} and {counted(parts, 'part')} of the model"
@@ -154,13 +156,11 @@ def _answer(profile: Profile, output: Path) -> Iterator[str]:
     bandwidth = value_text(profile.bandwidth, "bytes per second") if known else "unknown (all transfers have one size)"
     link = f"latency {seconds_text(profile.latency, DIGITS)}, bandwidth {bandwidth}" if fit else "none measured"
     yield from paragraph(link, f"{'transfer':<{LABEL}}")
-    yield f"{'overhead':<{LABEL}}{_overheads(profile)}; jitter of actions {percent_text(profile.jitter)}"
-    yield from paragraph("; ".join([*profile.assumptions(), "-v prints every interval"]), f"{'trust':<{LABEL}}")
-
-
-def _overheads(profile: Profile) -> str:
     action, message = (seconds_text(one, DIGITS) for one in (profile.overhead, profile.message_overhead))
-    return f"{action} per action, {message} per SEND or RECV"
+    overheads = f"{action} per action, {message} per SEND or RECV"
+    yield f"{'overhead':<{LABEL}}{overheads}; jitter of actions {percent_text(profile.jitter)}"
+    trust = [*profile.assumptions(), *([] if verbose else ["-v prints every interval"])]
+    yield from paragraph("; ".join(trust), f"{'trust':<{LABEL}}") if trust else ()
 
 
 def law_text(law: operator_fit.FittedLaw) -> str:
@@ -184,47 +184,26 @@ def bandwidth_interval(fit: LinkFit) -> str:
     return f"{low} to {high}" if math.isfinite(fit.bandwidth[1]) else f"{low} or more"
 
 
-def profile_text(profile: Profile) -> str:
-    """Return the profile as text, with units, intervals and residuals."""
-    lines = [
-        f"measured on {profile.source}, {profile.recorded}: {profile.devices} devices, from {', '.join(profile.fitted)}"
-    ]
+def _details(profile: Profile) -> Iterator[str]:
+    """Yield the runs, every fitted value with its 95 % interval, and the residuals and noise."""
+    yield ""
+    yield f"measured on {profile.source}, {profile.recorded}: from {', '.join(profile.fitted)}"
     for kind, values in profile.seconds.items():
         pairs = zip(values, profile.interval[kind], strict=True)
-        stages = ", ".join(
-            f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs
-        )
-        lines.append(f"{kind} by part of the model     {stages}")
-    lines.append(f"overhead of the host       {_overheads(profile)}")
+        parts = [f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs]
+        yield f"{kind} by part of the model     {', '.join(parts)}"
     if profile.stretch:
         factors = (f"{kind} {percent_text(factor - 1.0, 2, signed=True)}" for kind, factor in profile.stretch.items())
-        lines.append(f"stretch of actions         {', '.join(factors)} (mean over median, fitted to the steps)")
-    fit = profile.link_fit
-    if fit:
-        low, high = fit.latency
-        lines.append(
-            f"latency of a transfer      {seconds_text(profile.latency)} ({seconds_text(low)} to {seconds_text(high)})"
-        )
+        yield f"stretch of actions         {', '.join(factors)} (mean over median, fitted to the steps)"
+    if fit := profile.link_fit:
+        yield f"latency of a transfer      {' to '.join(map(seconds_text, fit.latency))}"
         if len(fit.sizes) > 1:
-            bandwidth = value_text(profile.bandwidth, "bytes per second")
-            lines.append(f"bandwidth                  {bandwidth} ({bandwidth_interval(fit)})")
-        else:
-            lines.append("bandwidth                  not measured: all transfers have one size")
-        lines.append(f"residual of transfers      {percent_text(fit.residual)} (median)")
-    lines += [
-        f"residual of actions        {percent_text(profile.residual)} (median)",
-        f"jitter of actions          {percent_text(profile.jitter)} (robust standard deviation)",
-    ]
+            yield f"bandwidth                  {bandwidth_interval(fit)}"
+        yield f"residual of transfers      {percent_text(fit.residual)} (median)"
+    yield f"residual of actions        {percent_text(profile.residual)} (median)"
     if (steps := profile.steps) is not None:
-        ends = " to ".join(percent_text(end - 1, signed=True) for end in (steps.low, steps.high))
-        lines += [
-            f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)",
-            f"noise between ranks        {percent_text(steps.ranks)} (standard deviation of the mean over devices)",
-            f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)",
-            f"disturbed steps            {steps.disturbed} left out",
-            f"a real step at 90 %        {ends} of the predicted one",
-            *textwrap.wrap(steps.sentence, WIDTH, initial_indent=" " * 27, subsequent_indent=" " * 27),
-        ]
-    for sentence in profile.assumptions():
-        lines += ["", *textwrap.wrap(sentence, WIDTH)]
-    return "\n".join(lines)
+        yield f"noise from step to step    {percent_text(steps.noise)} (standard deviation over {steps.steps} steps)"
+        yield f"noise between ranks        {percent_text(steps.ranks)} (standard deviation of the mean over devices)"
+        yield f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)"
+        yield f"disturbed steps            {steps.disturbed} left out"
+        yield from paragraph(steps.sentence, f"{'a real step at 90 %':<27}")
