@@ -73,18 +73,6 @@ def test_a_profile_prices_the_links_that_it_measured():
     assert (latency[0, 1], latency[1, 0], latency[299, 298], latency[5, 6]) == (0.75, 0.5, 0.25, 0.5)
 
 
-@settings(deadline=None, max_examples=50)
-@given(runs(streams=True))
-def test_a_ledger_in_leaps_is_the_ledger_row_by_row(run):
-    row_by_row = gaps.Gaps(run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaps, "_ROUNDS_BEFORE_LEAPS", 0)
-        patch.setattr(gaps, "_LEAP_COST", 0)
-        leaps = gaps.Gaps(run)
-    np.testing.assert_allclose(leaps.idle, row_by_row.idle, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(leaps.waited, row_by_row.waited, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["given", "ports", "nodes", "jitter"])
 def test_no_matrix_of_all_pairs_is_made(name):
     devices = 2048

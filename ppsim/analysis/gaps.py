@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
-from itertools import count
 
 import numpy as np
 
@@ -18,8 +16,6 @@ PHASES = {
     "steady": "between its first backward and its last forward",
     "cool-down": "after its last forward",
 }
-_ROUNDS_BEFORE_LEAPS, _DOUBLINGS = 256, 7  # a leap is 128 rounds
-_LEAP_COST = 50  # cost of the leaps of one row, in rounds of one cursor
 _CURSOR = ("row", "device", "begin", "until", "phase")
 Report = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
 
@@ -58,40 +54,13 @@ class Gaps:
         self.phase = _phases(run)[self.row]
         # Seconds that a device waited for another to compute, by the phase of the waiting device.
         self.waited = np.zeros((len(PHASES), schedule.devices))
-        for rounds in count():
-            if not len(self.row):
-                return
-            if rounds == _ROUNDS_BEFORE_LEAPS and report is None:
-                self._leap()
-            self._round()
+        while len(self.row):  # move every cursor back to a row before which that row's device was idle
+            self._pass_transfers()
+            self._pass_compute()
 
     def seconds(self, cause: str) -> np.ndarray:
         """Return the idle seconds of each device under one of `WAITING`."""
         return self.idle[_CAUSE[cause]]
-
-    def _round(self) -> None:
-        """Move every cursor back to a row before which that row's device was idle."""
-        self._pass_transfers()
-        self._pass_compute()
-
-    def _leap(self) -> None:
-        """Move cursors over many rounds at once, as long as their gaps do not begin on the way.
-
-        With 8,192 devices and 64 microbatches (1f1b, a million actions) the ledger takes 2 s instead of 11 s. Chains
-        are about as long as there are devices: with few devices rounds cost less.
-        """
-        rows = np.flatnonzero((self.run.row_start > self.previous_end) & ~self.run.plan.fused)
-        if len(self.row) * self.run.schedule.devices < _LEAP_COST * len(rows):
-            return
-        leaps = _Leaps(self, rows)
-        while len(self.row):
-            leap, able = leaps.of(self)
-            if not able.any():
-                return
-            leap, device = leap[able], self.device[able]
-            np.add.at(self.idle.T, device, leaps.idle[:, leap].T)
-            np.add.at(self.waited, (self.phase[able], device), leaps.computed[leap])
-            self.row[able], self.until[able] = leaps.target[leap], leaps.until[leap]
 
     def _attribute(self, cause: int | np.ndarray, back_to: np.ndarray) -> np.ndarray:
         """Attribute the time from `back_to` (or the gap's beginning) to `until`, and move the cursor to its start."""
@@ -148,46 +117,6 @@ class Gaps:
         if arrived:
             for name, parts in zip(_CURSOR, zip(*arrived, strict=True), strict=True):
                 setattr(self, name, np.concatenate(parts))
-
-
-class _Leaps:
-    """Leaps of cursors: the combined result of up to `2**_DOUBLINGS` rounds, from each of some rows.
-
-    A leap has the row (`target`, -1 if the cursor ended within the first round) and the time (`until`) of the cursor
-    after it, the seconds on the way that it waited for computing (`computed`), and those of each cause (`idle`).
-    """
-
-    def __init__(self, gaps: Gaps, rows: np.ndarray):
-        self.number = np.full(len(gaps.previous_end), -1)
-        self.number[rows] = np.arange(len(rows))
-        first = copy(gaps)
-        first.row, first.device, first.phase = rows, np.arange(len(rows)), np.zeros(len(rows), np.int64)
-        first.until = gaps.run.row_start[rows]
-        first.begin = np.full(len(rows), first.until.min() - 1.0)  # before all gaps, so that no cursor ends
-        first.idle, first.waited = np.zeros((len(WAITING), len(rows))), np.zeros((1, len(rows)))
-        first._round()
-        self.start = gaps.run.row_start
-        self.idle, self.computed = first.idle, first.waited[0]
-        self.target, self.until = np.full(len(rows), -1), np.full(len(rows), -np.inf)
-        self.target[first.device], self.until[first.device] = first.row, first.until
-        for _ in range(_DOUBLINGS):
-            self._double()
-
-    def _double(self) -> None:
-        """Append to every leap the leap of its target."""
-        number = self.number[self.target]
-        goes_on = (self.target >= 0) & (self.until == self.start[self.target]) & (number >= 0)
-        leap = np.flatnonzero(goes_on & (self.target[number] >= 0))
-        following = number[leap]
-        self.idle[:, leap] += self.idle[:, following]
-        self.computed[leap] += self.computed[following]
-        self.target[leap], self.until[leap] = self.target[following], self.until[following]
-
-    def of(self, gaps: Gaps) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of each cursor's leap, and whether the whole leap lies within the gap."""
-        leap = self.number[gaps.row]
-        able = (leap >= 0) & (gaps.until == self.start[gaps.row])
-        return leap, able & (self.target[leap] >= 0) & (self.until[leap] > gaps.begin)
 
 
 def _previous_ends(run: TimelineColumns) -> np.ndarray:
