@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from ppsim.base.errors import PpsimError, shown
@@ -49,14 +48,6 @@ NEEDS = {
     "layout.overlap": f"{SLOTS}, and collectives to hide",
     "layout.loss_bytes": "a loss that holds more than the largest recomputed layer",
     "layout.fused": "a device without `achieved`",
-    "model.window": "a sequence that is longer",
-    "model.window_period": "model.window",
-    "hardware.device.peak_fp8": FP8,
-    "hardware.device.memory_bandwidth": "a device without `achieved`, or optimizer: sync or post-validated",
-    "hardware.device.operators": "a device without `achieved`",
-    "hardware.link.achieved": "collectives inside a node",
-    "hardware.network.achieved": f"{NODES}, and collectives between them",
-    **dict.fromkeys(("hardware.network.bandwidth", "hardware.network.latency"), NODES),
     "hardware.network": NODES,
     "hardware.gpus_per_node": f"{NODES}, or groups that do not fit in one",
     "hardware.node_of_device": "nodes other than those of Megatron-LM's order of GPUs",
@@ -101,8 +92,7 @@ def unused_keys(timeline: TimelineColumns) -> Iterator[str]:
         yield "jitter changes nothing here: it needs a spread above 0, or a factor other than 1, of what this run has"
     if not isinstance(costs, Costs | DerivedCosts):
         return
-    of_config = timeline.config.without_each() if timeline.config is not None else ()
-    for key, value, other in chain(costs.without_each(), of_config):
+    for key, value, other in costs.without_each():
         try:
             other = _in_equal_stages(other, costs)
             now = _everything(timeline, costs, timeline.table) if now is None else now
@@ -110,8 +100,7 @@ def unused_keys(timeline: TimelineColumns) -> Iterator[str]:
                 continue
         except PpsimError:
             continue  # the others need the key
-        needs = NEEDS.get(key) or ("lists that differ without it" if key.startswith("schedule.options.") else "")
-        needs = f": it needs {needs}" if needs else ""
+        needs = f": it needs {NEEDS[key]}" if key in NEEDS else ""
         yield f"{key}: {shown(value)} changes nothing here{needs}"
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_yaml
-from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described
@@ -224,49 +223,9 @@ class Config:
                 f"in {layout.data} copies make {made}"
             )
 
-    def without_each(self) -> Iterator[tuple[str, Any, CostModel]]:
-        """Yield (key, value, costs without it) for each key of the model, its sheets and the schedule's options.
-
-        Keys with the default value are left out; so are required keys, options without which the lists differ, and the
-        model's flags, which state facts about it. A family that searches is not rebuilt.
-        """
-        for key, value in self._optional_keys():
-            with suppress(PpsimError):
-                other = self.changed({key: None})
-                if key.startswith("schedule."):
-                    if other.build() == self.build():
-                        yield key, value, self.costs
-                elif _stated(other, key) != _stated(self, key):
-                    yield key, value, other.costs
-
-    def _optional_keys(self) -> Iterator[tuple[str, Any]]:
-        options = {}
-        if "name" in self.schedule:
-            known = find_family(self.schedule["name"]).options
-            given = self.schedule.get("options", {}) if "costs" not in known else {}
-            options = {key: value for key, value in given.items() if value != known[key].default}
-        hardware = self.data.get("hardware") or {}
-        sections = {f"hardware.{key}": hardware.get(key) for key in ("device", "link", "network")}
-        sections |= {"model": self.data.get("model"), "schedule.options": options}
-        for place, section in sections.items():
-            for key, value in section.items() if isinstance(section, dict) else ():
-                is_fact = key in _NAMES or key.endswith("source") or (place == "model" and isinstance(value, bool))
-                if value is not None and not is_fact:
-                    yield f"{place}.{key}", value
-
     def changed(self, changes: Mapping[str, Any]) -> Config:
         """Return the config with other values at dotted keys: `{"layout.recompute": "full"}`; None removes a key."""
         return make_config(dict(self.data), place=self.path, overrides=changes)
-
-
-_NAMES = ("name", "like", "huggingface")  # keys that other keys of their section change
-
-
-def _stated(config: Config, key: str) -> Any:
-    """Return the value that the costs of a config take for a key of the model or of a sheet."""
-    place, _, name = key.rpartition(".")
-    costs: Any = config.costs
-    return getattr(costs.model if place == "model" else getattr(costs.cluster, place.rpartition(".")[2]), name)
 
 
 @checked_call()
