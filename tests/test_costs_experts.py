@@ -52,6 +52,16 @@ def test_the_only_expert_of_a_gpu_follows_no_other():
     assert one_each[:2] == one_each[2:]
 
 
+def test_pytorchs_policy_of_every_second_product_saves_none_of_an_expert():
+    block, experts = MODEL.layers[1], work().up + _down(TOKENS * VISITS / 8)
+    assert work().experts == pytest.approx(experts)
+    repeated = work().norms + work().activations + (work().products - experts) / 2 + experts
+    assert work().module_seconds(["alternate"]) == pytest.approx(repeated)
+    routed = 2 * TOKENS * VISITS * (8 + 32 + 16 + 8)  # inputs and outputs of the up product, then of the down product
+    norms = 2 * TOKENS * 2 * 8
+    assert block.activation_bytes() - block.activation_bytes(recompute="alternate") == routed + norms
+
+
 @pytest.mark.parametrize(("recipe", "kernels"), [("tensor", 4 * 8), ("block", 8), ("delayed", 1)])
 def test_casts_of_experts_are_kernels_that_the_host_starts_too(recipe, kernels):
     bf16, fp8 = (work(start=1000.0, fp8=way).up for way in ("none", recipe))

@@ -218,8 +218,9 @@ EFFECTS = (
     Effect(
         "layout.recompute", "seconds",
         "I (and so B) repeats the forward: `full` the whole block with its collectives, `selective` the attention "
-        "core if its s x s matrices would be held; embedding and head are not repeated",
-        f"{KORTHIKANTI}, section 5",
+        "core if its s x s matrices would be held, `alternate` half of the products, all of routed experts; not "
+        "embedding and head",
+        f"{KORTHIKANTI}, section 5; torchtitan, _op_sac_save_list",
     ),
     Effect(
         "layout.overlap", "seconds",

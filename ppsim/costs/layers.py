@@ -125,6 +125,7 @@ class Layer:
     up_bytes: float = 0.0
     latent_bytes: float = 0.0
     stream_bytes: float = 0.0
+    routed_bytes: float = 0.0  # of `copied_bytes`: inputs of the up products of routed experts, outputs of the others
     # fp8_copied_bytes, fp8_split_bytes, fp8_norm_bytes, fp8_activated_bytes: parts of `copied_bytes`, `split_bytes`,
     # `norm_bytes` and `activated_bytes` that are inputs of products in fp8; held in fp8 they have half the bytes
     fp8_copied_bytes: float = 0.0
@@ -161,11 +162,13 @@ class Layer:
         if recompute == "full" and self.recomputable:
             return self.input_bytes / whole
         modules = recompute.split("+") if self.recomputable else []
-        ups = 1.0 if "up" in modules else 0.5 if "alternate" in modules else 0.0
+        grouped = bool(self.expert_parameters)  # grouped products are all recomputed
+        ups = 1.0 if "up" in modules else (1 + grouped) / 2 * ("alternate" in modules)
         no_norms = {"alternate", "norms"} & {*modules}
         no_activated = {"alternate", "activations"} & {*modules}
         scores = 0.0 if {"selective", "core"} & {*modules} else self.score_bytes
         copied = self.copied_bytes - (self.norm_bytes if no_norms else 0.0) - self.stream_bytes * ("streams" in modules)
+        copied -= self.routed_bytes * ("alternate" in modules)
         split = self.split_bytes - (self.activated_bytes if no_activated else 0.0)
         split -= self.latent_bytes * ("latent" in modules)
         if fp8:

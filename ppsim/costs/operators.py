@@ -218,6 +218,7 @@ class Computation(NamedTuple):
     streams: float
     input_grad: float
     weight_grad: float
+    experts: float = 0.0  # part of `products` of routed experts
 
     @property
     def forward(self) -> float:
@@ -231,8 +232,8 @@ class Computation(NamedTuple):
 
     def module_seconds(self, modules: Collection[str]) -> float:
         """Return the seconds that recomputing these modules of the forward takes."""
-        if "alternate" in modules:
-            return self.norms + self.activations + self.products / 2
+        if "alternate" in modules:  # PyTorch's policies save no grouped product: torchtitan, _op_sac_save_list
+            return self.norms + self.activations + (self.products + self.experts) / 2
         return sum(getattr(self, name) for name in modules)
 
 
@@ -258,6 +259,7 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
+        experts=sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.expert),
     )  # fmt: skip
 
 

@@ -356,6 +356,7 @@ def _layer(
         norm_bytes=s * sum(one.held_bytes[0] for one in plain if one.parallel != "row" and one.module != "streams"),
         activated_bytes=s * sum(linear.held_bytes[0] for linear in linears if linear.module == "down"),
         up_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "up"),
+        routed_bytes=s * sum(one.held_bytes[one.module == "down"] for one in linears if one.expert),
         latent_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "latent"),
         fp8_copied_bytes=s * sum(linear.held_bytes[0] for linear in fp8_whole),
         fp8_split_bytes=s * sum(linear.held_bytes[0] for linear in fp8 if linear.parallel == "row"),
