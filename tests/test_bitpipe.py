@@ -25,28 +25,8 @@ def test_the_drain_of_a_unit_runs_into_the_fill_of_the_next():
     assert kinds == "FFFFFFFBFBBBBBBFBFFFFFFBFBBBBBBB"
 
 
-@pytest.mark.parametrize("p", [2, 4, 6, 8])
-@pytest.mark.parametrize("units", [1, 2, 5])
-def test_bubble_and_activations_are_exact(p, units):
-    m = units * p
-    assert simulate(p, m, 1, 1).makespan == 4 * m + p - 2
-    run = simulate(p, m, 1, 2)
-    assert run.makespan == 6 * m + (p - 2) * (units + 1)
-    assert run.peak_activations.tolist() == [(3 * p / 2 + 1 + min(r, p - 1 - r)) / 2 for r in range(p)]
-
-
 def test_weights_are_held_twice():
     assert build(4, 4).weight_copies.tolist() == [2] * 4
-
-
-def test_every_size_runs_under_queued_transfers_and_both_engines_agree():
-    for p in (2, 4, 6):
-        for units in (1, 2, 3):
-            event, compiled = (
-                ppsim.simulate(build(p, units * p), ppsim.Costs(latency=0.1), transport="directed", engine=engine)
-                for engine in ("event", "compiled")
-            )
-            assert event.end.tolist() == compiled.end.tolist()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_the_lists_are_those_of_1f1b_and_early_devices_lend_to_their_mirror():
     assert schedule.evicted.tolist() == [[0, 1, 3], [0, 3, 3], [0, 5, 3], [0, 7, 3]]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 14),
     st.integers(1, 40),
@@ -44,7 +44,7 @@ def test_no_device_holds_more_than_half_of_p_and_one_at_any_costs(p, m, F, B, la
         assert run.peak_activations.max() == -(-(p + 2) // 2)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(2, 12), st.integers(1, 30), st.floats(0.1, 5), st.floats(0.1, 5), st.just(0.0) | st.floats(1e-9, 1))
 def test_moves_no_longer_than_f_and_b_take_no_time(p, m, F, B, part):
     costs = ppsim.Costs(forward=F, backward=B, activation_bytes=part * min(F, B), bandwidth=1.0)
@@ -80,34 +80,11 @@ def test_a_move_takes_its_bytes_over_the_link_and_f_and_b_wait_for_it():
     assert run.ledger()["reload"][0] == 2.5 + 0.5
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    st.integers(2, 8),
-    st.integers(1, 20),
-    st.just(0.0) | st.floats(1e-9, 8),
-    st.sampled_from(ppsim.lowering.posts.TRANSPORTS),
-)
-def test_both_engines_give_equal_bits_with_moves(p, m, seconds, transport):
-    costs = ppsim.Costs(forward=1, backward=2, latency=0.25, activation_bytes=seconds, bandwidth=1.0)
-    event, compiled = (
-        ppsim.simulate(bpipe(p, m), costs, transport=transport, engine=engine) for engine in ("event", "compiled")
-    )
-    assert event == compiled
-
-
 def test_a_program_of_the_schedule_keeps_what_is_evicted():
     program = ppsim.lower(bpipe(6, 12))
     assert np.array_equal(program.schedule.evicted, bpipe(6, 12).evicted)
     run = ppsim.simulate(program, transport="directed")
     assert run.peak_activations.max() == 4
-
-
-def test_every_size_is_valid_and_runs_under_queued_transfers():
-    for p in range(1, 9):
-        for m in range(1, 2 * p + 2):
-            schedule = bpipe(p, m)
-            schedule.validate()
-            ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport="directed")
 
 
 def test_one_stage_a_device_is_the_only_size():

@@ -48,14 +48,6 @@ def test_the_warm_up_is_one_forward_longer_than_interleaved_1f1bs():
         assert forwards == 2 * (p - r - 1) + (v - 1) * p + 1
 
 
-def test_the_makespan_is_fill_and_drain_and_the_slots_between():
-    p, m, v = 4, 8, 2
-    costs = combined_costs([[UNIT] * 2] * (p * v))
-    f, b, o = 8, 12, combined_slot([UNIT] * 2, [UNIT] * 2)
-    run = ppsim.simulate(ppsim.build("combined-1f1b", devices=p, microbatches=m, stages_per_device=v), costs)
-    assert run.makespan == (p - 1) * (f + b) + (p * (v - 1) + 1) * (f + b) + (m * v - p * (v - 1) - 1) * o
-
-
 def test_equal_pieces_hide_every_exchange():
     assert combined_slot([UNIT] * 3, [UNIT] * 3) == computed([UNIT] * 3, [UNIT] * 3)
 

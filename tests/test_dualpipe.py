@@ -11,16 +11,6 @@ import ppsim
 
 # Seconds on the domain of the published bubble: F = I, W <= F, a fused slot of at least B.
 seconds = st.floats(0.1, 10)
-on_domain = st.tuples(seconds, st.just(0.0) | st.floats(1e-9, 1), st.just(0.0) | st.floats(1e-9, 2))
-
-
-def domain_costs(parts):
-    forward, weight_part, slot_part = parts
-    weight = forward * weight_part
-    backward = forward + weight
-    overlap = backward + slot_part * forward
-    costs = ppsim.Costs(forward=forward, input_grad=forward, weight_grad=weight, overlap=overlap, per="stage")
-    return costs, forward, backward, weight, overlap
 
 
 def dualpipe(p, m):
@@ -61,29 +51,7 @@ def test_dualpipe_v_orders_equal_pytorchs_for_every_size():
             assert dualpipe_v(p, m).orders() == [[str(action) for action in theirs[r] if action] for r in range(p)]
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 6), st.integers(0, 10), on_domain)
-def test_dualpipe_bubble_is_half_p_minus_1_times_fused_slot_plus_b_minus_3w(half, more, parts):
-    p, m = 2 * half, 4 * half + 2 * more
-    costs, F, B, W, overlap = domain_costs(parts)
-    run = ppsim.simulate(dualpipe(p, m), costs)
-    bubble = (half - 1) * (overlap + B - 3 * W)
-    assert run.device_idle[half] == pytest.approx(bubble, rel=1e-9, abs=1e-9 * run.makespan)
-    assert run.makespan == pytest.approx((m - p - 1) * overlap + (p + 1) * (F + B) + bubble, rel=1e-9)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 8), st.integers(0, 12), on_domain)
-def test_dualpipe_v_bubble_is_p_minus_1_times_fused_slot_plus_b_minus_3w(p, more, parts):
-    m = 2 * p + more
-    costs, F, B, W, overlap = domain_costs(parts)
-    run = ppsim.simulate(dualpipe_v(p, m), costs)
-    bubble = (p - 1) * (overlap + B - 3 * W)
-    assert run.device_idle[p - 1] == pytest.approx(bubble, rel=1e-9, abs=1e-9 * run.makespan)
-    assert run.makespan == pytest.approx((2 * m - 2 * p - 1) * overlap + (2 * p + 1) * (F + B) + bubble, rel=1e-9)
-
-
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 6), st.integers(0, 8), seconds, st.just(0.0) | st.floats(1e-9, 1))
 def test_without_a_fused_kernel_the_bubble_is_f_plus_i_minus_w_a_device(half, more, F, weight_part):
     W = F * weight_part
@@ -105,15 +73,6 @@ def test_the_published_bubble_does_not_hold_off_its_domain():
     assert bubble(1, 1, 1, 1.5) == (1.5, 0.5)  # a slot shorter than B: more
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(1, 6), st.integers(0, 10), st.tuples(seconds, seconds, seconds), st.none() | seconds)
-def test_activations_are_p_plus_1_and_p_plus_a_half_on_every_device_at_any_costs(half, more, times, overlap):
-    costs = ppsim.Costs(forward=times[0], input_grad=times[1], weight_grad=times[2], overlap=overlap)
-    p = 2 * half
-    assert ppsim.simulate(dualpipe(p, 2 * p + 2 * more), costs).peak_activations.tolist() == [p + 1] * p
-    assert ppsim.simulate(dualpipe_v(p, 2 * p + more), costs).peak_activations.tolist() == [p + 0.5] * p
-
-
 def test_dualpipe_holds_its_weights_twice_and_dualpipe_v_once():
     assert dualpipe(4, 8).holdings.tolist() == [[0, 0], [0, 3], [1, 1], [1, 2], [2, 1], [2, 2], [3, 0], [3, 3]]
     assert dualpipe_v(2, 4).holdings.tolist() == [[0, 0], [0, 3], [1, 1], [1, 2]]
@@ -133,16 +92,6 @@ def test_a_fused_slot_prices_each_part_with_its_own_stage_where_no_kernel_fuses_
         for part in (row - 1, row):
             stage, kind = run.schedule.stage[part], run.schedule.kind[part]
             assert run.row_end[part] - run.row_start[part] == (stage + 1) * (10 if kind else 1)
-
-
-def test_every_size_is_valid_and_runs_under_queued_transfers():
-    costs = ppsim.Costs(forward=1, backward=2, overlap=2.5, latency=0.1)
-    for p in range(1, 7):
-        for m in range(2 * p, 4 * p + 2):
-            for schedule in [dualpipe_v(p, m)] + ([dualpipe(p, m)] if p % 2 == m % 2 == 0 else []):
-                schedule.validate()
-                if m < 2 * p + 3:
-                    ppsim.simulate(schedule, costs, transport="directed")
 
 
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (3, 7), (4, 8), (4, 11)])

@@ -1,8 +1,6 @@
 """PipeOffload's grouped interleaved schedule by slots: its authors' lists, idle slots and activations."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ppsim
 
@@ -35,28 +33,8 @@ def test_eight_devices_idle_and_hold_what_the_makers_lists_do(m, v, g, idle, pea
     assert run.peak_activations * v == pytest.approx(range(peaks[0], peaks[1] - 1, -1))
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 8), st.integers(1, 5), st.integers(1, 4), st.floats(0, 1))
-def test_each_microbatch_that_a_group_lacks_costs_one_slot_and_holds_one_stage_less(p, v, groups, size):
-    g = round((p + 1) // 2 + size * (p - (p + 1) // 2))
-    run = simulate(p, groups * g, v, g)
-    assert run.makespan == 3 * groups * g * v + 2 * (p - 1) + (p - g) * (v - 1)
-    assert run.peak_activations * v == pytest.approx([min(groups * g * v, g * (v - 1) + p - r) for r in range(p)])
-
-
 def test_the_default_group_is_one_microbatch_a_device():
     assert ppsim.build("gis", devices=4, microbatches=8) == build(4, 8, 2, 4)
-
-
-def test_every_size_runs_under_queued_transfers_and_both_engines_agree():
-    for p in range(1, 6):
-        for g in range(1, p + 1):
-            for m in (1, g, 2 * p + 1):
-                for v in (1, 2, 4):
-                    event, compiled = (
-                        simulate(p, m, v, g, transport="directed", engine=engine) for engine in ("event", "compiled")
-                    )
-                    assert event.end.tolist() == compiled.end.tolist()
 
 
 def test_a_group_larger_than_the_pipeline_is_refused_with_the_nearest_size():

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import devices, seconds, stages_per_device
+from strategies import devices, stages_per_device
 from timelines import actions
 
 import ppsim
@@ -143,22 +143,6 @@ def test_no_grouping_deadlocks():
             for options in legal_groupings(p, m):
                 schedule = interleaved(p, m, v=1 + (p + m) % 4, **options)
                 schedule.validate()
-
-
-@given(devices, st.integers(1, 5), stages_per_device, seconds, seconds)
-def test_makespan_is_mv_plus_p_minus_1_stage_slots_where_groups_are_full(p, groups, v, F, B):
-    m = groups * p
-    run = simulate(interleaved(p, m, v), Costs(forward=F, backward=B))
-    assert run.makespan == pytest.approx((m * v + p - 1) * (F + B) / v, rel=1e-9)
-
-
-@given(devices, st.integers(1, 5), stages_per_device, seconds, seconds)
-def test_bubble_fraction_is_p_minus_1_over_vm_plus_p_minus_1(p, groups, v, F, B):
-    assume(F + B > 0)
-    m = groups * p
-    run = simulate(interleaved(p, m, v), Costs(forward=F, backward=B))
-    assert run.bubble_fraction == pytest.approx((p - 1) / (v * m + p - 1), rel=1e-9)
-    assert run.bubble_ratio == pytest.approx((p - 1) / (v * m), rel=1e-9)
 
 
 @given(st.data(), devices, st.integers(1, 40), stages_per_device)

@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ppsim
 
@@ -18,31 +16,6 @@ def test_interleaved_zb_on_two_devices():
         ["0F0", "0F1", "2F0", "2F1", "2I0", "2W0", "2I1", "2W1", "0I0", "0W0", "0I1", "0W1"],
         ["1F0", "1F1", "3F0", "3I0", "3F1", "3I1", "3W0", "1I0", "3W1", "1I1", "1W0", "1W1"],
     ]
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.integers(1, 7),
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.integers(0, 8),
-    st.integers(0, 8),
-    st.integers(0, 8),
-)
-def test_bubble_is_p_minus_1_times_f_plus_i_minus_w(p, v, count, forward, input_grad, weight_grad):
-    weight_grad = min(weight_grad, forward, input_grad)
-    costs = ppsim.Costs(forward=forward, input_grad=input_grad, weight_grad=weight_grad, per="stage")
-    run = ppsim.simulate(rounds(p, v, count), costs)
-    work = count * p * v * (forward + input_grad + weight_grad)
-    assert run.makespan == work + (p - 1) * (forward + input_grad - weight_grad)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(1, 7), st.integers(1, 4), st.integers(1, 4))
-def test_fraction_is_p_minus_1_over_3vm_plus_p_minus_1_and_every_device_holds_p(p, v, count):
-    run = ppsim.simulate(rounds(p, v, count), ppsim.Costs(forward=1, input_grad=1, weight_grad=1))
-    assert run.bubble_fraction == pytest.approx((p - 1) / (3 * v * count * p + p - 1))
-    assert run.peak_activations.tolist() == [p] * p
 
 
 def test_every_size_is_valid_when_the_remainder_is_spread():

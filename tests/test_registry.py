@@ -1,5 +1,6 @@
 """The registry: every family by name, what it says about itself, and how it refuses sizes and options."""
 
+import itertools
 import re
 from contextlib import suppress
 
@@ -10,8 +11,9 @@ from command_line import UNIT_COSTS
 from command_line import ppsim as command
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_runs import SLOW_TO_BUILD
 from strategies import things
-from test_closed_forms import check_with_simulations
+from test_closed_forms import OPTIONS, check_with_simulations
 
 import ppsim
 from ppsim import BuildError, ConfigError, ScheduleError
@@ -21,6 +23,7 @@ from ppsim.studies.space import search_space
 
 FAMILIES = list(ppsim.schedules())
 SEARCHED = ("zb-1p", "zb-2p", "zb-auto", "auto")  # built by search, slower and with costs of their own
+QUEUED = ((1, 2), (2, 3), (2, 4), (3, 6), (4, 2), (4, 8), (5, 10), (6, 12))  # devices, microbatches
 names = st.sampled_from([name for name in FAMILIES if name not in SEARCHED])
 
 
@@ -52,6 +55,18 @@ def test_every_family_builds_a_valid_schedule_of_its_name(name):
     assert schedule.name == name
     assert schedule.devices == 4
     ppsim.Schedule.from_orders(schedule.orders(), slices=schedule.slices).validate()
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in SLOW_TO_BUILD])
+def test_every_family_runs_under_queued_transfers_with_any_option(name):
+    family, run = ppsim.schedules()[name], 0
+    for sizes, options in itertools.product(
+        QUEUED, [{}, *({key: OPTIONS[key][-1]} for key in family.options if key in OPTIONS)]
+    ):
+        with suppress(BuildError):
+            ppsim.simulate(family.build(*sizes, **options), ppsim.Costs(latency=0.1, overlap=2.5), transport="directed")
+            run += 1
+    assert run
 
 
 @pytest.fixture

@@ -4,12 +4,8 @@ from typing import Any
 
 import pytest
 from command_line import LLAMA
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ppsim
-
-seconds = st.floats(0.1, 10)
 
 
 def build(name, p, m, v, k):
@@ -26,28 +22,6 @@ def test_seq1f1b_i_walks_groups_of_whole_microbatches():
 def test_seq1f1b_i_with_one_slice_is_interleaved_1f1b():
     whole = ppsim.build("interleaved-1f1b", devices=4, microbatches=8, stages_per_device=2)
     assert build("seq1f1b-i", 4, 8, 2, 1) == whole
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), seconds, seconds)
-def test_seq1f1b_i_fills_and_holds_by_pieces(per_device, k, groups, v, f, b):
-    p, m = per_device * k, groups * per_device
-    run = ppsim.simulate(build("seq1f1b-i", p, m, v, k), ppsim.Costs(forward=f, backward=b, per="stage"))
-    assert run.makespan == pytest.approx((m * k * v + p - 1) * (f + b) / k, rel=1e-9)
-    held = [min(m * k * v, 2 * (p - r - 1) + (v - 1) * p + k) for r in range(p)]
-    assert run.peak_activations * k * v == pytest.approx(held)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), seconds, seconds)
-def test_slimpipe_holds_one_microbatch_and_two_slices_for_each_further_device(p, times, m, v, f, b):
-    n = p * times
-    run = ppsim.simulate(build("slimpipe", p, m, v, n), ppsim.Costs(forward=f, backward=b, per="stage"))
-    assert run.makespan == pytest.approx((m * n * v + p - 1) * (f + b) / n, rel=1e-9)
-    held = [min(m * n * v, n * v + 2 * (p - r - 1)) for r in range(p)]
-    assert run.peak_activations * n * v == pytest.approx(held)
-    if m > 2 and v == 1:
-        assert run.peak_activations.max() == pytest.approx(1 + 2 * (p - 1) / n)
 
 
 def test_slimpipe_cuts_a_microbatch_in_one_slice_a_device_unless_said_otherwise():
@@ -103,20 +77,6 @@ def test_slice_costs_refuse_what_is_not_legal(costs, sentence):
 def test_causal_slices_refuse_what_is_not_legal(slices, attention, sentence):
     with pytest.raises(ppsim.CostError, match=sentence):
         ppsim.costs.causal_slice_costs(slices, attention)
-
-
-def test_every_size_runs_under_queued_transfers_and_both_engines_agree():
-    costs = ppsim.Costs(latency=0.1)
-    for p in range(1, 5):
-        for k in (1, 2, 3, 4):
-            for v in (1, 2, 3):
-                sizes = [("seq1f1b-i", groups * -(-p // k), k) for groups in (1, 2, 3)] + [("slimpipe", k, p * k)]
-                for name, m, slices in sizes:
-                    event, compiled = (
-                        ppsim.simulate(build(name, p, m, v, slices), costs, transport="directed", engine=engine)
-                        for engine in ("event", "compiled")
-                    )
-                    assert event.end.tolist() == compiled.end.tolist()
 
 
 @pytest.mark.parametrize(

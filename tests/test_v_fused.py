@@ -31,14 +31,3 @@ def test_it_holds_two_thirds_of_1f1bs_activations_and_idles_less():
         run = ppsim.simulate(build(p, 2 * p), UNIT)
         assert run.peak_activations.max() == 2 * p // 3 + 1
         assert run.makespan - 12 * p < 6 * (p - 1)
-
-
-def test_every_size_runs_under_queued_transfers_and_both_engines_agree():
-    costs = ppsim.Costs(forward=1, backward=2, latency=0.1)
-    for p in range(1, 9):
-        for m in range(1, 2 * p + 3):
-            event, compiled = (
-                ppsim.simulate(build(p, m), costs, transport="directed", engine=engine)
-                for engine in ("event", "compiled")
-            )
-            assert event.end.tolist() == compiled.end.tolist()

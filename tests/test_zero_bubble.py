@@ -2,9 +2,9 @@
 # ruff: noqa: E741 - I is the field's letter for the input gradient
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import devices, microbatches, positive_seconds, seconds
+from strategies import devices, microbatches, seconds
 from timelines import actions
 
 from ppsim import BuildError, Costs, build, simulate
@@ -45,43 +45,6 @@ def test_zb_h1_timeline():
     assert run.bubble_fraction == pytest.approx(2 / 14)
 
 
-@st.composite
-def short_weight_gradients(draw):
-    """F, I and W with W <= F and W <= I."""
-    F, I, W = (draw(seconds) for _ in range(3))
-    W = min(F, I, W)
-    return F, I, W
-
-
-@given(devices, microbatches, short_weight_gradients())
-def test_zb_h1_bubble_is_p_minus_1_times_f_plus_i_minus_w(p, more, times):
-    m, (F, I, W) = p - 1 + more, times
-    run = simulate(build("zb-h1", devices=p, microbatches=m), split(F, I, W))
-    assert run.makespan == pytest.approx(m * (F + I + W) + (p - 1) * (F + I - W), rel=1e-9)
-    assert run.device_idle == pytest.approx([(p - 1) * (F + I - W)] * p, rel=1e-9, abs=1e-9 * run.makespan)
-
-
-@given(devices, st.integers(1, 8), short_weight_gradients())
-def test_zb_h1_with_fewer_microbatches_than_devices_hides_all_w_but_one(p, m, times):
-    assume(m <= p)
-    F, I, W = times
-    run = simulate(build("zb-h1", devices=p, microbatches=m), split(F, I, W))
-    assert run.makespan == pytest.approx((m + p - 1) * (F + I) + W, rel=1e-9)
-
-
-@given(devices, microbatches, positive_seconds)
-def test_zb_h1_bubble_fraction_is_p_minus_1_over_3m_plus_p_minus_1_at_equal_parts(p, more, F):
-    m = p - 1 + more
-    run = simulate(build("zb-h1", devices=p, microbatches=m), split(F, F, F))
-    assert run.bubble_fraction == pytest.approx((p - 1) / (3 * m + p - 1), rel=1e-9)
-
-
-@given(devices, microbatches, seconds, seconds, seconds)
-def test_zb_h1_holds_p_activations_on_every_device_whatever_the_times(p, m, F, I, W):
-    run = simulate(build("zb-h1", devices=p, microbatches=m), split(F, I, W))
-    assert run.peak_activations.tolist() == [min(m, p)] * p
-
-
 @given(devices, microbatches, seconds, st.floats(0, 1))
 def test_zb_h1_holds_p_minus_r_whole_activations_and_r_parts_that_w_needs(p, more, F, kept):
     m = p - 1 + more
@@ -108,32 +71,11 @@ def test_zb_h2_timeline_has_no_idle_time_within_a_device():
     assert run.bubble_fraction == pytest.approx(0.1)
 
 
-@given(devices, st.integers(0, 20), seconds, seconds, seconds)
-def test_zb_h2_span_bubble_is_p_minus_1_times_the_largest_of_0_and_f_plus_i_minus_2w_and_i_minus_f(p, more, F, I, W):
-    m = 2 * p - 1 + more
-    run = simulate(build("zb-h2", devices=p, microbatches=m), split(F, I, W))
-    assert run.span == pytest.approx(m * (F + I + W) + (p - 1) * max(0, F + I - 2 * W, I - F), rel=1e-9)
-
-
-@given(devices, st.integers(0, 20), positive_seconds)
-def test_zb_h2_has_no_span_bubble_at_equal_parts(p, more, F):
-    m = 2 * p - 1 + more
-    run = simulate(build("zb-h2", devices=p, microbatches=m), split(F, F, F))
-    assert run.span_bubble_fraction == pytest.approx(0, abs=1e-9)
-    assert run.makespan == pytest.approx((3 * m + p - 1) * F, rel=1e-9)
-
-
 @given(devices, st.integers(0, 20), st.floats(0, 1))
 def test_zb_h2_holds_2p_minus_2r_minus_1_whole_activations_and_2r_parts_that_w_needs(p, more, kept):
     costs = Costs(forward=1, input_grad=1, weight_grad=1, weight_grad_fraction_of_activation=kept)
     run = simulate(build("zb-h2", devices=p, microbatches=2 * p - 1 + more), costs)
     assert run.peak_activations == pytest.approx([2 * p - 2 * r - 1 + 2 * r * kept for r in range(p)], rel=1e-9)
-
-
-@given(devices, st.integers(0, 20), seconds, seconds, seconds)
-def test_zb_h2_holds_2p_minus_1_activations_on_every_device_whatever_the_times(p, more, F, I, W):
-    run = simulate(build("zb-h2", devices=p, microbatches=2 * p - 1 + more), split(F, I, W))
-    assert run.peak_activations.tolist() == [2 * p - 1] * p
 
 
 def test_zb_h2_needs_2p_minus_1_microbatches():
