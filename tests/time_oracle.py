@@ -42,6 +42,7 @@ class World:
     unshard: Any = None  # stage
     reduce: Any = None  # stage
     copy: Any = None  # stage, microbatch
+    switch: int | None = None  # neighbouring devices whose copies of one way share a line
     collective: Any = None  # what, sender, devices with a part, last stage
 
 
@@ -61,6 +62,7 @@ class Moments:
         self.turn = {}  # of transfers before ports
         self.asked, self.lines = [], {}  # transfers that may start, and those in line at each port
         self.through = []  # transfers that hold places
+        self.ready, self.carries = {}, {}  # copies that wait for their switch, since when; the last copy of each line
         self.find_users()
         self.groups = self.find_collectives()
 
@@ -150,7 +152,7 @@ class Moments:
     def run(self):
         """Whether all lists came to their ends."""
         while True:
-            while self.settle() or self.arbitrate():
+            while self.settle() or self.arbitrate() or self.start_copy():
                 pass
             coming = [end for end in self.end.values() if end > self.now]
             if not coming:
@@ -226,10 +228,24 @@ class Moments:
                 kind == "RELOAD" and not self.done(("OFFLOAD", stage, microbatch))
             ):
                 return 0
+            if self.world.switch and kind in ("OFFLOAD", "RELOAD"):
+                self.ready.setdefault(name, self.now)
+                return 0
             seconds = {"UNSHARD": self.world.unshard, "REDUCE_GRAD": self.world.reduce}.get(kind)
             self.begin(name, seconds(stage) if seconds else self.world.copy(stage, microbatch))
             return 1
         return 0
+
+    def start_copy(self):
+        """Start the copy that waits longest of those whose switch is free; of equal ones that of the lower device."""
+        for name in sorted(self.ready, key=lambda one: (self.ready[one], self.home[one])):
+            line = self.home[name] // self.world.switch, name[0]
+            if line not in self.carries or self.done(self.carries[line]):
+                del self.ready[name]
+                self.carries[line] = name
+                self.begin(name, self.world.copy(*name[1:]))
+                return True
+        return False
 
     def ends_of(self, transfer):
         """(maker, sender, receiver, taker) of a transfer."""

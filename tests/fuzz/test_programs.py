@@ -7,9 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_runs import compare_engines, random_case
-from random_schedules import moved, schedules
 from test_time_oracle import choose_one, try_one
-from test_transports_oracle import OVERLAP, check
 
 import ppsim
 from ppsim.lowering import TRANSPORTS
@@ -25,17 +23,6 @@ def test_both_engines_give_equal_bits_or_the_same_error_whatever_features_meet(s
         error = compare_engines(random_case(seed), measures=seed % 8 == 0)
         if error is not None:
             raise ppsim.PpsimError(error)
-
-
-@given(schedule=schedules(recompute=True, offload=True), data=st.data(), random=st.randoms(use_true_random=False))
-@fuzz
-def test_times_are_those_of_an_oracle_that_shares_no_code_with_the_engines(schedule, data, random):
-    with case("random programs against the oracle"):
-        program = ppsim.lower(schedule, receive=data.draw(st.sampled_from(["early", "just-in-time"])))
-        if data.draw(st.booleans()):
-            program = moved(program, random)
-        switch = data.draw(st.sampled_from([None, 2, 3]))
-        check(program, data.draw(st.sampled_from(TRANSPORTS)), data.draw(st.sampled_from([OVERLAP, None])), switch)
 
 
 @given(random=st.randoms(use_true_random=False), transport=st.sampled_from(TRANSPORTS))
