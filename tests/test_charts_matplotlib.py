@@ -752,13 +752,6 @@ def test_figures_of_many_runs_have_a_theme_and_a_width():
         sweep.plot("bubble_fraction", width=0.5)
 
 
-def test_a_chart_drawn_twice_is_the_same_byte_by_byte(tmp_path):
-    every = ppsim.compare([run(name) for name in ("1f1b", "gpipe", "zb-h1")])
-    for number in range(3):
-        every.save(tmp_path / f"{number}.svg")
-    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
-
-
 def test_charts_embed_fonts_and_follow_the_users_font_size(tmp_path):
     import matplotlib
 

@@ -1,15 +1,11 @@
 """`ppsim check`: exit statuses, the table of what moved, the reports, and a baseline that is never half written."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 
 import make_pages
 import pytest
-from command_line import CONFIGS, ENVIRONMENT, ROOT, UNIT_COSTS, ppsim
+from command_line import CONFIGS, ROOT, UNIT_COSTS, ppsim
 
 from ppsim.analysis import guarded
 
@@ -44,21 +40,6 @@ def test_a_config_made_worse_fails_and_says_what_changed(baseline):
     assert "makespan 33 s 41 s 33 s regression" in " ".join(outcome.out.split())
     assert "regression" in outcome.out
     assert "all devices: transfer +" in " ".join(outcome.out.split())
-
-
-def test_tolerances_let_it_pass(baseline):
-    check = ("check", UNIT_COSTS, "--baseline", baseline, *WORSE)
-    assert ppsim(*check, "--tolerance-rel", "200%", "--force").status == 0
-    amounts = ["--tolerance-abs", "makespan=9s"]
-    outcome = ppsim(*check, *amounts)
-    assert outcome.status == 1  # the bubble has grown as well
-    assert "makespan" not in outcome.out
-    for measure in ("bubble_fraction", "bubble_ratio", "span_bubble_fraction"):
-        assert measure in outcome.out
-        amounts += ["--tolerance-abs", f"{measure}=0.5"]
-    outcome = ppsim(*check, *amounts)
-    assert not [name for name in NAMED if f" {name} " in outcome.out]
-    assert outcome.status == 0 or set(guarded()) > set(NAMED)
 
 
 def test_limits_need_no_baseline():
@@ -100,15 +81,8 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
         (["--baseline", "none.json"], "none.json: cannot be read: there is no such file; write it with --update"),
         (["--baseline", UNIT_COSTS], "not a baseline"),
         (["--max-bubble", "x"], "--max-bubble: 'x' must be a finite number"),
-        (["--max-bubble", "15"], "--max-bubble: '15' must be below 1, or percent: 15% or 0.15"),
-        (["--max-memory", "80GB"], "do not give the memory"),
         (["--max-step-time", "2 GB"], "--max-step-time: "),
         (["--max-bubble", "0.9", "--tolerance-rel", "x"], "--tolerance-rel: 'x'"),
-        (
-            ["--max-bubble", "0.9", "--tolerance-rel", "5"],
-            "--tolerance-rel: '5' must be below 1, or percent: 5%",
-        ),
-        (["--max-bubble", "0.9", "--tolerance-rel", "500%"], "--tolerance-rel: '500%' is above 100%"),
         (["--max-bubble", "0.9", "--tolerance-abs", "3"], "write MEASURE=AMOUNT, such as makespan=2ms"),
         (["--max-bubble", "0.9", "--tolerance-abs", "speed=3"], "--tolerance-abs of 'speed': unknown measure"),
         (["no-such.yaml", "--max-bubble", "0.9"], "no-such.yaml: cannot be read"),
@@ -127,34 +101,6 @@ def test_a_config_that_fails_to_simulate_leaves_the_old_baseline(baseline):
     before = baseline.read_bytes()
     assert ppsim("check", UNIT_COSTS, "no-such.yaml", "--baseline", baseline, "--update").status == 2
     assert baseline.read_bytes() == before
-
-
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_an_update_interrupted_while_writing_leaves_the_old_baseline_whole(baseline, monkeypatch, error):
-    before = baseline.read_bytes()
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(os, "replace", fail)
-    assert ppsim("check", UNIT_COSTS, "--baseline", baseline, "--update", *WORSE).status in (2, 130)
-    assert baseline.read_bytes() == before
-    assert [path.name for path in baseline.parent.iterdir()] == [baseline.name]
-
-
-def test_an_update_killed_while_writing_leaves_the_old_baseline_whole(baseline):
-    before = baseline.read_bytes()
-    program = (
-        "import os, signal, sys\n"
-        "os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from ppsim.cli import run_command_line\n"
-        "run_command_line()\n"
-    )
-    arguments = ["check", str(UNIT_COSTS), "--baseline", str(baseline), "--update", *WORSE]
-    done = subprocess.run([sys.executable, "-c", program, *arguments], env=ENVIRONMENT, check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert baseline.read_bytes() == before
-    assert ppsim("check", UNIT_COSTS, "--baseline", baseline).status == 0
 
 
 def test_an_unwritable_summary_is_named(baseline, monkeypatch):

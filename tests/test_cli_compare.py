@@ -2,8 +2,6 @@
 
 import json
 import re
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 from charts import DARK
@@ -159,12 +157,6 @@ def test_a_reason_is_said_once():
     outcome = ppsim("compare", LLAMA, "--set", "layout.recompute=[full, none]", "-v")
     assert outcome.status == 1
     assert " ".join(outcome.out.split()).count("recompute lists 2 levels") == 2  # of 8 and of 16 stages
-
-
-def test_an_executor_runs_the_schedules():
-    names = ["1f1b", "zb-h1", "dualpipe:3"]
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        assert library.compare(UNIT_COSTS, names, executor=executor) == library.compare(UNIT_COSTS, names)
 
 
 def test_a_schedule_of_ones_own_is_compared(tmp_path):

@@ -162,12 +162,6 @@ def test_gantt_charts_have_the_format_of_their_ending(tmp_path, name, start):
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
-def test_the_ledger_is_drawn_in_the_format_of_its_ending(tmp_path, name, start):
-    assert ppsim(*FLAGS, "--ledger-chart", tmp_path / name).status == 0
-    assert (tmp_path / name).read_bytes().startswith(start)
-
-
 def test_the_ledger_is_printed_and_stands_in_the_document():
     assert "device 0          0      0           9      9\n" in ppsim(*FLAGS, "--ledger").out
     ledger = document(*FLAGS, "--ledger")["ledger"]

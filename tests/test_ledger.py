@@ -234,18 +234,3 @@ def test_the_chart_has_a_bar_a_device_for_each_cause_that_occurs():
     ends = [bars[0].get_x() + bars[0].get_width() for bars in axes.containers]
     assert ends == pytest.approx([0.0, 0.0, 100 * 9 / 33])  # together as long as the idle time of device 0
     ppsim.simulate(ppsim.build("1f1b", devices=1, microbatches=2)).plot_ledger()  # nothing idle: an empty chart
-
-
-@pytest.mark.parametrize("name", sorted(ppsim.schedules()))
-@pytest.mark.parametrize("transport", ["async", "rank"])
-def test_the_ledger_of_every_family_sums_to_its_idle_time_and_blames_what_takes_time(name, transport):
-    schedule = ppsim.build(name, devices=4, microbatches=8)
-    costs = ppsim.Costs(
-        forward=1, input_grad=1.2, weight_grad=0.8, latency=0.1, vocabulary_forward=0.5, vocabulary_reduce=0.3
-    )
-    try:
-        run = ppsim.simulate(schedule, costs, transport=transport)
-    except ppsim.DeadlockError:
-        return
-    assert np.allclose(run.ledger().total, run.device_idle)
-    assert np.allclose(run.ledger()["overhead"], 0)

@@ -24,7 +24,7 @@ def test_every_bound_is_at_most_the_makespan(run):
 
 @pytest.mark.parametrize("family", sorted(ppsim.schedules()))
 @pytest.mark.parametrize("transport", ["async", "rank"])
-def test_every_family_stays_above_its_bounds_when_stages_and_links_are_uneven(family, transport):
+def test_every_family_stays_above_its_bounds_and_its_idle_time_has_causes_where_stages_are_uneven(family, transport):
     kwargs: dict[str, Any] = {"costs": ppsim.Costs()} if "costs" in find_family(family).options else {}
     schedule = ppsim.build(family, devices=4, microbatches=8, **kwargs)
     stages = schedule.num_stages
@@ -34,12 +34,16 @@ def test_every_family_stays_above_its_bounds_when_stages_and_links_are_uneven(fa
         weight_grad=1.0,
         latency=0.13,
         weight_grad_fraction_of_activation=0.4,
+        vocabulary_forward=0.5,
+        vocabulary_reduce=0.3,
     )
     try:
         run = ppsim.simulate(schedule, costs, transport=transport)
     except ppsim.DeadlockError:
         return
     assert max(run.lower_bound().bounds.values()) <= run.makespan
+    assert np.allclose(run.ledger().total, run.device_idle)
+    assert np.allclose(run.ledger()["overhead"], 0)
 
 
 @pytest.mark.parametrize(

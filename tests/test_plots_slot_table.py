@@ -93,8 +93,3 @@ def test_names_cannot_put_markup_into_a_notebook():
     schedule = ppsim.Schedule.from_orders([["0F0", "0B0"]], name="<script>alert(1)</script>")
     assert "<script" not in schedule._repr_html_()
     assert "<script>alert" not in ppsim.simulate(schedule)._repr_html_()
-
-
-def test_the_schedule_shows_itself_as_text():
-    schedule = ppsim.build("zb-h1", devices=2, microbatches=3)
-    assert schedule.to_text() == schedule.to_text()

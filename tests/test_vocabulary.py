@@ -7,7 +7,6 @@ import pytest
 from command_line import LLAMA
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_runs import Given, random_table
 from random_schedules import vocabulary_orders
 
 import ppsim
@@ -181,37 +180,6 @@ def test_a_stream_that_is_never_idle_between_its_collectives_bounds_the_step():
     assert bound.which == "collectives"
 
 
-SIZES = [(p, m) for p in (2, 3, 4, 6, 8) for m in (2, p, 2 * p, 3 * p + 1)]
-
-
-def built(p, m, variant, backward=2.0, **costs):
-    schedule = ppsim.build("vocab-1f1b", devices=p, microbatches=m, variant=variant, backward=backward)
-    given = ppsim.Costs(forward=1, backward=backward, vocabulary_forward=0.5, vocabulary_backward=0.75, **costs)
-    return ppsim.simulate(schedule, given)
-
-
-@pytest.mark.parametrize(("p", "m"), SIZES)
-@pytest.mark.parametrize("variant", [1, 2])
-@pytest.mark.parametrize("backward", [1.0, 2.0, 3.5])
-def test_a_step_is_1f1bs_with_s_and_t_and_one_reduction(p, m, variant, backward):
-    for reduce in (0.0, 0.5 if variant == 1 else 1.0):
-        run = built(p, m, variant, backward, vocabulary_reduce=reduce, vocabulary_statistics=1.0 if reduce else None)
-        assert run.makespan == pytest.approx((m + p - 1) * (1 + backward) + m * 1.25 + reduce)
-
-
-@pytest.mark.parametrize(("p", "m"), SIZES)
-def test_an_interlaced_step_waits_for_both_reductions_of_every_microbatch(p, m):
-    run = built(p, m, "interlaced", vocabulary_reduce=0.5, vocabulary_statistics=0.25)
-    assert run.makespan == pytest.approx((m + p - 1) * 3 + m * (1.25 + 0.5 + 0.25))
-
-
-@pytest.mark.parametrize(("p", "m"), SIZES)
-def test_peaks_are_those_of_1f1b_and_what_each_reduction_holds_back(p, m):
-    r = np.arange(p)
-    for variant, peak in ((1, p - r + 2), (2, p - r + 1), ("interlaced", 3 * p // 2 - r)):
-        assert built(p, m, variant).peak_activations.tolist() == np.minimum(m, peak).tolist()
-
-
 def test_variants_are_told_apart_by_where_t_stands():
     orders = {
         variant: ppsim.build("vocab-1f1b", devices=2, microbatches=4, variant=variant).orders()
@@ -307,18 +275,6 @@ def test_from_shapes_three_numbers_a_token_are_reduced_for_t_and_with_the_gradie
     assert 0 < two.vocabulary_statistics_seconds < two.vocabulary_reduce_seconds
     both = two.vocabulary_statistics_seconds + two.vocabulary_reduce_seconds
     assert one.vocabulary_reduce_seconds == pytest.approx(both)
-
-
-@settings(deadline=None, max_examples=60)
-@given(random=st.randoms(use_true_random=False))
-def test_ready_lists_with_collectives_run_to_their_end_in_one_order_on_both_engines(random):
-    schedule = ppsim.Schedule.from_orders(vocabulary_orders(random))
-    costs = Given(random_table(schedule, random, "any"))
-    runs = [ppsim.simulate(schedule, costs, dispatch="ready", engine=engine) for engine in ("event", "compiled")]
-    assert runs[0].schedule.orders() == runs[1].schedule.orders()
-    assert (runs[0].row_end == runs[1].row_end).all()
-    assert (runs[0].barrier_end == runs[1].barrier_end).all()
-    ppsim.Schedule.from_orders(runs[0].schedule.orders()).validate()
 
 
 def test_a_ready_device_runs_a_forward_while_a_reduction_is_under_way():
