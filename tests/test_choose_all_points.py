@@ -128,7 +128,7 @@ def agree(config, free, headroom, asynchronous, certain=False):
     return every, found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cases())
 def test_the_answer_is_that_of_simulating_every_point_of_a_random_space(case):
     agree(*case, asynchronous=True)

@@ -44,19 +44,19 @@ def everything_on(path: Path, sharded: bool) -> dict:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_both_engines_run_a_published_set_up_to_the_same_bits_with_everything_on(path):
-    for sharded in (False, True):
-        changes = everything_on(path, sharded)
-        event, compiled = (
-            load_config(path, overrides={**changes, "engine": engine}).simulate() for engine in ("event", "compiled")
-        )
-        assert (event.engine, compiled.engine) == ("event", "compiled")
-        for name in COLUMNS:
-            assert np.array_equal(getattr(event, name), getattr(compiled, name), equal_nan=True), name
-        assert event.makespan == compiled.makespan
-        if event.table.workload is not None:
-            assert len(event.reductions.device) > 0
-            assert (len(event.unshards.device) > 0) == ("layout.sharded" in changes and sharded)
-            assert event.optimizer_steps is not None
+    sharded = CONFIGS.index(path) % 2 == 0
+    changes = everything_on(path, sharded)
+    event, compiled = (
+        load_config(path, overrides={**changes, "engine": engine}).simulate() for engine in ("event", "compiled")
+    )
+    assert (event.engine, compiled.engine) == ("event", "compiled")
+    for name in COLUMNS:
+        assert np.array_equal(getattr(event, name), getattr(compiled, name), equal_nan=True), name
+    assert event.makespan == compiled.makespan
+    if event.table.workload is not None:
+        assert len(event.reductions.device) > 0
+        assert (len(event.unshards.device) > 0) == ("layout.sharded" in changes and sharded)
+        assert event.optimizer_steps is not None
 
 
 def test_noise_and_sharing_only_lengthen_the_step_of_the_175b_model():

@@ -63,11 +63,11 @@ def costs_of(draw, stages):
     return ppsim.Costs(**times, latency=draw(st.sampled_from([0, 0.1, 1])), weight_grad_fraction_of_activation=kept)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.data())
 def test_it_is_never_longer_than_a_family_that_fits(data):
     placement = data.draw(st.sampled_from(list(PLACEMENTS)))
-    p, m = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9))
+    p, m = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 8))
     costs = data.draw(costs_of(p * PLACEMENTS[placement]))
     others = list(rivals(placement, p, m, costs))
     peaks = data.draw(st.sampled_from([np.ones(p), *(run.peak_activations for run in others)]))
@@ -131,7 +131,7 @@ def test_a_sentence_says_how_it_was_found_how_far_from_the_bound_and_what_might_
     assert ppsim.build("1f1b", devices=4, microbatches=8).found == ""
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.data())
 def test_microbatches_of_different_cost_are_judged_with_their_own(data):
     """Not longer than 1F1B, ZB-H1 and ZB-H2 where they fit, and within the limit, whatever each microbatch costs."""

@@ -117,7 +117,7 @@ def test_a_prefetching_encoder_runs_the_first_passes_of_the_next_step_after_thos
 )
 def test_both_engines_agree_on_prefetched_passes_and_no_bound_is_above_them(name, sizes):
     encoder = EncoderTower(frozen=True, **sizes)
-    for transport in ("async", "directed", "pair", "rank", "blocking"):
+    for transport in ("async", "pair", "blocking"):
         own = ppsim.Costs(forward=1.5, per="stage", latency=0.25)
         options = {"own": own, "other": BACKBONE, "transport": transport}
         runs = [simulate(encoder, name, 4, 8, engine=engine, **options) for engine in ("event", "compiled")]
@@ -280,6 +280,7 @@ FREE = {**CONFIG, "hardware": {**CONFIG["hardware"], "gpus": 8}, "batch": 16, "l
 
 def test_choose_finds_an_encoder_as_fast_as_any_beside_the_layout_that_it_chose():
     only = {"layout.recompute": ["none"], "layout.microbatch_size": [1], "schedule.name": ["1f1b"]}
+    only |= {"layout.tensor": [1]}
     found = ppsim.choose(FREE, only=only, workers=1)
     best, run = found.best, found.best.run
     assert run.table.workload.gpus == 8
