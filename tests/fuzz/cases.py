@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ppsim
 
-EXAMPLES = int(os.environ.get("PPSIM_FUZZ_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("PPSIM_FUZZ_EXAMPLES", "10"))
 ALL: Any = list(HealthCheck)
 COUNTS = defaultdict(Counter)  # what was tried -> "answers" and "refusals"
 

@@ -1,71 +1,18 @@
-"""Full disks, damaged caches of compiled code, threads, copies and pickles: the same results, or one sentence."""
+"""Damaged caches of compiled code, threads that compile, copies and pickles: the same results."""
 
 import copy
-import errno
-import os
 import pickle
-import random
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from command_line import ENVIRONMENT, ppsim
+from command_line import ENVIRONMENT
 from test_equality import RESULTS
 
 import ppsim as library
 from tests.fuzz.cases import COUNTS, EXAMPLES
 from tests.fuzz.test_commands import CALLS, folder  # noqa: F401 - a fixture
-from tests.fuzz.test_kills import NAMES, OUTPUTS, SERVES, files_in
-
-NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-class FullDisk:
-    """A file that takes some bytes before its disk is full, or fails when it is closed."""
-
-    def __init__(self, file, room):
-        self.file, self.room = file, room
-
-    def writelines(self, pieces):
-        for piece in pieces:
-            self.file.write(piece[: self.room])
-            self.room -= len(piece)
-            if self.room < 0:
-                raise NO_SPACE
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-        if self.room < 1000:
-            raise NO_SPACE
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != SERVES][:: 1 if EXAMPLES > 15 else 6])
-def test_a_full_disk_is_one_sentence_and_leaves_no_file(name, folder, monkeypatch):  # noqa: F811
-    generator = random.Random(name)  # noqa: S311 - calls, and the room on a disk
-    before = files_in(folder)
-    real_open = open
-    for outputs in OUTPUTS.get(name, ["--json j.json"])[: max(1, EXAMPLES // 15)]:
-        words = outputs.replace("--workers 2", "") if outputs else "-o new.yaml"
-        room = generator.randint(0, 900)
-
-        def full_open(file, mode="r", *more, room=room, **options):
-            opened = real_open(file, mode, *more, **options)
-            return FullDisk(opened, room) if mode == "xb" else opened
-
-        with monkeypatch.context() as patch:
-            patch.setattr("ppsim.base.files.open", full_open, raising=False)
-            outcome = ppsim(name, *(CALLS[name][0].replace("-o out.yaml", "") + " " + words).split())
-        assert outcome.status == 2, (name, words, outcome)
-        assert "cannot be written: No space left on device" in outcome.err
-        assert "Traceback" not in outcome.err
-        left = {file: content for file, content in files_in(folder).items() if not file.startswith("store.sqlite")}
-        assert left == before
-        COUNTS["outputs on a full disk"]["refusals"] += 1
 
 
 def arrays_of(value, seen):
@@ -129,23 +76,6 @@ def test_eight_threads_that_compile_at_once_find_the_same(tmp_path):
         COUNTS["first compilations by eight threads"]["answers"] += 1
 
 
-def test_eight_threads_that_build_and_simulate_find_what_one_finds():
-    names = sorted(library.schedules())
-
-    def work(name):
-        try:
-            run = library.simulate(library.build(name, devices=4, microbatches=8), library.Costs(latency=0.25))
-        except library.PpsimError as error:
-            return str(error)
-        return run.end.tobytes(), run.peak_activations.tobytes(), run.makespan
-
-    alone = {name: work(name) for name in names[:: 1 if EXAMPLES > 15 else 4]}
-    with ThreadPoolExecutor(8) as pool:
-        for name, found in zip(2 * [*alone], pool.map(work, 2 * [*alone]), strict=True):
-            assert found == alone[name], name
-            COUNTS["schedules built and simulated by eight threads"]["answers"] += 1
-
-
 CACHED = """
 import random, sys
 from pathlib import Path
@@ -180,11 +110,6 @@ def check_cached(cache, number=0, code=CACHED):
     expected = [library.simulate(schedule, costs, transport=one, engine="event").makespan for one in TRANSPORTS]
     assert [float(line) for line in found.stdout.split()] == expected
     COUNTS["damaged caches of compiled code"]["answers"] += 1
-
-
-def test_a_cache_that_is_damaged_between_calls_changes_no_result(tmp_path):
-    for number in range(max(1, EXAMPLES // 25)):
-        check_cached(tmp_path, number)
 
 
 def test_a_cache_on_a_full_disk_changes_no_result(tmp_path):

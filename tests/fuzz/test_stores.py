@@ -15,7 +15,7 @@ import ppsim
 from ppsim.studies import run_points
 from tests.fuzz.cases import COUNTS, EXAMPLES, case
 
-POINTS = [{"schedule.name": name, "schedule.microbatches": m} for name in ("1f1b", "dualpipe:3") for m in range(4, 12)]
+POINTS = [{"schedule.name": name, "schedule.microbatches": m} for name in ("1f1b", "dualpipe:3") for m in range(4, 9)]
 WHAT = "damaged stores"
 
 
