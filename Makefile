@@ -14,7 +14,7 @@ PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs
 	communicator_docs towers_docs fill_docs flags_page pages \
 	command_docs browser_pictures notebooks
 
-.PHONY: help demo test lint ruff pyright imports check unit-test coverage fuzz fuzz-engines bench docs site dist clean
+.PHONY: help demo test lint ruff pyright imports check unit-test prepare-browser coverage fuzz fuzz-engines bench docs site dist clean
 
 help:
 	@echo "make demo   simulate a real model and the change that helps most; two pictures in demo/"
@@ -47,15 +47,17 @@ demo: $(VENV)/installed
 	@$(BIN)/python scripts/make_demo.py $(CONFIG) demo
 
 test: $(VENV)/installed-for-tests
-	@$(MAKE) --no-print-directory --jobs 2 lint check
+	@$(MAKE) --no-print-directory --jobs 2 lint check prepare-browser
 	@$(MAKE) --no-print-directory unit-test
 
 # The last line says whether the tests in a browser ran.
-unit-test: $(VENV)/installed-for-tests
-	-@$(BIN)/python tests/browser/chromium.py prepare
+unit-test: prepare-browser
 	$(BIN)/python -m pytest $(TESTS)
 	$(BIN)/python -m pytest --benchmark-disable -m "alone" $(ALONE)
 	@$(BIN)/python tests/browser/chromium.py
+
+prepare-browser: $(VENV)/installed-for-tests
+	-@$(BIN)/python tests/browser/chromium.py prepare
 
 fuzz: $(VENV)/installed-for-tests
 	rm -rf build/fuzz

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.alone
 
 SLEEP = ("--compute", "sleep", "--steps", 4, "--warm-up", 0)
 STAGE = {"forward": 0.02, "backward": 0.04}  # seconds of one stage
-LEAST, MOST, MOST_ON_EIGHT = 0.99, 1.06, 1.10
+LEAST, MOST = 0.99, 1.06
 
 # A receive posted before one that must come first, as only tags allow; and sends that lag behind their actions.
 CROSSED = [
@@ -35,7 +35,7 @@ LATE_SENDS = [
 ]
 
 
-def held_to_the_simulator(folder, ranks, names, most, *arguments, stages_per_device=1):
+def held_to_the_simulator(folder, ranks, names, *arguments, stages_per_device=1):
     """Replay all programs in one launch; orders, causality and gradients of each, and its step time where it tells."""
     share: Any = {name: seconds * stages_per_device for name, seconds in STAGE.items()}
     times = [flag for name, seconds in share.items() for flag in (f"--{name}", seconds)]
@@ -51,7 +51,7 @@ def held_to_the_simulator(folder, ranks, names, most, *arguments, stages_per_dev
         assert ("not judged" in line) != result.judged
         assert result.judged == (result.hop < 1e-3 and name != "crossed")
         if result.judged:
-            assert LEAST <= result.ratio <= most, line
+            assert LEAST <= result.ratio <= MOST, line
 
 
 def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends_and_receives(tmp_path):
@@ -62,7 +62,7 @@ def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends
     families = ("1f1b", "zb-h1", "dualpipe")
     flags = [flag for name in families for flag in ("--schedule", name)]
     names = ("crossed", "late-sends", *families)
-    held_to_the_simulator(tmp_path, 2, names, MOST, *programs, *flags, "--microbatches", 4)
+    held_to_the_simulator(tmp_path, 2, names, *programs, *flags, "--microbatches", 4)
 
     trace = read_trace(tmp_path / "crossed.json")
     assert ppsim.Schedule.of(trace.program).orders() == CROSSED
@@ -74,11 +74,7 @@ def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends
 def test_four_ranks_replay_several_stages_a_device(tmp_path):
     names = ("interleaved-1f1b", "zb-v", "dualpipe-v")
     flags = [flag for name in names for flag in ("--schedule", name)]
-    held_to_the_simulator(tmp_path, 4, names, MOST, *flags, "--microbatches", 8, stages_per_device=2)
-
-
-def test_eight_ranks_replay_1f1b(tmp_path):
-    held_to_the_simulator(tmp_path, 8, ("1f1b",), MOST_ON_EIGHT, "--schedule", "1f1b", "--microbatches", 8)
+    held_to_the_simulator(tmp_path, 4, names, *flags, "--microbatches", 8, stages_per_device=2)
 
 
 def test_ranks_that_stop_answering_are_noticed_within_twice_the_timeout(tmp_path):
