@@ -1,6 +1,5 @@
 """Many points: measures of each or its refusal, in order, whoever works; a store that outlives the run."""
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -76,25 +75,6 @@ def test_what_is_no_store_is_refused(tmp_path):
         list(run_points(UNIT_COSTS, POINTS, store=tmp_path / "text"))
 
 
-def die_at_16(source, points, **asked):
-    """Ends the process where a point has 16 microbatches."""
-    if any(point["schedule.microbatches"] == 16 for point in points):
-        os._exit(9)
-    return measured(source, points, **asked)
-
-
-def die_once(source, points, **asked):
-    """Ends the process of the first call."""
-    try:
-        os.close(os.open(os.environ["PPSIM_TEST_MARK"], os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return measured(source, points, **asked)
-    os._exit(9)
-
-
-measured = study.measure_points
-
-
 def test_other_measures_are_another_result(tmp_path):
     store = tmp_path / "runs.sqlite"
     (few,) = run_points(UNIT_COSTS, POINTS[:1], store=store, measures=["makespan"])
@@ -103,30 +83,10 @@ def test_other_measures_are_another_result(tmp_path):
     assert few != every
 
 
-def test_a_point_that_kills_each_of_its_workers_is_left_out_and_the_others_are_done(monkeypatch):
-    points = POINTS[3:7]  # two of them have 16 microbatches
-    expected = list(run_points(UNIT_COSTS, points))
-    monkeypatch.setattr(study, "measure_points", die_at_16)
-    found = list(run_points(UNIT_COSTS, points, workers=2))
-    for point, whole in zip(found, expected, strict=True):
-        if point.changes["schedule.microbatches"] == 16:
-            assert "its worker died 4 times while it ran alone (ended with status 9)" in point.refused
-        else:
-            assert point == whole
-
-
-def test_a_worker_that_died_is_replaced_and_its_points_are_done_again(monkeypatch, tmp_path):
-    expected = list(run_points(UNIT_COSTS, POINTS))
-    monkeypatch.setenv("PPSIM_TEST_MARK", str(tmp_path / "died"))
-    monkeypatch.setattr(study, "measure_points", die_once)
-    assert list(run_points(UNIT_COSTS, POINTS, workers=2)) == expected
-    assert (tmp_path / "died").exists()
-
-
 LONG = """
 import sys
 from ppsim.studies import run_points
-points = [{"schedule.microbatches": m, "costs.latency": n / 100} for n in range(6) for m in range(8, 48)]
+points = [{"schedule.microbatches": m, "costs.latency": n / 100} for n in range(6) for m in range(8, 28)]
 found = list(run_points(sys.argv[1], points, store=sys.argv[2], workers=2))
 print(sum(point.measures["makespan"] for point in found))
 """
@@ -150,14 +110,14 @@ def test_a_run_that_was_killed_goes_on_and_two_runs_share_a_store(tmp_path):
     whole, store = tmp_path / "whole.sqlite", tmp_path / "runs.sqlite"
     expected, _ = long_run(whole).communicate(timeout=120)
     killed = long_run(store)
-    while kept(store) < 40 and killed.poll() is None:
+    while kept(store) < 20 and killed.poll() is None:
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert kept(store) >= 40
+    assert kept(store) >= 20
     both = [long_run(store), long_run(store)]
     assert [run.communicate(timeout=120)[0] for run in both] == [expected, expected]
-    assert kept(store) == 240
+    assert kept(store) == 120
 
 
 def test_derived_costs_say_tokens_per_second_and_memory():
