@@ -74,7 +74,7 @@ def test_a_narrow_window_starts_folded_with_one_menu_of_views(page, explorer, si
     assert page.find("#rail").is_displayed()
 
 
-def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(page, explorer, sized):
+def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page, explorer, sized):
     sized(390, 844)
     start(page, explorer, schedules=FOUR)
     settled(page)
@@ -152,7 +152,7 @@ def test_a_range_has_its_numbers_and_is_part_of_the_address(page, explorer):
     page.until("return state.view.includes('t=')")
 
 
-def test_better_schedules_are_named_and_added(page, explorer):
+def test_better_schedules_are_named_and_added(compared, page, explorer):
     start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-h1"}])
     settled(page)
     page.until("return document.querySelector('.better button')?.textContent === 'Add'")

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -60,8 +61,10 @@ def pixels_of(page):
     """The canvas as (height, width, 3) numbers."""
     wide, tall, data = page.run(
         f"const c = document.querySelector('{CANVAS}');"
-        "const data = c.getContext('2d').getImageData(0, 0, c.width, c.height);"
-        "return [c.width, c.height, btoa(data.data.reduce((text, one) => text + String.fromCharCode(one), ''))]"
+        "const { data } = c.getContext('2d').getImageData(0, 0, c.width, c.height), parts = [];"
+        "for (let at = 0; at < data.length; at += 3e4)"
+        "  parts.push(String.fromCharCode(...data.subarray(at, at + 3e4)));"
+        "return [c.width, c.height, btoa(parts.join(''))]"
     )
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(tall, wide, 4)[..., :3]
 
@@ -271,13 +274,9 @@ def seconds_shown(page, wanted, within):
 
 def colours(page):
     """How many pixels of the canvas have each colour."""
-    return page.run(
-        f"const canvas = document.querySelector('{CANVAS}'), context = canvas.getContext('2d');"
-        "const data = context.getImageData(0, 0, canvas.width, canvas.height).data, found = {};"
-        "for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) {"
-        "  const key = '#' + [0, 1, 2].map((part) => data[at + part].toString(16).padStart(2, '0')).join('');"
-        "  found[key] = (found[key] || 0) + 1; } return found;"
-    )
+    red, green, blue = pixels_of(page).astype(int).reshape(-1, 3).T
+    found, counts = np.unique((red << 16) + (green << 8) + blue, return_counts=True)
+    return Counter({f"#{colour:06x}": count for colour, count in zip(found.tolist(), counts.tolist(), strict=True)})
 
 
 def test_a_hidden_kind_is_not_drawn_as_idle(page, chart):
@@ -325,11 +324,7 @@ def test_the_page_draws_the_same_means_as_the_pictures(page, tmp_path, name, mic
     )
     assert ratio == 1
     cols, rows = wide - LEFT - RIGHT, min(64 * ROW, tall - 20 - 36 - 22 - 8)
-    data = page.run(
-        f"const data = document.querySelector('{CANVAS}').getContext('2d')"
-        f".getImageData({LEFT}, {TOP}, {cols}, {round(rows)}).data; return Array.from(data)"
-    )
-    seen = np.array(data).reshape(round(rows), cols, 4)[..., :3]
+    seen = pixels_of(page)[TOP : TOP + round(rows), LEFT : LEFT + cols]
     row = rows / 64
     boxes = make_boxes(timeline).in_rows(row)
     assert boxes.plain
