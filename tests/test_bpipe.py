@@ -87,11 +87,6 @@ def test_a_program_of_the_schedule_keeps_what_is_evicted():
     assert run.peak_activations.max() == 4
 
 
-def test_one_stage_a_device_is_the_only_size():
-    with pytest.raises(ppsim.BuildError, match="use stages_per_device=1"):
-        ppsim.build("bpipe", devices=4, microbatches=8, stages_per_device=2)
-
-
 @pytest.mark.parametrize(
     ("evicted", "sentence"),
     [

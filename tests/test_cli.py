@@ -1,11 +1,8 @@
 """The command line as a whole: help, list, validate, pipes and interrupts."""
 
 import json
-import os
 import re
 import shlex
-import signal
-import sys
 from importlib import import_module
 
 import pytest
@@ -163,11 +160,6 @@ def test_validate_shows_every_fault_of_every_file(tmp_path):
     assert (good["devices"], good["actions"]) == (2, 8)
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "explore"])
-def test_every_command_answers_in_json(name):
-    assert "--json" in ppsim(name, "--help").out
-
-
 @pytest.mark.parametrize(
     ("content", "status", "message"),
     [
@@ -264,24 +256,6 @@ def test_errors_of_a_process_are_one_message_without_a_traceback():
     assert (process.returncode, out) == (2, "")
     assert err.startswith("ppsim: ")
     assert len(err.splitlines()) == 1
-
-
-def test_a_reader_that_leaves_is_no_error():
-    process = start("simulate", "--schedule", "1f1b", "--devices", 64, "--microbatches", 64, "--json", "-")
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait(60) == 141
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-def test_an_interrupt_is_quiet_and_status_130(tmp_path):
-    pipe = tmp_path / "config.yaml"
-    os.mkfifo(pipe)
-    process = start("simulate", pipe)
-    with pipe.open("w"):  # opens when the command waits for its config
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-    assert process.stderr.read() == ""
 
 
 @pytest.mark.parametrize("name", ["order.csv", "or\tder.csv", "or\udcffder.csv"])

@@ -65,11 +65,6 @@ def test_nan_is_equal_to_nan_and_types_count():
     assert equal({"a": [np.ones(2)]}, {"a": [np.ones(2)]})
 
 
-def test_the_columns_of_a_plan_cannot_be_written_to():
-    with pytest.raises(ValueError, match="read-only"):
-        stepped().plan.seconds[0] = 7.0
-
-
 def test_what_the_caller_changes_later_does_not_change_a_jitter():
     factors = {0: 2.0}
     jitter = Jitter(slow_devices=factors)

@@ -271,24 +271,3 @@ def test_a_timeline_says_what_it_is():
     run = simulate(TWO, UNEVEN, engine="event")
     assert repr(run) == "<Timeline custom: 2 devices, makespan 8 s, bubble fraction 0.5000, engine event>"
     assert (run.engine, run.transport) == ("event", "async")
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        lambda run: run.peak_activations,
-        lambda run: run.peak_memory,
-        lambda run: run.static_memory,
-        lambda run: run.memory().activations,
-        lambda run: run.memory().peak,
-        lambda run: run.ledger()["fill"],
-        lambda run: run.ledger().waited["steady"],
-        lambda run: run.ledger().blame.seconds,
-        lambda run: run.slack(),
-        lambda run: run.sensitivities().stage,
-        lambda run: run.bubbles().start,
-    ],
-)
-def test_the_columns_of_a_view_cannot_be_written_to(column):
-    with pytest.raises(ValueError, match="read-only"):
-        column(simulate(TWO, HELD)).flat[0] = 7.0

@@ -85,12 +85,6 @@ def test_idle_stays_below_the_papers_rate(name, search):
             assert simulate(name, p, m, search).span / (6 * m) - 1 <= rate * p / m
 
 
-@families
-def test_two_stages_a_device_is_the_only_size(name):
-    with pytest.raises(ppsim.BuildError, match=r"stages_per_device=1 is not allowed; .* use stages_per_device=2"):
-        ppsim.build(name, devices=4, microbatches=8, stages_per_device=1)
-
-
 @pytest.mark.parametrize(
     ("name", "p", "m", "costs", "published"),
     [

@@ -41,8 +41,3 @@ def test_orders_equal_pytorchs_for_every_size():
             ]
             theirs = pipelining.ScheduleZBVZeroBubble(stages, m).pipeline_order
             assert zb_v(p, m).orders() == [[str(action) for action in theirs[r] if action] for r in range(p)]
-
-
-def test_two_stages_a_device_is_the_only_size():
-    with pytest.raises(ppsim.BuildError, match=r"stages_per_device=4 is not allowed; .* use stages_per_device=2"):
-        ppsim.build("zb-v", devices=4, microbatches=8, stages_per_device=4)

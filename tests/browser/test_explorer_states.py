@@ -23,8 +23,7 @@ def desktop(sized):
 SIZES = {4: {"devices": 4, "microbatches": 8}, 64: {"devices": 64, "microbatches": 256}}
 
 
-@pytest.mark.parametrize(("wide", "tall"), [(1440, 900), (1920, 1080), (390, 844)])
-@pytest.mark.parametrize("devices", [4, 64])
+@pytest.mark.parametrize(("wide", "tall", "devices"), [(1440, 900, 64), (1920, 1080, 4), (390, 844, 4), (390, 844, 64)])
 def test_rows_titles_numbers_and_axis_lie_inside_the_window(page, explorer, sized, wide, tall, devices):
     sized(wide, tall)
     for schedules in (FOUR, FOUR[2:3]):

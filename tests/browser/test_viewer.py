@@ -441,13 +441,6 @@ def test_keys_hide_the_tip_and_step_along_the_path_of_the_schedule_below_the_poi
     assert page.run(SHOWN) == ""
 
 
-def test_arrows_step_along_the_critical_path(page, chart, timeline):
-    page.open(chart)
-    page.keys(CANVAS, "c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    told = page.text(".selection")
-    assert re.match(r"critical path, step \d+ of \d+: 1F0 waits for 0F0 \(transfer, 0.1 s\)", told)
-
-
 def test_the_base_changes_and_time_plays(page, stacked):
     page.open(stacked)
     page.keys(CANVAS, "b")
@@ -535,12 +528,6 @@ def test_space_plays_and_stops_and_comma_steps_back(page, chart):
     assert float(re.findall(r"at ([0-9.]+) s", stopped)[0]) > 0.5  # 10 s show the step
     page.keys(CANVAS, ",", ",")
     assert float(re.findall(r"at ([0-9.]+) s", page.text(".selection"))[0]) < float(stopped.split()[1])
-
-
-def test_keys_are_listed(page, chart):
-    page.open(chart)
-    page.keys(CANVAS, "?")
-    assert "play the step" in page.until("return document.querySelector('dialog[open]')?.innerText")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "grey"])
