@@ -17,7 +17,7 @@ from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, OFFLOADS, RELOADS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import APART, DIGIT, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, NUMBERED, number_size
+from ppsim.plots.scale import APART, DIGIT, LETTER, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, NUMBERED, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -172,7 +172,7 @@ class Boxes(Spans):
         """
 
         def size(key: tuple[Kind, bool], seconds: np.ndarray, before: str) -> np.ndarray:
-            long = self.digits + len(before) + 0.55 * (before == "W")
+            long = self.digits + len(before) + LETTER * (before == "W")
             return number_size(long, seconds * second, tall / (1 + key[1]), digit)
 
         def kinds(has_letters: bool) -> dict[tuple[Kind, bool], str]:

@@ -21,6 +21,7 @@ from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.pixels import median_box
+from ppsim.plots.summary import busiest_device
 from ppsim.timeline import TimelineColumns
 
 _MAX_TICKS = 2**32 - 1  # ticks per makespan
@@ -67,6 +68,9 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     waits, last = _waits(boxes)
     idle = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
+    slow = dict(marks.devices)
+    if not slow and timeline.plan.noise is not None and (words := busiest_device(timeline)):
+        slow[int(timeline.device_busy.argmax())] = words
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     few = len(timeline.row_start) <= 16 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
     return {
@@ -94,7 +98,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "causes": {cause: CAUSES[cause] for cause in idle},
         "memory": memory,
         "last": last,
-        "slow": {str(device): words for device, words in marks.devices.items()},
+        "slow": {str(device): words for device, words in slow.items()},
         "stragglers": dict(marks.actions),
         "stalls": dict(marks.stalls),
         "columns": [[column.name, len(column.values), column.size, column.summed] for column in columns],

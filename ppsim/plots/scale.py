@@ -1,6 +1,6 @@
 """Sizes in charts: round ticks of an axis, and the gaps, marks and numbers of boxes, in pixels of the rules.
 
-A pixel of these rules is half a point in print. The page's draw.js has the same rules.
+A pixel of these rules is half a point in print.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)  # pixe
 NUMBERED = 0.8  # of the devices with a kind hold its numbers, or none has them
 NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes have numbers alike
 DIGIT = 0.56  # width of a digit, as a fraction of its size
+LETTER = 0.55  # of a digit: how much wider than a digit W is, the letter of a kind
+NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # size of a number, at most, as a part of its box's height and width
+RULES = {  # of the page's script
+    "path": PATH, "halo": HALO, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
+    "numbered": NUMBERED, "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "high": NUMBER_HIGH, "wide": NUMBER_WIDE,
+}  # fmt: skip
 
 
 def round_ticks(last: float, max_ticks: int) -> np.ndarray:
@@ -69,11 +75,10 @@ def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray
 def number_size(characters: float, width: Any, height: float, digit: float = DIGIT) -> Any:
     """Return the size at which a label fits into a box, 0 if none; `digit` is the width of a digit of size 1.
 
-    Labels of two and more characters need more space at their sides, else they would nearly touch the edges. W, the
-    letter of a kind, is 1.55 characters.
+    Labels of two and more characters need more space at their sides, else they would nearly touch the edges.
     """
     long, room = characters * digit, NUMBER_ROOM[characters > 1]
-    loose = np.floor(np.minimum(np.minimum(height * 0.62, width * 0.8), (width - room) / long))
+    loose = np.floor(np.minimum(np.minimum(height * NUMBER_HIGH, width * NUMBER_WIDE), (width - room) / long))
     size = np.clip(loose, *NUMBER_SIZES)
     return np.where((long * size + room <= width) & (height >= LOWEST_NUMBER), size, 0.0)
 

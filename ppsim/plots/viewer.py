@@ -20,12 +20,13 @@ from ppsim.base.tables import escaped
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, make_boxes, title_text
 from ppsim.plots.page_data import UNMARKED, Marks, page_data
+from ppsim.plots.scale import RULES
 from ppsim.timeline import TimelineColumns
 
 SHOWN = ("memory", "ledger")  # parts that a new page shows in addition to the actions
 _SCRIPTS = (
-    "data.js", "words.js", "view.js", "pixels.js", "draw.js", "marks.js", "range.js", "controls.js", "measured.js",
-    "viewer.js",
+    "data.js", "words.js", "view.js", "pixels.js", "draw.js", "marks.js", "range.js", "controls.js", "viewer.js",
+    "measured.js",
 )  # fmt: skip
 
 
@@ -105,8 +106,9 @@ def viewer_html(
             "TEXT": words and f'<details class="devices words"><summary>In words</summary><div>{words}</div></details>',
             "OPTIONS": json.dumps(options),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
-            "STYLE": style(),
-            "SCRIPT": base64.b64encode(zlib.compress(script().encode(), 9)).decode(),
+            "SCRIPT": base64.b64encode(
+                zlib.compress(f"{style()}\0{script(iterations is not None)}".encode(), 9)
+            ).decode(),
         },
     )
 
@@ -134,10 +136,11 @@ def _themes() -> str:
 
 
 @cache
-def script() -> str:
-    """Return the script that defines `startViewer`, for all pages that contain a viewer."""
-    parts = re.sub(r"(?m)(^| {3})// .*$", "", "".join(map(_read, _SCRIPTS)))  # pages have no comments
-    themes = f"const THEMES = {_themes()};\n"
+def script(measured: bool = False) -> str:
+    """Return the script that defines `startViewer`, for all pages that contain a viewer; `measured` has iterations."""
+    read = "".join(map(_read, _SCRIPTS if measured else _SCRIPTS[:-1]))
+    parts = re.sub(r"(?m)(^| {3})// .*$", "", read)  # pages have no comments
+    themes = f"const THEMES = {_themes()};\nconst RULES = {json.dumps(RULES)};\n"
     ending = "return Object.assign(startViewer, { make, signed, unitFor });\n})();\n"
     return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}{ending}'
 

@@ -3,7 +3,7 @@ const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], [
 const KEYS = {
   "See more or less": [["wheel, + −, pinch", "zoom in time"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
   "One action": [["click, Enter", "choose it: what it waited for"], ["arrows", "the next one"], ["Backspace", "what it waited for"], ["/", "find it, such as 3F17"]],
-  "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"]],
+  "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"], ["click the legend", "hide a kind"]],
   "Schedules and time": [["1 to 4", "go to a schedule"], ["b", "next base"], ["Space", "play the step in 10 s"], [", .", "the begin or end before, after"]],
 };
 let parts = {};   // elements by name
@@ -35,7 +35,7 @@ function build(root) {
     button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoomTime(0.6, middle())));
   parts.steps = make("div", { className: "steps", role: "group", label: "Iterations", hidden: !options.steps });
   parts.stepWords = make("span", {});
-  if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...buildSteps()), parts.stepWords);
+  if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...extra.build()), parts.stepWords);
   parts.keys.append(make("header", {}, make("b", { textContent: "Keys and mouse" }), button("Close", "", () => parts.keys.close())),
     ...Object.entries(KEYS).map(([title, lines]) => make("table", {}, make("caption", { textContent: title }), ...lines.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text }))))));
   parts.filler = make("div");
@@ -69,12 +69,12 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), differences(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
-const isMixed = (chart) => boxWidth(chart) < 2;
+const isMixed = (chart) => isReal(chart) && boxWidth(chart) < 2;
 const isMarked = (chart) => markFade(chart, boxWidth(chart)) > 0 && boxTall(chart) >= 6;   // shows marks of stages and directions
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
@@ -108,13 +108,17 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
   const others = charts.filter(({ devices }) => devices > 1), thin = !others.some(hasBand);
   add(strips.length && others.length, "other devices", theme.memory, thin ? "line thin" : "band");
+  const limited = strips.find(({ chart }) => chart.memory.capacity)?.chart;
+  add(limited, limited?.memory.unit === "bytes" ? "usable memory" : "limit", limited && `repeating-linear-gradient(90deg, ${theme.limit} 0 5px, transparent 5px 8px)`, "line");
   const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
   parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));
-  parts.legend.replaceChildren(...entries, ...measuredLegend(), ...(causes.length ? [parts.causes] : []));
+  const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
+  if (slow.length) entries.push(make("span", { className: "slow", title: slow.join("\n") }, slow.length === 1 && charts.length === 1 ? `▸ ${slow[0]}` : "▸ slowest device"));
+  parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []), ...(causes.length ? [parts.causes] : []));
 }
 
 function hider(text, swatch) {
-  const entry = make("button", { type: "button", onclick: () => { flip(hidden, text); clamp(); } }, swatch, text);
+  const entry = make("button", { type: "button", title: `${hidden.has(text) ? "show" : "hide"} ${text}`, onclick: () => { flip(hidden, text); clamp(); } }, swatch, text);
   entry.setAttribute("aria-pressed", String(!hidden.has(text)));
   return entry;
 }

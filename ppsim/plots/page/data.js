@@ -1,4 +1,5 @@
 // One timeline as columns, unpacked from the page, with queries.
+const extra = {};   // what measured.js adds: `differences`, `draw`, `lines`, `legend`, `build`, `dress`, `step`, `keep`
 const NONE = 0, BEFORE = 1, INPUT = 2, LISTED = 4;   // codes of ppsim.plots.page_data
 
 const seen = new WeakMap();   // data -> its chart, so that unchanged data are unpacked once

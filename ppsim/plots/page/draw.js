@@ -2,7 +2,7 @@
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
 const fade = (wide, from) => Math.min(Math.max((wide - from) / 3, 0), 1), markFade = (chart, wide) => fade(Math.min(wide, boxWidth(chart)), 5);
-const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < 6 ? 0 : Math.min(Math.max(Math.round(row * apart), 1), 40 * apart); };
+const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < 6 ? 0 : Math.min(Math.max(Math.round(row * apart), paper ? 2 : 1), 40 * apart); };
 const gapFade = (chart) => Math.min(Math.max((boxWidth(chart) - 1) / 5, 0), 1);
 
 function size(ratio) {
@@ -20,6 +20,7 @@ function draw() {
   within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
   drawCaptions();
   drawAxis();
+  if (canvas.matches(":focus-visible")) { context.strokeStyle = theme.text; context.lineWidth = 2; context.strokeRect(1, 1, width - 2, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it
   explain();
   options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()));
 }
@@ -57,6 +58,7 @@ function drawChart(place) {
   if (place.title > height || place.bottom < 0) return;
   const { chart } = place;
   drawNumbers(place);
+  if (!phone() && isReal(chart)) [...chart.begins].filter((box) => box < chart.boxesOf(0)[1]).forEach((box, at) => { const x = toX(chart.start(box)); if (x > columns().at(-1) + 24 && x < left() + innerWidth()) write(`step ${at + 2}`, x, place.title + 16, { align: "center" }); });
   within(0, place.title + HEAD - 6, width, CAPS + pane(), () => { drawParts(place); if (chart.dimmed) veil(1 - chart.dimmed, 0, place.title + HEAD - 3, width, place.bottom - place.title - HEAD); });
 }
 
@@ -75,7 +77,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     drawFills(chart, place, first, last);
     within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, left() + innerWidth() + 1, place.end, drawGrid);
     for (let device = first; device < last; device++) drawRow(chart, place, device);
-    drawMarked(chart, place);
+    extra.draw?.(chart, place);
     drawTransfers(chart, place, moves);
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
     if (chosen?.chart === chart) drawPath(chart, place, followed);
@@ -119,11 +121,12 @@ function drawRow(chart, place, device) {
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
-    if (chart.begins.has(box)) for (const [half, colour] of [[2, theme.paper], [1, theme.text]]) { context.fillStyle = colour; context.fillRect(x - half, band.begin, 2 * half, band.whole); }
-    if (wide <= 3 || hidden.has(chart.kindOf(box).title)) continue;
+    if (wide <= 3) continue;
+    if (hidden.has(chart.kindOf(box).title)) { context.strokeStyle = theme.edge; context.lineWidth = 0.5; context.strokeRect(x + 0.5, band.top + 0.5, wide - 1, band.tall - 1); continue; }   // a ghost
     drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
   }
+  for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { context.fillStyle = colour; context.fillRect(toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * fade(wide, 3), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
@@ -148,11 +151,11 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
   });
 }
 
-const textWidth = (text, size) => (text.length + (text[0] === "W" ? 0.55 : 0)) * 0.56 * size + (text.length > 1 ? 4 : 2.5);   // with its space; two and more characters need more at their sides
+const textWidth = (text, size) => (text.length + (text[0] === "W" ? RULES.letter : 0)) * RULES.digit * size + RULES.room[+(text.length > 1)];   // with its space; two and more characters need more at their sides
 
-function numberSize(text, wide, tall) {   // 9 to 12 pixels, 0 if the text does not fit
-  const room = textWidth(text, 0), size = Math.min(Math.max(Math.floor(Math.min(tall * 0.62, wide * 0.8, (wide - room) / (textWidth(text, 1) - room))), 9), 12);
-  return tall >= 11 && (textWidth(text, size) <= wide || 0.45 * size * text.length + 2 <= wide) ? size : 0;
+function numberSize(text, wide, tall) {   // 0 if the text does not fit
+  const room = textWidth(text, 0), [least, most] = RULES.sizes, size = Math.min(Math.max(Math.floor(Math.min(tall * RULES.high, wide * RULES.wide, (wide - room) / (textWidth(text, 1) - room))), least), most);
+  return tall >= RULES.lowest && (textWidth(text, size) <= wide || 0.45 * size * text.length + 2 <= wide) ? size : 0;
 }
 
 function usualOf(chart) {   // by kind, boxes and parts of slots apart, the median seconds of each device's boxes, and as `most` those of the longest box
@@ -171,7 +174,7 @@ function usualOf(chart) {   // by kind, boxes and parts of slots apart, the medi
   return found;
 }
 
-const nearly = (length, usual) => (Math.abs(length - usual) < 0.2 * usual ? usual : length);   // a length that is nearly usual counts as usual
+const nearly = (length, usual) => (Math.abs(length - usual) < RULES.nearly * usual ? usual : length);   // a length that is nearly usual counts as usual
 
 function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pixels differ by one
   const [top, bottom] = isLow(chart) ? [0, 1] : chart.band;
@@ -181,7 +184,7 @@ function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pi
 function numbersOf(chart) {   // the size of a box's number, 0 without one, and what stands before it (Boxes.numbers): kinds whose usual boxes hold the longest on 80 % of devices, if forwards do; all of one size
   const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits);
   const size = (name, before, wide) => numberSize(before + longest, wide, tall / name[1]);
-  const holding = (letters) => [...usual].filter(([name, rows]) => { const own = rows.filter((one) => one); return own.filter((one) => size(name, letters ? name[0] : "", pixels(one))).length >= 0.8 * own.length; }).map(([name]) => name);
+  const holding = (letters) => [...usual].filter(([name, rows]) => { const own = rows.filter((one) => one); return own.filter((one) => size(name, letters ? name[0] : "", pixels(one))).length >= RULES.numbered * own.length; }).map(([name]) => name);
   let chosen = holding(false);
   if ([...usual.keys()].some((name) => name[0] === "F" && !chosen.includes(name))) chosen = [];
   const lettered = themeName === "grey" && holding(true).length === chosen.length, letter = (name) => (lettered ? name[0] : "");
@@ -202,7 +205,7 @@ function drawLane(chart, place, device, part) {
     context.fillStyle = theme.lanes[part.sort];
     if (alone) context.fillRect(Math.round(x + wide / 2 - 0.75), top, 1.5, tall); else context.fillRect(x, top, wide, tall);   // a short span alone has a pixel of its colour
     const text = part.numbered || part.staged ? nameOf(chart, item).match(part.numbered ? /\d*$/ : /^\d*/)[0] : "";
-    if (tall >= 11 && text.length * 9 * 0.56 + 2.5 <= wide) write(text, x + wide / 2, top + tall / 2 + 3.2, { size: 9, align: "center", colour: theme.on_lanes[part.sort] });
+    if (tall >= RULES.lowest && text.length * RULES.sizes[0] * RULES.digit + RULES.room[0] <= wide) write(text, x + wide / 2, top + tall / 2 + 3.2, { size: RULES.sizes[0], align: "center", colour: theme.on_lanes[part.sort] });
   }
 }
 
@@ -224,8 +227,8 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   write(text, indent(), y, { ...bare, bold: true });
   write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
   write(words[2], idle, y, own);
-  const over = words[3] !== "—" && chart.memory.capacity && chart.memory.most > chart.memory.capacity;
-  write(words[3], peak, y, { ...own, bold: !!over, colour: over ? theme.limit : theme.text });
+  const over = words[3] !== "—" && chart.memory.capacity && chart.memory.most > chart.memory.capacity;   // or tight
+  write(words[3], peak, y, { ...own, bold: !!over, colour: over && chart.memory.most > edgeOf(chart) ? theme.limit : theme.text });
 }
 
 const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
@@ -233,7 +236,7 @@ const indent = () => (phone() ? 8 : 14);   // the left end of names, over that o
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", against() && "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)]);
 
 function columns() {   // right ends of the columns of numbers, as wide as their texts; on phones from the right, so that names have space
-  const gap = phone() ? 10 : 20, heads = [62, widthOf(against()), 45, widthOf("peak, act.")], texts = charts.map(numbersIn);
+  const gap = phone() ? 10 : 20, heads = [Math.max(62, widthOf(stepHead())), widthOf(against()), widthOf(idleHead()), widthOf("peak, act.")], texts = charts.map(numbersIn);
   context.font = font(13, true);
   const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + gap);
   const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0);
@@ -244,10 +247,12 @@ function columns() {   // right ends of the columns of numbers, as wide as their
 function captionAt(x) {   // what a column of numbers is
   const at = columns().findIndex((end, at, ends) => x <= end + 4 && x > (ends[at - 1] ?? end - 80)), name = charts.length > 1 && baseChart().short, { unit } = charts[0]?.memory || {};
   if (x > width - right() && on.has("ledger") && !phone()) return ["idle by device", "each device's idle time by cause, all on one scale"];
-  return [["step", "time of one training step"], name ? [`vs ${name}`, `the step against that of ${name}`] : ["vs bound", "the step against a lower bound: the same work takes", "at least that long in any order"], ["idle", "idle time of all devices, as a part of the step"],
+  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], name ? [`vs ${name}`, `the step against that of ${name}`] : ["vs bound", "the step against a lower bound: the same work takes", "at least that long in any order"], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
     unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"]][at] ?? null;
 }
 
+const steady = () => charts.some(({ begins }) => begins?.size);   // several iterations: step and idle time are of the steady part
+const stepHead = () => (steady() ? "step, steady" : "step"), idleHead = () => (steady() ? "idle, steady" : "idle");
 const widthOf = (text) => { context.font = font(11); return context.measureText(text).width; };
 
 function against() {   // the heading of differences, which names the base
@@ -262,7 +267,7 @@ function baseChart() {   // the chosen one, or the first with numbers
 }
 
 function differenceOf(chart) {
-  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? "at bound" : signed(chart.step / chart.bound - 1)) : "";
+  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? "no shorter order" : signed(chart.step / chart.bound - 1)) : "";
   const first = baseChart();
   return chart === first ? "base" : first.step ? signed(chart.step / first.step - 1) : "—";
 }
@@ -281,8 +286,8 @@ function drawCaptions() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, CAPS - 6);
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
-  columns().forEach((x, at) => write(["step", against(), "idle", unit][at], x, 13, { align: "right" }));
-  if (on.has("ledger") && !phone() && charts.some(isReal)) write("idle by device", width - 8, 13, { align: "right" });
+  columns().forEach((x, at) => write([stepHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
+  if (on.has("ledger") && !phone() && charts.some(isReal)) write(steady() ? "idle, all steps" : "idle by device", width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;
   if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, indent(), 13);
@@ -299,11 +304,11 @@ function drawNames({ chart, title, rows, row }, first, last) {   // device numbe
   let every = 1;
   while (every * row < apart) every *= 2;
   if (every * row < 24 && chart.devices > 16) every *= 2;
-  for (let device = Math.ceil(first / every) * every; device < last; device += every) if (rows + (device + 0.5) * row > title + HEAD || !device)
+  const slow = Object.keys(chart.slow || {}).map(Number);   // stragglers
+  for (let device = Math.ceil(first / every) * every; device < last; device += every) if (!slow.some((one) => Math.abs(one - device) * row < 12) && rows + (device + 0.5) * row > title + HEAD || !device)
     label(chart.towers?.[device] || `${few ? "dev. " : ""}${device}`, left() - 6, Math.max(rows + (device + 0.5) * row - gapOf(chart) / 2, rows + (device ? 0 : 6)), { size: phone() ? 10 : 11, align: "right", line: "middle" });
-  for (const device of Object.keys(chart.slow || {}).map(Number)) if (device >= first && device < last) {   // stragglers
-    const y = rows + (device + 0.5) * row - gapOf(chart) / 2, wide = few ? 44 : 20;
-    context.fillStyle = theme.paper; context.fillRect(left() - 6 - wide, y - 6, wide, 12);
+  for (const device of slow) if (device >= first && device < last) {
+    const y = rows + (device + 0.5) * row - gapOf(chart) / 2;
     write(`${few ? "▸ dev. " : "▸"}${device}`, left() - 6, y, { size: phone() ? 10 : 11, bold: true, align: "right", line: "middle", colour: theme.limit });
   }
 }
@@ -311,6 +316,7 @@ function drawNames({ chart, title, rows, row }, first, last) {   // device numbe
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
   const { chart, row } = place, ratio = paper ? 3 : window.devicePixelRatio || 1, x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
   const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
+  const same = new Set([...Array(chart.devices).keys()].map((device) => percent(chart.idleShare(device)))).size === 1;   // then the row of numbers has it
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), whole_row = top + tall === begin + whole;
     const [y1, y2] = [top, whole_row ? end - gapOf(chart) * gapFade(chart) : top + tall].map((y) => (row < 6 ? Math.round(y * ratio) / ratio : y));   // as the row's boxes; low rows touch
@@ -322,6 +328,6 @@ function drawCauses(place, first, last) {   // idle time by cause beside each ro
       context.fillRect(x, y1, part, y2 - y1);
       x += part;
     }
-    if (words) write(percent(chart.idleShare(device)), x + 4, (y1 + y2) / 2, { line: "middle" });
+    if (words && (!same || steady())) write(percent(chart.idleShare(device)), x + 4, (y1 + y2) / 2, { line: "middle" });
   }
 }

@@ -47,6 +47,7 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   const close = (to) => { runs.fill(pixels(chart.end(chain[Math.max(to - 1, turn)]) - chart.start(chain[turn])), turn, to); turn = to; };
   rows.forEach((row, at) => {
     if (row < 0 || row === rows[stay]) return;
+    if (Math.abs(row - rows[stay]) > 1) { close(at); stay = at; return; }   // to the other end, where it goes on in its direction
     const now = Math.sign(row - rows[stay]);
     if (way && now !== way) close(stay);
     way = now; stay = at;
@@ -56,11 +57,9 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
     let wide = -1, x = 0, y = 0;
-    const far = [];   // from the last device to the first one: thin, for the path itself goes along the rows
     context.strokeStyle = is_halo ? theme.halo : theme.critical;
     const to = (run, x2, y2) => {
-      if (Math.abs(y2 - y) > 1.5 * place.row) { if (wide >= 0) context.stroke(); far.push([x, y, x = x2, y = y2]); wide = -1; return; }
-      const path = Math.min(2.2, 0.3 * run), now = path + (is_halo ? 2.8 * Math.min(Math.max((run - 6) / 6, 0), 1) : 0);
+      const path = Math.min(RULES.path, 0.3 * run), now = path + (is_halo ? (RULES.halo - RULES.path) * Math.min(Math.max((run - 6) / 6, 0), 1) : 0);
       if (now !== wide) { if (wide >= 0) context.stroke(); context.beginPath(); context.moveTo(x, y); context.lineWidth = wide = now; }
       context.lineTo(x = x2, y = y2);
     };
@@ -71,20 +70,16 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
       to(runs[at], toX(chart.end(item)), end);
     });
     if (wide >= 0) context.stroke();
-    if (is_halo) continue;
-    context.globalAlpha = 0.5; context.lineWidth = 1;
-    context.beginPath();
-    for (const [x1, y1, x2, y2] of far) { context.moveTo(x1, y1); context.lineTo(x2, y2); }
-    context.stroke();
-    context.globalAlpha = 1;
   }
   context.lineCap = "butt";
 }
 
 const hasBand = (chart) => chart.devices > 4;   // of the memory of the others: many lines would be a mesh
 
+const edgeOf = ({ memory: { capacity, device } }) => Math.max(device || 0, capacity || 0);   // what is over it does not fit; between the usable memory and it is tight
+const topOf = (chart) => Math.max(chart.memory.most, chart.memory.most > chart.memory.capacity ? edgeOf(chart) : chart.memory.capacity || 0);
 function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines or as a band, and the limit; what is over it has its colour
-  const { most, peaks, capacity, unit } = chart.memory, all = Math.max(...charts.map(({ memory }) => Math.max(memory.most, memory.capacity || 0)));
+  const { most, peaks, capacity, unit } = chart.memory, all = Math.max(...charts.map(topOf)), edge = edgeOf(chart);
   const fullest = peaks.indexOf(Math.max(...peaks)), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
   const x2 = left() + innerWidth();
   context.strokeStyle = theme.grid; context.lineWidth = 1;
@@ -100,20 +95,20 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     };
     area(theme.memory, 0.12, 0);
     if (!capacity) return;
-    if (most > capacity) within(left(), top - 4, x2, toY(capacity), () => area(theme.limit, 0.2, capacity));
-    context.setLineDash([6, 3]); context.strokeStyle = theme.limit; context.lineWidth = 1.2;
-    context.beginPath(); context.moveTo(left(), toY(capacity)); context.lineTo(x2, toY(capacity)); context.stroke();
+    if (most > edge) within(left(), top - 4, x2, toY(edge), () => area(theme.limit, 0.2, edge));
+    for (const [level, colour] of most > capacity && edge > capacity ? [[capacity, theme.text], [edge, theme.limit]] : [[capacity, theme.limit]]) {   // what is usable, and where that is tight all that the device has
+      context.setLineDash([6, 3]); context.strokeStyle = colour; context.lineWidth = 1.2;
+      context.beginPath(); context.moveTo(left(), toY(level)); context.lineTo(x2, toY(level)); context.stroke();
+    }
     context.setLineDash([]);
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
   for (const level of tall > 60 ? [0, tick / 2, tick] : tall > 15 ? [0, tick] : [tick]) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
-  const limit = `${unit === "bytes" ? "usable" : "limit"} ${number(capacity)} ${symbol}`, named = capacity && chart === charts.find((one) => one.memory.capacity);   // once
-  if (named && phone()) label(limit, x2, toY(capacity) + (most <= capacity && toY(most) < toY(capacity) + 15 ? -3 : 12), { size: 10, align: "right", colour: theme.limit });
-  if (phone()) return;
-  if (named) label(limit, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
-  if (named && toY(capacity) > top + tall - 28) return;   // no space for two texts
-  const others = chart.devices > 1 && tall > 26;
-  label(`${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10 });
+  if (phone()) return;   // the legend names the lines
+  const limit = `${unit === "bytes" ? "usable" : "limit"} ${number(capacity)}`, named = capacity && chart === charts.find((one) => one.memory.capacity);   // once
+  const others = chart.devices > 1 && tall > 26, apart = named && toY(capacity) < top + tall - 28;   // space for another text
+  if (apart) label(`${limit} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
+  label(named && !apart ? `dev. ${fullest}, ${limit}` : `${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10, widest: right() - 18 });
   if (others) label(`${hasBand(chart) ? "band" : "thin"}: the others`, x2 + 16, top + tall, { size: 10 });
 }
 
@@ -157,7 +152,7 @@ function ticksOf() {   // 4 to 10 ticks at 1, 2 or 5 times a power of ten, in se
 }
 
 function drawAxis() {
-  const y = CAPS + Math.min(pane(), contentHeight() - BELOW + 6), x1 = left(), x2 = x1 + innerWidth();
+  const y = axisTop(), x1 = left(), x2 = x1 + innerWidth();
   context.fillStyle = theme.paper;
   context.fillRect(0, y, width, height - y);
   if (!charts.some(isReal)) return;

@@ -1,18 +1,15 @@
 // A measured step above its simulation: the picker of iterations, marks of what is slow, and of what takes longer.
-const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5, SHORTEST = 6;   // of the median action: smaller differences are not marked; actions, and waits, that are marked; pixels of a bar: shorter ones would be dots
+const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5, SHORTEST = 4;   // of the median action: smaller differences are not marked; actions, and waits, that are marked; pixels of a bar: shorter ones would be dots
 let iteration = 0;   // index of the step that is shown
 
 function buildSteps() {   // a bar per iteration, as high as it is long
-  const { numbers, seconds, shown: first } = options.steps, longest = Math.max(...seconds), least = 0.9 * Math.min(...seconds);   // where the bars begin, so that they differ
+  const { numbers, seconds, shown: first } = options.steps, longest = Math.max(...seconds);
   SWITCHES.push(["differences", "Differences", "d"]);
   KEYS["Measured step"] = [["d", "what takes longer than simulated"], ["< >", "the iteration before, after"]];
   iteration = first;
-  const middle = [...seconds].sort((one, other) => one - other)[(seconds.length - 1) >> 1];
   return numbers.map((number, index) => {
-    const which = [seconds[index] === middle && "median", seconds[index] === Math.min(...seconds) && "shortest", seconds[index] === longest && "longest"].filter(Boolean);
-    const words = `step ${number}: ${timeText(seconds[index])}${which.length && seconds.length > 1 ? `, ${which.join(" and ")}` : ""}`;
-    const bar = make("i", {}), one = make("button", { type: "button", title: words, label: words, onclick: () => showStep(index) }, bar);
-    bar.style.height = `${Math.max(100 * (seconds[index] - least) / (longest - least || 1), 4)}%`;
+    const words = stepWords(index), bar = make("i", {}), one = make("button", { type: "button", title: words, label: words, onclick: () => showStep(index) }, bar);
+    bar.style.height = `${100 * seconds[index] / (longest || 1)}%`;
     one.disabled = index !== first && !options.steps.charts[index];
     return one;
   });
@@ -20,10 +17,15 @@ function buildSteps() {   // a bar per iteration, as high as it is long
 
 const timeText = (value) => { const [factor, symbol] = unitFor(value); return `${Number((value * factor).toPrecision(4))} ${symbol}`; };
 
+function stepWords(index) {   // such as "step 2: 436.7 ms, the median of 5"
+  const { numbers, seconds } = options.steps, sorted = [...seconds].sort((one, other) => one - other), found = { shortest: 0, longest: seconds.length - 1, median: (seconds.length - 1) >> 1 };
+  const which = Object.keys(found).filter((name) => seconds[index] === sorted[found[name]]).at(-1);
+  return `step ${numbers[index]}: ${timeText(seconds[index])}, ${numbers.length === 1 ? "the only one" : `${which ? `the ${which}` : "one"} of ${numbers.length}`}`;
+}
+
 function dressSteps() {   // which bar is pressed, and the words beside the bars
-  const { numbers, seconds } = options.steps;
   [...parts.steps.querySelectorAll("button")].forEach((one, index) => one.setAttribute("aria-pressed", String(index === iteration)));
-  parts.stepWords.textContent = `step ${numbers[iteration]}: ${timeText(seconds[iteration])}, ${numbers.length === 1 ? "the only one" : `one of ${numbers.length}; bars begin at ${timeText(0.9 * Math.min(...seconds))}`}`;
+  parts.stepWords.textContent = stepWords(iteration);
 }
 
 let given0 = null;   // the page's own data: the first step and what stands below it
@@ -41,8 +43,6 @@ function stepIteration(by) {   // the next iteration that the page can show
 }
 
 function partner(chart) { return options.steps && charts.length > SIMULATED ? (chart === charts[MEASURED] ? charts[SIMULATED] : chart === charts[SIMULATED] ? charts[MEASURED] : null) : null; }
-
-function named(chart) { return (chart.named ??= new Map([...Array(chart.boxes).keys()].map((box) => [nameOf(chart, box), box]))); }
 
 function twin(chart, box) {   // the same action of the other chart on the same device, or undefined
   const other = partner(chart), found = other && named(other).get(nameOf(chart, box));
@@ -64,10 +64,10 @@ function differences(chart) {   // of a measured step, the actions in view and t
   chart.longer ??= [...Array(chart.boxes).keys()].flatMap((box) => longer(chart, box).map((seconds, at) => ({ box, seconds, wait: at === 1 }))).filter(({ seconds }) => seconds).sort((one, other) => other.seconds - one.seconds);
   const seen = chart.longer.filter(({ box, wait, seconds }) => chart.end(box) > view.t0 && chart.start(box) - (wait ? seconds : 0) < view.t1);
   return [false, true].flatMap((waits) => seen.filter(({ wait }) => wait === waits).slice(0, MARKED)).map((one) => ({ ...one, what: !slowLines(chart, one.box, one.wait ? "stalls" : "stragglers").length ? "longer" : one.wait ? "stall" : "straggler" }))
-    .filter(({ what, wait, seconds }) => what !== "longer" || (!wait && pixels(seconds) >= SHORTEST));
+    .filter(({ what, wait, seconds }) => what !== "longer" || (!wait && pixels(seconds) >= (phone() ? SHORTEST / 2 : SHORTEST)));
 }
 
-function drawMarked(chart, place) {   // a frame around slow devices and stragglers, a bracket under a stall, at the end of what else takes longer a bar as long as the excess
+function drawMarked(chart, place) {   // a frame around slow devices and stragglers, a bracket under a stall, and what else takes longer ends in a frame as long as the excess
   const frame = (left, top, wide, tall, thick, colour) => { context.strokeStyle = colour; context.lineWidth = thick; context.strokeRect(left + thick / 2, top + thick / 2, Math.max(wide - thick, 1), tall - thick); };   // all within the row
   if (on.has("differences") && chart === charts[MEASURED] && partner(chart)) for (const device of Object.keys(chart.slow || {}).map(Number)) {
     const { top, tall } = bandOf(chart, place, device);
@@ -76,7 +76,7 @@ function drawMarked(chart, place) {   // a frame around slow devices and straggl
   for (const { box, seconds, wait, what } of differences(chart)) {
     const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
     if (what === "longer") {
-      for (const [colour, thick] of [[theme.halo, 4], [theme.longer, 3]]) { context.fillStyle = colour; context.fillRect(x + wide - pixels(seconds), top, pixels(seconds), thick); }
+      for (const [colour, thick] of [[theme.halo, 3.5], [theme.longer, 2]]) frame(x + wide - pixels(seconds), top, pixels(seconds), tall, thick, colour);
     } else if (wait) {
       context.strokeStyle = theme.limit; context.lineWidth = 2;
       context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
@@ -84,8 +84,6 @@ function drawMarked(chart, place) {   // a frame around slow devices and straggl
       for (const [colour, thick] of [[theme.halo, 3.5], [theme.limit, 2]]) frame(x, top, wide, tall, thick, colour);
   }
 }
-
-const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].filter(Boolean);   // why a straggler, or the stall before an action, is marked
 
 function measuredLines(chart, item) {   // the length in the other chart, and why an action is marked
   const other = partner(chart), same = other && chart.isBox(item) ? twin(chart, item) : undefined;
@@ -96,7 +94,7 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 }
 
 function measuredLegend() {
-  const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", swatch(`linear-gradient(${theme.longer} 3px, ${theme.kinds.F} 3px)`)], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
-  return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size ? [make("span", { textContent: `(the ${MARKED} longest in view)` })] : []),
-    ...(Object.keys(charts[MEASURED]?.slow || {}).length ? [make("span", { className: "slow" }, "▸ slowest device")] : [])];
+  const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", Object.assign(swatch(theme.kinds.F), { className: "excess" })], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
+  return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size ? [make("span", { textContent: `(the ${MARKED} longest in view)` })] : [])];
 }
+Object.assign(extra, { differences, draw: drawMarked, lines: measuredLines, legend: measuredLegend, build: buildSteps, dress: dressSteps, step: stepIteration, keep: (every) => { given0 ??= every; } });

@@ -79,13 +79,34 @@ function softened(fine, soft, cols, from, to, finish, out) {   // columns from t
   }
 }
 
+function spansOf(finish, cols, from, to, soft) {   // footprints of columns, or, where they are soft, of their halves
+  const half = (to - from) / cols / 2;
+  return soft ? columnsOf(finish, 2 * cols + 2, from - half, to + half)(1 + 5 * soft) : columnsOf(finish, cols, from, to)(1);
+}
+
+const highOf = (lines, step) => (lines ? 1 + 2 * softness(1 / step) : 1);   // pixels that a line takes its mean over, cut at both ends alike
+function rowsOf(y, tall, step, high) { const reach = Math.min(high / 2, y + 0.5, tall - y - 0.5); return [(y + 0.5 - reach) * step, (y + 0.5 + reach) * step]; }
+
+function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
+  const { chart, rows: top, row } = place, [first, last] = visible(place), ratio = window.devicePixelRatio || 1, { tick } = chart;
+  const cols = Math.round(innerWidth() * ratio), column = Math.min(Math.max(Math.floor((x - left()) * ratio), 0), cols - 1), soft = softness(boxWidth(chart) * ratio), [from, to] = [view.t0 / tick, view.t1 / tick], half = (to - from) / cols / 2;
+  const spans = spansOf(chart.makespan / tick, cols, from, to, soft), begin = from + (2 * column - 0.5) * half, sides = begin > 0 && begin + 3 * half < chart.makespan / tick ? soft : 0;
+  const times = (soft ? [[2 * column, sides], [2 * column + 1, 1], [2 * column + 2, 1], [2 * column + 3, sides]] : [[column, 1]]).filter(([, part]) => part).map(([at, part]) => [spans.first[at] * tick, spans.last[at] * tick, part / (soft ? 2 + 2 * sides : 1)]);
+  const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && Math.min(Math.max(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0), lines - 1);
+  const [above, below] = lines ? rowsOf(line, lines, step, highOf(lines, step)) : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
+  for (let device = Math.floor(above); device < below; device++) for (const [a, b, part] of times) {
+    const weight = part * (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (b - a);
+    for (const [title, seconds] of sharesAt(chart, first + device, a, b)) found.set(title, (found.get(title) || 0) + weight * seconds);
+  }
+  return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(times[0][0], 0), to: Math.min(times.at(-1)[1], chart.makespan), shares: found };
+}
+
 function raster(chart, first, last, lines, cols, soft) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
   const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1, finish = chart.makespan / chart.tick;
-  const from = view.t0 / chart.tick, to = view.t1 / chart.tick, half = (to - from) / cols / 2, rows = count * halves;
-  const spans = soft ? columnsOf(finish, 2 * cols + 2, from - half, to + half)(1 + 5 * soft) : columnsOf(finish, cols, from, to)(1), fine = soft ? new Float64Array(6 * cols + 6) : null;
+  const from = view.t0 / chart.tick, to = view.t1 / chart.tick, rows = count * halves;
+  const spans = spansOf(finish, cols, from, to, soft), fine = soft ? new Float64Array(6 * cols + 6) : null;
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
-  const mean = new Float32Array(3 * cols * tall), high = lines ? 1 + 2 * softness(1 / step) : 1;   // pixels that a line takes its mean over, cut at both ends alike
-  const ends = [...Array(tall).keys()].map((y) => { const reach = Math.min(high / 2, y + 0.5, tall - y - 0.5); return [(y + 0.5 - reach) * step, (y + 0.5 + reach) * step]; });
+  const mean = new Float32Array(3 * cols * tall), high = highOf(lines, step), ends = [...Array(tall).keys()].map((y) => rowsOf(y, tall, step, high));
   for (let line = 0; line < rows; line++) {
     rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, fine || row, 0);
     if (fine) softened(fine, soft, cols, from, to, finish, row);

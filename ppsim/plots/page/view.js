@@ -32,8 +32,8 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;
-  if (held) {   // the panel takes from the memory first, which keeps 26 pixels where the rows have more
-    memory = on.has("memory") && free >= 90 ? Math.min(Math.max(free - held, 26), 170) : 0;
+  if (held) {   // the panel takes from the memory: rows stay where they are
+    memory = on.has("memory") && free - held >= 12 ? Math.min(free - held, 170) : 0;
     return { rows: Math.max(Math.min(held, free - memory), 12), memory };
   }
   let rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
@@ -58,6 +58,8 @@ function places() {   // per schedule the pixels of the canvas at which its numb
   });
 }
 const contentHeight = () => charts.reduce((sum, chart) => { const { rows, memory } = partOf(chart); return sum + HEAD + rows + memory + BELOW; }, 0);
+
+const axisTop = () => CAPS + Math.min(pane(), contentHeight() - BELOW + 6);
 
 const toX = (time) => left() + (time - view.t0) / (view.t1 - view.t0) * innerWidth();
 const toTime = (x) => view.t0 + (x - left()) / innerWidth() * (view.t1 - view.t0);

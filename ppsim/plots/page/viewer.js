@@ -11,7 +11,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   canvas = parts.canvas; context = canvas.getContext("2d");
   dress();
   if (options.fragment) for (const one of document.querySelectorAll(".devices > summary")) one.addEventListener("click", parts.hold);
-  if (options.steps) dressSteps();
+  if (options.steps) extra.dress();
   listen();
   return { show, mark, press, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * until, to * until) };
 }
@@ -23,7 +23,7 @@ function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiti
 
 async function show(every, marks = []) {   // replaces the charts; the view does not move
   const mine = ++showing;
-  given0 ??= every;
+  extra.keep?.(every);
   let found;
   try { found = await Promise.all(every.map(async (data) => leftIdle(await unpacked(data)))); }
   catch (error) { tell(`Nothing to show: ${error.message}`); return; }
@@ -62,7 +62,7 @@ function dress() {   // the theme that was asked for, else light or dark as the 
   theme = THEMES[themeName = paper && wanted === "dark" ? "light" : wanted];
   const { style } = document.documentElement;
   style.colorScheme = themeName === "dark" ? "dark" : "light";
-  for (const name of ["paper", "idle", "text", "quiet", "grid", "edge", "panel", "limit"]) style.setProperty(`--${name}`, theme[name]);
+  for (const name of ["paper", "idle", "text", "quiet", "grid", "edge", "panel", "limit", "longer"]) style.setProperty(`--${name}`, theme[name]);
 }
 
 function recolour() { dress(); refresh(); fillTable(); fillRange(); }
@@ -79,14 +79,14 @@ function at(x, y) {   // the row of a chart, or its memory, at a point of the ca
   for (const one of places()) if (isReal(one.chart)) {
     if (y >= one.rows && y < one.end) {
       const device = Math.min(Math.floor((y - one.rows) / one.row), one.chart.devices - 1), band = bandOf(one.chart, one, device);
-      return { chart: one.chart, device, time: toTime(x), inside, inRow: (y - band.begin) / (band.whole || 1) };
+      return { chart: one.chart, place: one, device, time: toTime(x), inside, inRow: (y - band.begin) / (band.whole || 1) };
     }
     if (one.memory && y >= one.memory && y < one.memory + one.tall && inside) return { chart: one.chart, memory: true, time: toTime(x), inside, y: y - one.memory, tall: one.tall };
   }
   return null;
 }
 
-const isAxis = (y) => y >= CAPS + Math.min(pane(), contentHeight() - BELOW + 6) - (phone() ? 12 : 2);
+const isAxis = (y) => y >= axisTop() - (phone() ? 12 : 2);
 
 function lineAt(x, y) {   // the nearest transfer within some pixels
   let best = null, nearest = 5;
@@ -116,17 +116,19 @@ function wordsAt(x, y) {
   const hit = itemAt(x, y), found = at(x, y);
   if (y < CAPS) return captionAt(x);
   if (hit) return linesOf(hit.chart, hit.item);
+  const ended = Math.abs(y - axisTop() + 3) < 7 && places().filter((one) => endsInSight(one) && Math.abs(x - toX(one.chart.makespan)) < 6);
+  if (ended?.length) return ended.map(({ chart }) => `${chart.short}: ends at ${onAxis(chart.makespan)}`);
   if (!found) return null;
   const { chart, time } = found;
   if (found.memory) return time <= chart.makespan ? memoryLines(chart, nearestCurve(found), time) : null;
   if (!found.inside) return ledgerLines(chart, found.device);
   if (time < 0 || time > chart.makespan) return null;
-  if (isMixed(chart)) return mixedLines(chart, found.device, time);
+  if (isMixed(chart)) return mixedLines(found.place, x, y);
   return time >= 0 && time <= chart.makespan ? idleLines(chart, found.device, time) : null;
 }
 
 function nearestCurve({ chart, time, y, tall }) {
-  const all = Math.max(...charts.map(({ memory }) => Math.max(memory.most, memory.capacity || 0))) || 1, wanted = (tall - y) / tall * all * 1.12;
+  const all = Math.max(...charts.map(topOf)) || 1, wanted = (tall - y) / tall * all * 1.12;
   const apart = [...Array(chart.devices).keys()].map((device) => Math.abs(chart.level(device, time) - wanted));
   return apart.indexOf(Math.min(...apart));
 }
@@ -152,7 +154,7 @@ function listen() {
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
   canvas.addEventListener("pointerleave", (event) => { if (event.pointerType === "touch") return; latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
-  canvas.addEventListener("focus", () => canvas.classList.toggle("ring", canvas.matches(":focus-visible")));   // by Tab, not by a click and a key
+  for (const name of ["focus", "blur"]) canvas.addEventListener(name, redraw);
   canvas.addEventListener("dblclick", showWhole);
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
@@ -160,7 +162,7 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   window.addEventListener("resize", () => { if (!paper) { fit(); clamp(); } });
   window.addEventListener("beforeprint", print);
-  window.addEventListener("afterprint", () => { paper = false; recolour(); });
+  window.addEventListener("afterprint", () => { paper = false; if (parts.closes) parts.table.open = false; recolour(); });
   if (options.fragment) window.addEventListener("hashchange", () => setState(location.hash.slice(1)));
 }
 
@@ -172,7 +174,11 @@ function wheel(event) {
   if (event.shiftKey) zoomRows(1 / factor, event.clientY - area.top);
   else if (sideways) move(event.deltaX / innerWidth(), 0);
   else if (event.clientX - area.left < left()) move(0, event.deltaY);   // over the names: the other schedules
-  else zoomTime(factor, toTime(event.clientX - area.left));
+  else {
+    zoomTime(factor, toTime(event.clientX - area.left));
+    const one = at(event.clientX - area.left, event.clientY - area.top)?.chart, long = one && boxWidth(one) / rowHeight(one);   // rows that are much lower than boxes are long grow with them, and shrink again
+    if (factor < 1 ? long > 2 && isLow(one) : view.row && long < 2) zoomRows(1 / factor, event.clientY - area.top);
+  }
   if (latest) hover(event);   // the same place shows another time
 }
 
@@ -253,7 +259,7 @@ function press(event) {
   else if (event.key === " ") play();
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
   else if (/^[1-9]$/.test(event.key) && charts[event.key - 1]) choose(charts[event.key - 1], charts[event.key - 1].firstEndingAfter(0, view.t0));
-  else if ((event.key === "<" || event.key === ">") && options.steps) stepIteration(event.key === ">" ? 1 : -1);
+  else if ((event.key === "<" || event.key === ">") && options.steps) extra.step(event.key === ">" ? 1 : -1);
   else if (name) { flip(on, name); step = -1; hovered = null; if (name === "critical") tell(""); refresh(); }
   else return;
   event.preventDefault();
@@ -268,12 +274,12 @@ function pointed() {   // the schedule below the pointer
 
 function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else of the base
   const chart = step >= 0 && hovered ? hovered.chart : chosen?.chart ?? pointed() ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
-  const now = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), [item, at] = places[Math.min(Math.max(now + by, 0), places.length - 1)];
+  const now = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), next = Math.min(Math.max(now + by, 0), places.length - 1), [item, at] = places[next];
   step = at;
   chosen = null; followed = [];
   hovered = { chart, item };
   reveal(chart, item);
-  tell(stepLine(chart, chain, at));
+  tell(stepLine(chart, chain, at, next + 1, places.length));
   clamp();
 }
 
@@ -322,6 +328,9 @@ function print() {   // draw at a high resolution on white, as wide as the paper
   paper = true; playing = null;
   dress();
   fillLegend();
+  parts.closes = !parts.table.open;
+  parts.table.open ||= charts.every(({ devices }) => devices <= 16);
+  fillTable();
   const before = { row: view.row, y: view.y };
   Object.assign(view, { row: 0, y: 0 });
   width = 1040;

@@ -88,13 +88,16 @@ const linesOf = (chart, item) => [
   placeOf(chart, item),
   times(chart.start(item), chart.end(item)),
   `started after: ${waitedFor(chart, item)}`,
-  ...measuredLines(chart, item),
+  ...(extra.lines?.(chart, item) || []),
 ];
 
-function mixedLines(chart, device, time) {   // boxes narrower than two pixels: the shares of the pixel's time
-  const half = (view.t1 - view.t0) / innerWidth() / 2, from = Math.max(time - half, 0), to = Math.min(time + half, chart.makespan);
-  const parts = [...sharesAt(chart, device, from, to)].filter(([, part]) => part > 0);
-  return [`${deviceName(chart, device)}, the mean of a pixel`, `${lengthText(to - from)} about ${onAxis(time)}`, ...parts.map(([title, part]) => `${title}: ${percent(part / (to - from))}`)];
+function named(chart) { return (chart.named ??= new Map([...Array(chart.boxes).keys()].map((box) => [nameOf(chart, box), box]))); }
+
+const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].filter(Boolean);   // why a straggler, or the stall before an action, is marked
+
+function mixedLines(place, x, y) {   // boxes narrower than two pixels: what the pixel is the mean of
+  const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = [...shares.values()].reduce((all, one) => all + one, 0) || 1;
+  return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${lengthText(to - from)} about ${onAxis((from + to) / 2)}, mean of a pixel`, ...[...shares].filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
 }
 
 function idleLines(chart, device, time) {
@@ -123,10 +126,10 @@ function memoryLines(chart, device, time) {
 
 const lengthText = (length) => (length > 0 && length * unitFor(view.t1 - view.t0)[0] < 0.0095 ? inUnit(length, unitFor(length), decimals(length * unitFor(length)[0])) : onAxis(length, placesOf(length)));   // a short one in a unit of its own
 
-function stepLine(chart, chain, at) {   // a step of the critical path, and what it waited for
+function stepLine(chart, chain, at, number, count) {   // an action of the critical path, and what it waited for
   const item = chain[at], before = chain[at - 1];
   const why = before === undefined ? "the first" : `waits for ${spokenOf(chart, chart.isTransfer(before) ? chart.source(before) : before)} (${titleOf(chart, before)}, ${lengthText(chart.end(before) - chart.start(before))})`;
-  return `critical path${charts.length > 1 ? ` of ${chart.short}` : ""}, step ${at + 1} of ${chain.length}: ${spokenOf(chart, item)} ${before === undefined ? "is " : ""}${why}`;
+  return `critical path${charts.length > 1 ? ` of ${chart.short}` : ""}, action ${number} of ${count}: ${spokenOf(chart, item)} ${before === undefined ? "is " : ""}${why}`;
 }
 
 function chainLine(chart, chain) {   // a summary of the chain: steps, seconds in actions, in transfers and between them
@@ -134,5 +137,6 @@ function chainLine(chart, chain) {   // a summary of the chain: steps, seconds i
   const moved = sum((item) => chart.isTransfer(item)), worked = sum((item) => !chart.isTransfer(item));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
   const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
-  return `back to the start: ${chain.length} step${chain.length === 1 ? "" : "s"}, ${onAxis(worked)} in actions, ${lengthText(moved)} in transfers${waits}`;
+  const count = chain.filter((item) => !chart.isTransfer(item)).length;
+  return `back to the start: ${count} action${count === 1 ? "" : "s"} of ${onAxis(worked)}, ${lengthText(moved)} in transfers${waits}`;
 }
