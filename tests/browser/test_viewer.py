@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from charts import LIGHT, THEMES, PixelColumns, costs_text, make_boxes, picture
+from charts import LIGHT, THEMES, PixelColumns, costs_text, from_linear, light_of, make_boxes, picture
 from command_line import CONFIGS
 from pages import Iterations, Marks, page_of
 from selenium.webdriver import ActionChains
@@ -15,8 +15,6 @@ from selenium.webdriver.common.keys import Keys
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.palette import light_of
-from ppsim.plots.pixels import from_linear
 
 FOUR = ("1f1b", "zb-h1", "zb-v", "dualpipe")
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
