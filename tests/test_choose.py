@@ -5,7 +5,6 @@ import json
 import os
 import re
 import select
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -126,14 +125,6 @@ def test_a_balanced_partition_that_is_the_even_one_is_no_point_of_its_own():
     free = {"schedule.name": ["1f1b"], "schedule.devices": [1]}
     one, both = (ppsim.choose(SMALL, {**free, "layout.partition": cut}) for cut in (["even"], ["even", "balanced"]))
     assert one.counts == both.counts
-
-
-def test_an_executor_gives_the_same_answer():
-    free = {"schedule.name": NAMES, "schedule.devices": [2, 4], "layout.tensor": [1, 2]}
-    here = ppsim.choose(SMALL, free)
-    with ThreadPoolExecutor(2) as threads:
-        there = ppsim.choose(SMALL, free, executor=threads)
-    assert (here.ranked, here.front) == (there.ranked, there.front)
 
 
 LAYOUTS = {}, {"sharded": True}, {"recompute": "full"}, {"distributed_optimizer": True}

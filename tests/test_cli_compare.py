@@ -178,14 +178,6 @@ def test_the_configs_slow_device_slows_every_schedule():
     assert rows["zb-h1"] > 27
 
 
-def test_the_chart_is_written(tmp_path):
-    outcome = ppsim("compare", UNIT_COSTS, "--schedules", "1f1b,zb-h1", "--gantt", tmp_path / "both.svg")
-    assert outcome.status == 0
-    text = (tmp_path / "both.svg").read_text()
-    assert "4 devices, 8 microbatches" in text
-    assert {">1f1b<", ">zb-h1<", ">vs 1f1b<", ">base<"} <= set(re.findall(">[^<]+<", text))
-
-
 def test_the_chart_takes_the_options_of_drawing_and_without_a_chart_they_are_refused(tmp_path):
     drawing = ["--memory", "--critical-path", "--theme", "dark"]
     outcome = ppsim("compare", UNIT_COSTS, "--schedules", "1f1b,zb-h1", "--gantt", tmp_path / "x.svg", *drawing)

@@ -169,23 +169,6 @@ def test_the_ledger_is_printed_and_stands_in_the_document():
     assert "ledger" not in document(*FLAGS)
 
 
-def test_the_critical_path_is_outlined_on_the_chart(tmp_path):
-    assert ppsim(*FLAGS, "--gantt", tmp_path / "plain.svg").status == 0
-    assert ppsim(*FLAGS, "--gantt", tmp_path / "path.svg", "--critical-path").status == 0
-    assert "critical path" in (tmp_path / "path.svg").read_text()
-    assert "critical path" not in (tmp_path / "plain.svg").read_text()
-
-
-def test_transfers_title_and_width_are_those_of_the_chart(tmp_path):
-    drawing = ["--latency", "0.1", "--transfers", "--title", "mine & yours", "--width", "9"]
-    assert ppsim(*FLAGS, "--gantt", tmp_path / "chart.svg", *drawing).status == 0
-    text = (tmp_path / "chart.svg").read_text()
-    assert "mine &amp; yours" in text
-    assert 'width="648pt"' in text  # 9 inches
-    assert ppsim(*FLAGS, "--latency", "0.1", "--gantt", tmp_path / "plain.svg").status == 0
-    assert text.count("<path") > (tmp_path / "plain.svg").read_text().count("<path")
-
-
 def test_charts_are_titled_with_the_name_of_the_config(tmp_path):
     charts = [tmp_path / "chart.svg", tmp_path / "chart.html", tmp_path / "ledger.svg"]
     assert ppsim("simulate", UNIT_COSTS, "--gantt", charts[0], "--ledger-chart", charts[2]).status == 0

@@ -1,13 +1,10 @@
 """The YAML file: what it means, and every fault of one told with its path, value and rule."""
 
-import contextlib
 import textwrap
 
 import numpy as np
 import pytest
 from command_line import LLAMA
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ppsim
 from ppsim import ConfigError, CostError, DerivedCosts, PpsimError, load_config
@@ -328,29 +325,6 @@ def test_a_file_that_is_missing_or_a_folder_is_one_clear_error(tmp_path):
         load_config(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-keys = st.sampled_from(
-    ["model", "model.heads", "hardware", "hardware.device", "hardware.link.bandwidth", "hardware.node_of_device",
-     "layout", "layout.partition", "layout.recompute", "layout.tensor", "schedule", "schedule.options",
-     "layout.sharded", "layout.first_stage_layers", "hardware.cards_per_node", "hardware.all_reduce", "optimizer",
-     "jitter", "schedule.name", "schedule.devices", "costs", "costs.forward", "costs.overlap", "costs.slice_costs",
-     "engine"]
-)  # fmt: skip
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.dictionaries(keys, values, max_size=3))
-def test_no_value_anywhere_gets_past_the_check_as_a_traceback(tmp_path_factory, overrides):
-    path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
-    path.write_text(DERIVED)
-    with contextlib.suppress(PpsimError):
-        load_config(path, overrides=overrides).costs.table(ppsim.build("gpipe", devices=2, microbatches=2))
 
 
 @pytest.mark.parametrize("kind", ["none", "optimizer", "gradients", "weights", "hybrid"])

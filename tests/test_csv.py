@@ -1,12 +1,10 @@
 """The CSV file of a schedule: PyTorch's format, one row a device, no header."""
 
-from contextlib import suppress
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_schedules import schedules
-from strategies import cells, things
+from strategies import things
 
 import ppsim
 from ppsim import ConfigError, PpsimError, Program, Schedule, ScheduleError
@@ -152,30 +150,9 @@ def test_a_file_that_is_not_utf_8_is_refused_with_the_byte(read):
         read(b"0F0,\xff\xfe\n")
 
 
-@in_one_folder
-@given(st.binary(max_size=60))
-def test_any_bytes_are_a_schedule_or_a_ppsim_error(read, content):
-    with suppress(PpsimError):
-        read(content).validate()
-
-
-@in_one_folder
-@given(st.lists(st.lists(cells, max_size=5).map(",".join), max_size=5).map("\n".join))
-def test_any_text_like_a_schedule_is_one_or_a_ppsim_error(read, content):
-    with suppress(PpsimError):
-        read(content.encode("utf-8", "surrogatepass")).validate()
-
-
 @given(things.filter(lambda thing: not isinstance(thing, str)))
 def test_any_thing_in_place_of_a_path_is_a_ppsim_error(path):
     with pytest.raises(PpsimError):
         Schedule.from_csv(path)
     with pytest.raises(PpsimError):
         ppsim.build("gpipe", devices=1, microbatches=1).to_csv(path)
-
-
-@pytest.mark.parametrize("name", sorted(ppsim.schedules()))
-def test_the_lists_of_every_family_come_back_from_their_file(tmp_path, name):
-    schedule = ppsim.build(name, devices=4, microbatches=8)
-    schedule.to_csv(tmp_path / "lists.csv")
-    assert ppsim.Schedule.from_csv(tmp_path / "lists.csv", slices=schedule.slices).orders() == schedule.orders()

@@ -145,15 +145,6 @@ def test_no_grouping_deadlocks():
                 schedule.validate()
 
 
-@given(st.data(), devices, st.integers(1, 40), stages_per_device)
-def test_peak_activations_follow_from_the_warm_up_in_every_grouping(data, p, m, v):
-    options = data.draw(st.sampled_from(list(legal_groupings(p, m))))
-    g = int(group_sizes(p, m, options.get("grouping", "megatron"), options.get("group_size"))[0])
-    run = simulate(interleaved(p, m, v, **options))
-    expected = [min(m * v, 2 * (p - r - 1) + (v - 1) * g + 1) / v for r in range(p)]
-    assert run.peak_activations == pytest.approx(expected, rel=1e-9)
-
-
 def test_stages_of_one_device_pay_no_transfer():
     costs = Costs(forward=1, backward=1, latency=100)
     assert simulate(interleaved(1, 4, v=4), costs).makespan == 8

@@ -58,20 +58,9 @@ def test_the_wheel_simulates_and_draws(installed, tmp_path):
     assert run(installed, "-c", "import ppsim; print(ppsim.build('gpipe', devices=2, microbatches=2))").returncode == 0
 
 
-@pytest.mark.parametrize(("call", "extra"), [("to_frame()", "notebook"), ("to_plotly()", "notebook")])
-def test_what_an_extra_adds_is_said_where_it_is_missing(installed, call, extra):
-    build = "ppsim.simulate(ppsim.build('gpipe', devices=2, microbatches=2))"
-    done = run(
-        installed, "-c", f"import ppsim\ntry:\n    {build}.{call}\nexcept ppsim.ConfigError as error:\n    print(error)"
-    )
-    assert f"pip install 'pipeline-ppsim[{extra}]'" in done.stdout, done.stderr
-
-
 @pytest.mark.parametrize(
     ("extra", "command"),
     [
-        ("solver", "optimum --devices 2 --microbatches 2"),
-        ("explore", "explore --no-browser"),
         ("dask", "sweep CONFIG --over schedule.microbatches=4,8 --dask tcp://127.0.0.1:1"),
         ("slurm", "sweep CONFIG --over schedule.microbatches=4,8 --slurm slurm_partition=cpu"),
     ],

@@ -1,8 +1,6 @@
 """A damaged file of any kind is read and used to the end, or refused by a PpsimError."""
 
-import gzip
 import json
-import shutil
 
 from command_line import CONFIGS, ROOT, UNIT_COSTS
 from hypothesis import given
@@ -20,10 +18,6 @@ from ppsim.studies import Limits, Tolerance, calibrate, check_configs, evaluate,
 from tests.fuzz.cases import as_yaml, case, damaged, damaged_bytes, damaged_tables, fuzz
 
 PROFILE = ROOT / "validation" / "data" / "cpu" / "sleep" / "profile.yaml"
-KINETO = {
-    f"{path.stem}": json.loads(gzip.decompress(path.read_bytes()))
-    for path in sorted((ROOT / "tests" / "data" / "kineto").glob("*.gz"))
-}
 TRACE = trace_document(
     "1f1b", ppsim.Costs(forward=0.02, backward=0.05, latency=0.001), devices=2, microbatches=2, steps=2
 )
@@ -106,25 +100,6 @@ def test_traces(data, tmp_path_factory):
     path.write_bytes(data.draw(damaged(TRACE)))
     with case("trace files of the harness"):
         use_trace(path)
-
-
-@given(data=st.data(), packed=st.booleans())
-@fuzz
-def test_profiler_traces(data, packed, tmp_path_factory):
-    folder = tmp_path_factory.getbasetemp() / "kineto"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    names = sorted(KINETO)
-    hurt = data.draw(st.sampled_from(names))
-    for name in names:
-        content = data.draw(damaged(KINETO[name])) if name == hurt else json.dumps(KINETO[name]).encode()
-        if packed:
-            content = gzip.compress(content, 1)
-            if name == hurt and data.draw(st.booleans()):
-                content = data.draw(damaged_bytes(content))
-        (folder / f"{name}{'.gz' if packed else ''}").write_bytes(content)
-    with case("profiler traces"):
-        use_trace(folder)
 
 
 @given(data=st.data())
