@@ -12,7 +12,6 @@ from ppsim.base.files import write_atomically
 from ppsim.base.rules import declarations
 from ppsim.base.units import percent_text
 from ppsim.costs import Cluster, Costs, DeviceSheet, EncoderTower, Layout, LinkSheet, Model
-from ppsim.costs.effects import EFFECTS
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.packing import SequenceLengths
 
@@ -44,9 +43,6 @@ def refreshed(page: str) -> str:
 
 
 def _rows(name: str) -> list[tuple[str, ...]]:
-    if name == "effects":
-        rows = [(_keys(effect.key), effect.unit, effect.formula, effect.source) for effect in EFFECTS]
-        return [("key", "of what", "formula", "source"), *rows]
     if name == "models":
         return [("model", "blocks", "parameters", "published", "difference", "source"), *map(_model, CONFIGS)]
     if name == "model_flops":
@@ -77,10 +73,6 @@ def _flops(name: str) -> tuple[str, ...]:
     flops = (model.step_flops(), model.step_flops() - model.masked_flops(), theirs)
     difference = percent_text(flops_as_megatron_counts(name) / theirs - 1, 3, signed=True)
     return name, *(f"{one / 1e12:,.2f} TFLOP" for one in flops), difference
-
-
-def _keys(text: str) -> str:
-    return ", ".join(f"`{key}`" for key in text.split(", "))
 
 
 def _default(item: dataclasses.Field) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from command_line import ROOT
 
 import ppsim
 from ppsim.commands.what_if import UNITS
@@ -65,11 +66,10 @@ def test_a_new_effect_is_an_entry_that_costs_and_assumptions_read(monkeypatch):
     costs = ppsim.DerivedCosts(MODEL, CLUSTER, layout)
     before = ppsim.simulate(SCHEDULE, costs)
     new = effects.Effect(
-        "layout.tensor", "seconds", "two seconds in F of a block, one in I", "assumed",
+        "layout.tensor",
         sentence=lambda setup: f"{setup.model.num_layers} blocks wait for someone",
         action=lambda setup, layer: (2.0, 1.0) if layer.name == "block" else (0.0, 0.0),
-        step=None,
-    )  # fmt: skip
+    )
     monkeypatch.setattr(effects, "EFFECTS", (*EFFECTS, new))
     after = ppsim.simulate(SCHEDULE, ppsim.DerivedCosts(MODEL, CLUSTER, layout))
     assert after.table.seconds[0] - before.table.seconds[0] == pytest.approx([4.0, 4.0])
@@ -78,19 +78,19 @@ def test_a_new_effect_is_an_entry_that_costs_and_assumptions_read(monkeypatch):
 
 
 def test_what_is_done_once_a_step_is_an_entry_too(monkeypatch):
-    new = effects.Effect("unshard", "seconds", "three seconds", "assumed", step=lambda setup, stage: 3.0 * stage.copies)
+    new = effects.Effect("unshard", step=lambda setup, stage: 3.0 * stage.copies)
     monkeypatch.setattr(effects, "EFFECTS", (*(effect for effect in EFFECTS if effect.key != "unshard"), new))
     costs = ppsim.DerivedCosts(MODEL, CLUSTER).for_stages(2, copies=[1, 2])
     assert costs.unshard == [3.0, 6.0]
     assert "reduce_grad" not in costs.provenance or costs.reduce_grad
 
 
-def test_every_effect_names_a_key_of_the_config_or_a_cost():
+def test_every_effect_has_a_row_on_the_page_and_names_a_key_of_the_config_or_a_cost():
     from ppsim.config.schema import DOCUMENT
 
+    page = (ROOT / "docs" / "cost-model.md").read_text(encoding="utf-8")
     for effect in EFFECTS:
-        assert effect.formula
-        assert effect.source
+        assert f"\n| {', '.join(f'`{key}`' for key in effect.key.split(', '))} |" in page
         for key in effect.key.split(", "):
             section, _, name = key.rpartition(".")
             document: Any = DOCUMENT

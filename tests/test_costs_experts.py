@@ -9,9 +9,7 @@ from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
 
 # Products at 500 FLOP/s, in fp8 at 1000; memory at 100 B/s; a host starts an expert's product in half a second.
 PERMUTE_SPEED = 0.75  # of the bandwidth of other passes (SimuMax, b200_bf16_ceperm)
-LAW = OperatorLaw(
-    0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, head_tail=0.0, memory=1.0, launch=0.0, start=0.0
-)
+LAW = OperatorLaw(0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, memory=1.0, launch=0.0, start=0.0)
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=100.0, operators=LAW, peak_fp8=2000.0)
 LINK = LinkSheet("link", 100.0, 0.0)
 MODEL = Model(

@@ -7,7 +7,7 @@ import pytest
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.config import make_config
 from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
-from ppsim.costs.operators import FP8_ATTENTION, TILE, Rates
+from ppsim.costs.operators import FP8_ATTENTION, Rates
 
 # bf16 products at 500 FLOP/s, fp8 products at 800, attention at 250, memory at 100 B/s, no gaps, no tails.
 LAW = OperatorLaw(
@@ -19,7 +19,6 @@ LAW = OperatorLaw(
     sustained=1.0,
     tail=0.0,
     attention_tail=0.0,
-    head_tail=0.0,
     memory=1.0,
     launch=0.0,
 )
@@ -197,7 +196,7 @@ def test_fused_attention_may_run_in_fp8_but_computes_all_keys_of_a_window_in_its
     plain, fast = (core(replace(near, window=0), fp8="block", fp8_attention=way) for way in (False, True))
     assert plain.core / fast.core == pytest.approx(FP8_ATTENTION)
     wide, tiled = core(replace(near, window=0)), core(near)
-    assert tiled.core / wide.core == pytest.approx((1 + TILE / 128) * (1 - (1 - 128 / 1024) ** 2))
+    assert tiled.core / wide.core == pytest.approx(1 - (1 - 128 / 1024) ** 2)
     whole = core(near, fp8="block", fp8_attention=True).input_grad - core(near, fp8="block").input_grad
     assert whole == pytest.approx(2.5 * (plain.core / FP8_ATTENTION - tiled.core))
 

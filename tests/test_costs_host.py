@@ -63,19 +63,6 @@ def test_compilers_and_cuda_graphs_need_no_host(spared):
     assert setup.for_stages(4, devices=1).forward[1] == pytest.approx(setup.work(setup.model.layers[1]).forward)
 
 
-def test_deepspeed_adds_gradients_in_kernels_of_its_own_to_fp32_three_times_as_many_bytes_as_to_16_bits():
-    for way, moved in ((False, 12), (True, 4)):
-        deepspeed, megatron = (
-            costs(framework=name, bf16_gradients=way, scatter_transfers=True)
-            for name in ("megatron-deepspeed", "megatron-lm")
-        )
-        block = deepspeed.model.layers[1]
-        parameters = sum(deepspeed.layout.gpu_parameters(block))
-        assert deepspeed.work(block).weight_grad - megatron.work(block).weight_grad == pytest.approx(
-            find_device("H100 SXM").rates.streaming(moved * parameters)
-        )
-
-
 def test_a_recomputed_block_is_started_twice():
     stage = costs(framework="eager", recompute="full").for_stages(4, devices=4)
     assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(250 * START, rel=0.01)
@@ -155,17 +142,15 @@ def test_a_long_pass_waits_for_half_of_the_time_between_two_looks():
     assert stall_seconds(setup, 2, 0.0) == pytest.approx(0.2)
 
 
-def test_nanotrons_loss_and_gradients_move_the_bytes_that_its_kernels_show():
+def test_nanotrons_loss_moves_the_bytes_that_its_kernels_show():
     setup, streaming = costs(framework="nanotron"), find_device("H100 SXM").rates.streaming
     head, plain = setup.model.layers[-1], costs(framework="eager")
     logits = 1024 * 8192
     assert setup.work(head).activations == pytest.approx(streaming(38 * logits))
     unfused = plain.work(head).activations  # 10 bytes a logit, times 3; 1.5 times that in the backward
-    parameters = sum(setup.layout.gpu_parameters(head))
     assert setup.work(head).input_grad - plain.work(head).input_grad == pytest.approx(
         streaming(14 * logits) - 1.5 * unfused - 1.5 * (plain.work(head).norms - setup.work(head).norms)
     )
-    assert setup.work(head).weight_grad - plain.work(head).weight_grad == pytest.approx(streaming(12 * parameters))
 
 
 def test_a_named_version_of_nanotron_does_not_poll_its_messages():

@@ -241,26 +241,6 @@ def test_the_stages_together_are_the_model_wherever_its_losses_are(partition, co
     assert parameters == whole.gpu_parameters(joined[0])[0] + (tied_copies if tied else copies) * matrix
 
 
-@pytest.mark.parametrize(
-    ("partition", "tied", "groups"),
-    [
-        ("Et*12|t*12|mmm|L", False, [[0, 2]]),
-        ("Et*12|t*12|mmm|L", True, [[0, 2, 3]]),
-        ("Et*12|t*12mmm|LL|LL", False, [[0, 1], [2, 3]]),
-        ("E|t*12|t*12|mmmL", False, [[0, 3]]),
-    ],
-)
-def test_copies_of_a_matrix_sum_their_gradients_before_the_optimizer_step(partition, tied, groups):
-    """An all-reduce in a group of n takes 2 (n - 1) / n of the bytes in fp32, over the link of the devices."""
-    costs, _ = losses_on_stages(partition, 4, tied_embeddings=tied)
-    schedule, moved = build("1f1b", devices=4, microbatches=8), 4 * 32000 * 1024
-    own, expected = np.array(costs.for_stages(4).optimizer_step), np.zeros(4)
-    for members in groups:
-        count = len(members)
-        expected[members] += 2 * (count - 1) / count * moved / CLUSTER.link.bandwidth
-    assert costs.table(schedule).optimizer_seconds - own == pytest.approx(expected, rel=0.1)  # and latencies
-
-
 def test_copies_on_the_same_devices_share_their_gradients():
     """ZB-V and DualPipe have the first and the last stage on the same devices."""
     for name in ("zb-v", "dualpipe"):

@@ -13,9 +13,7 @@ from ppsim.costs import DEVICES, LINKS, DeviceSheet, OperatorLaw, read_operators
 from ppsim.costs.operators import Rates
 
 # Products at half of 1000 FLOP/s without a tail, attention at a quarter, memory at 100 B/s, no gap.
-LAW = OperatorLaw(
-    0.5, 0.25, 0.25, 0.125, sustained=1.0, tail=0.0, attention_tail=0.0, head_tail=0.0, memory=1.0, launch=0.0
-)
+LAW = OperatorLaw(0.5, 0.25, 0.25, 0.125, sustained=1.0, tail=0.0, attention_tail=0.0, memory=1.0, launch=0.0)
 FAST_MEMORY = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=1e15, operators=LAW)
 LINK = LINKS["NVLink 3"]
 MODEL = Model(num_layers=2, hidden=8, heads=2, vocabulary=6, sequence=16, causal=False)
@@ -66,15 +64,6 @@ def test_attention_is_priced_by_its_kernel():
         Rates(with_law(attention_tail=100.0).operators, 1.0, 1.0).attention("flash", 1.0, s) for s in (1e9, 100)
     )
     assert short == pytest.approx(2 * long)
-
-
-def test_narrow_heads_slow_attention_down_but_not_that_of_flashattention_1():
-    rates = Rates(replace(LAW, head_tail=128.0), 1000.0, 1e15)
-    wide, full, narrow = (rates.attention("flash", 1.0, 1e9, width) for width in (256, 128, 64))
-    assert wide == full == pytest.approx(1 / 250)
-    assert narrow == pytest.approx(full * (1 + 128 / 64) / 2)
-    for kernel in ("flash-1", "triton"):
-        assert rates.attention(kernel, 1.0, 1e9, 64) == rates.attention(kernel, 1.0, 1e9, 128)
 
 
 def test_tritons_attention_is_twice_as_fast_as_flashattention_1_in_f_and_a_tenth_faster_in_i():

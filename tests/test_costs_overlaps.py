@@ -7,7 +7,6 @@ import pytest
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.costs import DeviceSheet, LinkSheet, OperatorLaw
 
-ALL_TO_ALL_BANDWIDTH = 0.886  # of an all-gather's (SimuMax, b200_bf16_ceperm)
 EXCHANGE_BANDWIDTHS = 0.75, 0.91  # inside a node and on the network (HybridEP and DeepEP, their pages)
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
 FAST, SLOW = LinkSheet("fast", 100.0, 0.0), LinkSheet("slow", 10.0, 0.0)
@@ -99,7 +98,7 @@ def test_a_token_goes_to_a_gpu_once_where_the_exchange_is_hierarchical():
         for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_groups": 4})
     )
     border = 2 * 16 * 8
-    assert plain == pytest.approx(2 * border * (3 / 4) / (ALL_TO_ALL_BANDWIDTH * 100))
+    assert plain == pytest.approx(2 * border * (3 / 4) / 100)
     assert once == pytest.approx(4 * (1 - (3 / 4) ** 2) * border / (EXCHANGE_BANDWIDTHS[0] * 100))
     assert limited == pytest.approx(border / (EXCHANGE_BANDWIDTHS[0] * 100))
 
@@ -143,7 +142,7 @@ def test_context_parallelism_of_heads_sends_a_part_of_queries_keys_values_and_ou
     block = MODEL.layers[1]
     costs = derived(context=4, context_exchange="all-to-all")
     own = 2 * (16 / 4) * (4 * 8)  # bf16 queries, keys, values and outputs of a GPU's tokens
-    assert costs.exchange(block)[:2] == pytest.approx((own * 3 / 4 / (ALL_TO_ALL_BANDWIDTH * 100),) * 2)
+    assert costs.exchange(block)[:2] == pytest.approx((own * 3 / 4 / 100,) * 2)
     with pytest.raises(ConfigError, match="context=8 does not divide the 4 heads of a GPU"):
         derived(context=8, framework="deepspeed")
 
@@ -168,7 +167,7 @@ def test_whole_experts_span_the_gpus_of_tensor_groups():
     assert split.layout.data_groups == (2, 1)
     assert whole.layout.data_groups == (2, 2)  # two groups of two whole halves
     border = 2 * 2 * (2 - 1) * (2 * 16 * 8 / 2) / 100  # two rings of an all-reduce of two GPUs
-    exchanged = 2 * 2 * (1 / 2) * (2 * 16 * 8) / (ALL_TO_ALL_BANDWIDTH * 100)
+    exchanged = 2 * 2 * (1 / 2) * (2 * 16 * 8) / 100
     assert split.exchange(layer).forward == pytest.approx(border + 2 * exchanged / 2)
     assert whole.exchange(layer).forward == pytest.approx(border / 2 + 2 * exchanged / 2)
     wide = derived(EXPERTS, tensor=2, data=2, expert=4, expert_tensor=1)
@@ -199,9 +198,7 @@ def test_a_window_leaves_out_the_pairs_of_tokens_that_lie_further_apart():
 
 
 def test_a_slot_that_hides_collectives_is_slowed_by_a_part_of_them():
-    law = OperatorLaw(
-        0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, head_tail=0.0, memory=1.0, launch=0.0
-    )
+    law = OperatorLaw(0.5, 0.25, 0.25, 0.25, sustained=1.0, tail=0.0, attention_tail=0.0, memory=1.0, launch=0.0)
     device = DeviceSheet("unit", 1000.0, 1e9, memory_bandwidth=1e9, operators=law)
     hidden, apart = (
         derived(cluster=replace(CLUSTER, device=device, contention=part), tensor=2, overlap=True).for_stages(1)

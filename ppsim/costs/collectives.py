@@ -15,14 +15,12 @@ import numpy as np
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES
 from ppsim.costs.networks import (
-    ALL_TO_ALL_BANDWIDTH,
     EXCHANGE_BANDWIDTHS,
     Group,
     all_reduce,
     all_to_all,
     exchange_of_tokens,
     group_of,
-    group_of_pipeline,
     ring_pass,
 )
 from ppsim.costs.operators import FP8_BYTES, SCORES_AGAIN
@@ -204,27 +202,12 @@ def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     return seconds, seconds
 
 
-def copied_gradients(setup: Setup, holdings: np.ndarray, stages: Sequence[Iterable[str]]) -> np.ndarray:
-    """Return the seconds by stage of the all-reduces of the gradients of copied matrices, which devices wait for.
-
-    `holdings` are (device, stage), `stages` the names of their layers. The embedding is also on stages with prediction
-    modules, and with the head if it is tied; an untied head is on each stage with a loss. Copies on the same devices
-    share their gradients (DeepSeek-V3, arXiv 2412.19437, section 3.2.3). Source: NVIDIA/Megatron-LM d98e8a6,
-    core/distributed/finalize_model_grads.py, `_allreduce_word_embedding_grads`.
-    """
-    (device, stage), seconds = holdings.T, np.zeros(len(stages))
-    layout = setup.layout
-    moved = layout.gradient_bytes * setup.model.vocabulary * setup.model.hidden / layout.tensor
-    for held in [] if layout.sharded else _holders(setup, stages)[:, stage]:
-        members, first = np.unique(device[held], return_index=True)
-        if len({(*device[stage == one],) for one in stage[held]}) > 1:
-            group = group_of_pipeline(setup.cluster, int(device.max()) + 1, layout.gpus_per_device, members)
-            seconds[stage[held][first]] += all_reduce(group, moved)
-    return seconds
-
-
 def _holders(setup: Setup, stages: Sequence[Iterable[str]]) -> np.ndarray:
-    """Return which stages hold the embedding's matrix, and the head's if it is another; bool (matrices, stages)."""
+    """Return which stages hold the embedding's matrix, and the head's if it is another; bool (matrices, stages).
+
+    `stages` are the names of their layers. The embedding is also on stages with prediction modules, and with the head
+    if it is tied; an untied head is on each stage with a loss: DeepSeek-V3, arXiv 2412.19437, section 3.2.3.
+    """
     groups = [{"embedding", "prediction"}, {"head"}]
     groups = [set.union(*groups), set()] if setup.model.tied_embeddings else groups
     return np.array([[not names.isdisjoint(own) for own in stages] for names in groups])
@@ -233,7 +216,7 @@ def _holders(setup: Setup, stages: Sequence[Iterable[str]]) -> np.ndarray:
 def copied_bytes(setup: Setup, stages: Sequence[Iterable[str]], part: float) -> np.ndarray:
     """Return the bytes of weights, gradients and optimizer state of the embedding and the head, by stage.
 
-    Sources are those of `copied_gradients`; a device has 1/part stages.
+    A device has 1/part stages.
     """
     layout, model = setup.layout, setup.model
     gathered = 1.0 if layout.reduces_blocks else min(layout.max_active_stages * part, 1.0)
@@ -260,7 +243,7 @@ def _all_to_all(setup: Setup, moved: float) -> float:
     near = min(layout.expert, max(cluster.gpus_per_node // layout.split_experts, 1))
     nodes = -(-layout.expert // near)
     inside, between = visits * (near - 1) / layout.expert, visits * (layout.expert - near) / layout.expert
-    speeds = ALL_TO_ALL_BANDWIDTH, 1.0
+    speeds = 1.0, 1.0
     if layout.chosen("expert_exchange") == "hierarchical":  # once to each node, there on to each GPU
         visited = min(_visited_by_groups(setup, nodes), _visited(layout.expert_nodes or nodes, visits))
         inside = min(visited * _visited(near, visits / visited), _visited_by_groups(setup, layout.expert))

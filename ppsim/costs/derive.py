@@ -16,7 +16,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import argument, checked_methods, device_count
 from ppsim.costs import partition
 from ppsim.costs.calibrated import Calibration
-from ppsim.costs.collectives import copied_bytes, copied_gradients, spared_by_fp8
+from ppsim.costs.collectives import copied_bytes, spared_by_fp8
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
@@ -368,9 +368,6 @@ class DerivedCosts(Setup):
         names, derived = _names(stages), self._shared_bytes(schedule, stages)
         blocks = np.array([one.count("block") for one in names])
         priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
-        if priced.optimizer_seconds is not None and "optimizer_step" not in self.given:
-            copied = copied_gradients(self, schedule.holdings, names)
-            derived["optimizer_seconds"] = priced.optimizer_seconds + copied
         table = replace(
             priced, stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages), **derived, **self._borders(stages, priced, devices),

@@ -15,8 +15,7 @@ from ppsim.costs.sheets import Cluster, LinkSheet
 START_HOPS = 2.5  # the start of a collective, in hops inside a node: 8.4 over 3.4 µs in NCCL's tuning model
 WAITING_NODES = 64  # most nodes whose wait was measured; steps on 128 to 484 show no longer one: docs/accuracy.md
 TREE_BANDWIDTH = 0.92  # of a ring's: NCCL's tuning model
-ALL_TO_ALL_BANDWIDTH = 0.886  # the same inside a node: 0.597 of NVLink, an all-gather 0.674 (SimuMax, b200_bf16_ceperm)
-# The same of kernels that send each copy of a token, inside nodes and between: HybridEP 465 to 546 GB/s of NVLink 5,
+# Of kernels that send each copy of a token, inside nodes and between: HybridEP 465 to 546 GB/s of NVLink 5,
 # DeepEP 43 GB/s of InfiniBand NDR (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, README.md); and the processors that
 # they take: 32 of 148 (Megatron-Bridge, moe_hybridep_num_sms), 20 of 132 (Megatron-LM, moe_deepep_num_sms)
 EXCHANGE_BANDWIDTHS, EXCHANGE_PROCESSORS = (0.75, 0.91), (0.22, 0.15)
@@ -90,7 +89,7 @@ def all_reduce(group: Group, moved: float, messages: int = 1, *, algorithm: str 
 
 def all_to_all(group: Group, moved: float) -> float:
     """Return the seconds in which each member sends `moved` bytes to the others, one after the other."""
-    return group.ring_latency + moved / (ALL_TO_ALL_BANDWIDTH * group.link.bandwidth)
+    return group.ring_latency + moved / group.link.bandwidth
 
 
 def exchange_of_tokens(group: Group, ways: Iterable[tuple[float, LinkSheet]]) -> float:

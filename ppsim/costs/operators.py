@@ -4,9 +4,8 @@ Three laws, whose numbers belong to a device (`OperatorLaw`):
 
     product of m x k and k x n    2 m n k (1 + tail/m) (1 + tail/n) (1 + tail/k) / (peak products sustained), plus its
                                   bytes / (bandwidth memory)
-    fused attention over s tokens FLOPs (1 + attention_tail/s) / (peak attention), more with heads d below 128 wide:
-                                  times (1 + head_tail/d) / (1 + head_tail/128); its backward computes the scores again
-                                  and so counts 5/4 of its FLOPs: Dao 2023 (FlashAttention-2), arXiv 2307.08691, 3.1
+    fused attention over s tokens FLOPs (1 + attention_tail/s) / (peak attention); its backward computes the scores
+                                  again and so counts 5/4 of its FLOPs: Dao 2023 (FlashAttention-2), arXiv 2307.08691
     element-wise pass             bytes / (bandwidth memory)
 
 and a gap of `launch` between operators.
@@ -72,10 +71,9 @@ FITTED_FILE = Path(__file__).with_name("operators.json")
 FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
 SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
-FULL_HEAD = 128
 # cuDNN's attention on GB200 and GB300 (NVIDIA/cudnn-frontend@3929da2, benchmark/sdpa_benchmark_training/results): with
-# MXFP8 so much faster than in bf16; of a window whole tiles of so many keys, but all keys in the backward in fp8
-FP8_ATTENTION, TILE = 1.35, 128
+# MXFP8 so much faster than in bf16; with a window all keys in the backward in fp8
+FP8_ATTENTION = 1.35
 # Rotation, activation, or softmax as separate operators, in part on fp32 copies: scores are copied (4 bytes each),
 # masked (5) and normalized (4), where one kernel moves 4 (Aleph-Alpha/scaling, core/nn/masked_softmax)
 UNFUSED_PASSES = 3.0
@@ -113,10 +111,6 @@ class OperatorLaw:
     sustained: float = _fitted("sustained", "part of `products` that training keeps up")
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
-    head_tail: float = declared(
-        "width of a head that doubles the time of `flash`, `flash-2` and `sdpa`; the rates above: heads of 128",
-        weight, 24.0, example="24",
-    )  # fmt: skip
     memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
     start: float = declared(
@@ -168,15 +162,9 @@ class Rates(NamedTuple):
         """Return the seconds of moving bytes through memory."""
         return moved / (self.bandwidth * self.law.memory)
 
-    def attention(self, kernel: str, flops: float, tokens: float, width: float = FULL_HEAD) -> float:
-        """Return the seconds of a fused attention forward of `flops` over sequences of `tokens`, heads of `width`.
-
-        Narrow heads have fewer FLOPs per exponential; they do not slow FlashAttention 1 and Triton's.
-        """
-        law = self.law
-        tail = 0.0 if kernel in ("flash-1", "triton") else law.head_tail
-        slower = (1 + law.attention_tail / tokens) * (1 + tail / min(width, FULL_HEAD)) / (1 + tail / FULL_HEAD)
-        return flops * slower / (self.peak * law.kernel(kernel))
+    def attention(self, kernel: str, flops: float, tokens: float) -> float:
+        """Return the seconds of a fused attention forward of `flops` over sequences of `tokens`."""
+        return flops * (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
 
 
 class GpuShare(NamedTuple):
@@ -302,9 +290,9 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
         fp8 = bool(share.casts and share.casts.attention)
         part /= FP8_ATTENTION if fp8 else 1.0
         flops, window = core.flops * part, core.window or sequence
-        near, seen = min(window + TILE, sequence), window / sequence * (2 - window / sequence)
-        seconds = rates.attention(core.kernel, flops * near / window, near, core.query)
-        again = rates.attention(core.kernel, flops / seen, sequence, core.query) if fp8 else seconds
+        seconds = rates.attention(core.kernel, flops, window)
+        seen = window / sequence * (2 - window / sequence)
+        again = rates.attention(core.kernel, flops / seen, sequence) if fp8 else seconds
         again *= TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0
         return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)

@@ -113,17 +113,15 @@ class Setup:
         return self._with_moves(layer, _layer_computation(device.rates, layer, self.model.sequence, share))
 
     def _with_moves(self, layer: Layer, priced: Computation) -> Computation:
-        """Return the seconds with what the framework's separate kernels move for losses and gradients."""
+        """Return the seconds with what the framework's separate kernels move for losses."""
         moves, streaming = self.layout.run_by.facts.moves, self.cluster.device.rates.streaming
-        of_gradient = moves.gradient / (1 if self.layout.gradient_bytes > VALUE_BYTES else 3)
-        gradients = streaming(of_gradient * sum(self.layout.gpu_parameters(layer)))
         if layer.losses and moves.loss_forward and not self.layout.chosen("fused_loss"):
             logits, before = self.share(layer.logits), priced.activations
             back = streaming(moves.loss_backward * logits) - BACKWARD_PASSES * before
             priced = priced._replace(
                 activations=streaming(moves.loss_forward * logits), input_grad=priced.input_grad + back
             )
-        return priced._replace(weight_grad=priced.weight_grad + gradients)
+        return priced
 
     def _at_one_rate(self, layer: Layer) -> Computation:
         """Return the seconds with every FLOP at the achieved part of the peak; operations without FLOPs are free."""

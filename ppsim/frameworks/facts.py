@@ -56,7 +56,6 @@ class Messages(NamedTuple):
     blocks: int = 1
     lone: bool = True
     whole: bool = False  # True if each GPU sums all gradients in fp32 even if it has a part of the optimizer alone
-    late_gather: bool = False  # True if no forward starts before a distributed optimizer has gathered all new weights
 
 
 class Moves(NamedTuple):
@@ -69,9 +68,6 @@ class Moves(NamedTuple):
     # loss_forward, loss_backward: bytes of each logit, from the bf16 ones to the loss, and back
     loss_forward: float = 0.0
     loss_backward: float = 0.0
-    # bytes of each parameter in each backward, in addition to those of a product that adds to its fp32 gradient; a
-    # third of it for one of 16 bits: 2 written, 6 to add them, where such a product moves 4
-    gradient: float = 0.0
     # bytes of each parameter of a GPU at the end of a step: norm of the gradient, clipping, setting it to 0
     step: float = 0.0
 
