@@ -159,7 +159,7 @@ def test_the_address_brings_back_settings_and_view(page, explorer):
     start(page, explorer, **before)
     assert settled(page) == makespans
     assert page.until("return document.querySelector('.selection').textContent") == told
-    assert state_of(page) == before
+    page.until_true(lambda: state_of(page) == before, "the state, with its view")
     page.run("location.hash = '#no state'")
     page.until("return document.querySelector('#notes').textContent.includes('holds no state')")
 
