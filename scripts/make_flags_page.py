@@ -8,7 +8,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.config import as_config
 from ppsim.launch import FRAMEWORKS, megatron_model, megatron_script
-from ppsim.launch.flags import Row
+from ppsim.launch.reading import Row
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
 BEGIN, END = "<!-- {}: written by scripts/make_flags_page.py -->\n", "<!-- end of {} -->"

@@ -1,8 +1,9 @@
-"""Cases: a state of the page as a checked config, and the run of this config as data for the page."""
+"""Cases: a state of the page as a checked config, its run as data for the page, and as texts to copy."""
 
 from __future__ import annotations
 
 import math
+import shlex
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,9 +15,8 @@ from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_c
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.base.files import decoded
 from ppsim.base.units import parse_quantity
-from ppsim.config import Config, config_source, load_config, make_config
+from ppsim.config import Config, config_source, config_yaml, load_config, make_config
 from ppsim.config.schema import check_sections, named_files
-from ppsim.explorer.copies import KEYS, copies_of
 from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, keys_of, may_change
 from ppsim.families.registry import RegisteredFamily
 from ppsim.interop.result import plain
@@ -30,6 +30,13 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, schedule_from_csv
 from ppsim.search import families, find_family
 
+# Key of a case -> key of the config. Further keys: see `changes_of`.
+KEYS = {
+    "schedule": "schedule.name", "devices": "schedule.devices", "microbatches": "schedule.microbatches",
+    "stages_per_device": "schedule.stages_per_device", "forward": "costs.forward", "backward": "costs.backward",
+    "input_grad": "costs.input_grad", "weight_grad": "costs.weight_grad", "overlap": "costs.overlap",
+    "latency": "costs.latency", "transport": "transport",
+}  # fmt: skip
 PLACE = "explorer"
 CSV_NAME = "dropped.csv"
 MAX_ACTIONS = 2_000_000  # per case; a page of this many has about 15 MB
@@ -371,3 +378,70 @@ def _costs_of(path: str) -> dict[str, Any] | None:
         return None
     costs = {key: data.get("costs", {}).get(key) for key in COSTS}
     return {key: value for key, value in plain(costs).items() if value is not None}
+
+
+# A case as texts to copy: the command line, the YAML config, and the Python code that run it
+
+# Key of the config -> option of `ppsim simulate`.
+FLAGS = {key: f"--{name.replace('_', '-')}" for name, key in KEYS.items()}
+OPTION = "schedule.options."
+
+
+def copies_of(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
+    """Return a case as `command`, `config` and `python` to copy, based on the config file at `path` if given."""
+    return {"command": _command(changes, path), "config": config_yaml(config), "python": _python(changes, path)}
+
+
+def _command(changes: Mapping[str, Any], path: str | None) -> str:
+    words = ["ppsim", "simulate", *([path] if path else [])]
+    for key, value in changes.items():
+        if value is None and "schedule.csv" in changes:
+            continue  # --schedule also removes the keys of the config's own schedule
+        if value is None:
+            words += ["--set", f"{key}=null"]
+        elif key == "schedule.csv":
+            words += ["--schedule", str(value)]
+        elif key in FLAGS and not isinstance(value, list):
+            words += [FLAGS[key], _text(value)]
+        elif key.startswith(OPTION):
+            words += ["--option", f"{key.removeprefix(OPTION)}={_text(value)}"]
+        else:
+            words += ["--set", f"{key}={_text(value)}"]
+    return shlex.join(words)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _python(changes: Mapping[str, Any], path: str | None) -> str:
+    if path:
+        return (
+            f"import ppsim\n\nrun = ppsim.load_config({path!r}, overrides={dict(changes)!r}).simulate()\n"
+            "print(run.summary())\n"
+        )
+    schedule = _under(changes, "schedule.")
+    options = _under(changes, OPTION)
+    if "csv" in schedule:
+        made = f"ppsim.Schedule.from_csv({str(schedule['csv'])!r})"
+    else:
+        sizes = [
+            f"{key}={schedule[key]!r}" for key in ("devices", "microbatches", "stages_per_device") if key in schedule
+        ]
+        made = f"ppsim.build({', '.join([repr(schedule['name']), *sizes, *_arguments(options)])})"
+    costs = f"ppsim.Costs({', '.join(_arguments(_under(changes, 'costs.')))})"
+    transport = f", transport={changes['transport']!r}" if "transport" in changes else ""
+    slow = {int(device): factor for device, factor in _under(changes, "jitter.slow_devices.").items()}
+    jitter = f", jitter=ppsim.Jitter(slow_devices={slow})" if slow else ""
+    return (
+        f"import ppsim\n\nschedule = {made}\nrun = ppsim.simulate(schedule, {costs}{transport}{jitter})\n"
+        "print(run.summary())\n"
+    )
+
+
+def _under(changes: Mapping[str, Any], section: str) -> dict[str, Any]:
+    return {key.removeprefix(section): value for key, value in changes.items() if key.startswith(section)}
+
+
+def _arguments(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value!r}" for key, value in values.items()]

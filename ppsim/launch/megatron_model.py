@@ -17,7 +17,7 @@ from ppsim.costs.model import Model
 from ppsim.costs.shape import split_blocks
 from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
-from ppsim.launch.flags import Flags, Row
+from ppsim.launch.reading import Flags, Row
 from ppsim.run.schedules import Schedule
 
 YES, NO = {True: ""}, {False: ""}

@@ -17,12 +17,13 @@ from ppsim.costs.partition import LayoutString
 from ppsim.families.interleaved import group_sizes
 from ppsim.frameworks import megatron, options_of
 from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
-from ppsim.launch.flags import Flags, Row, torchrun_gpus
 from ppsim.launch.megatron_model import PATTERN, model_flags, read_model, training_program, with_single_sublayers
 from ppsim.launch.reading import (
     ENDING,
     EXPANDABLE,
+    Flags,
     Reading,
+    Row,
     derived_costs,
     differences,
     effective,
@@ -31,6 +32,7 @@ from ppsim.launch.reading import (
     notes_text,
     padded,
     sort_unread,
+    torchrun_gpus,
 )
 from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule

@@ -17,8 +17,7 @@ from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, LEFT_OUT, LEFT_OUT_GROUPS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
-from ppsim.launch.flags import Flags, torchrun_gpus
-from ppsim.launch.reading import ENDING, Reading, notes_in, sort_unread
+from ppsim.launch.reading import ENDING, Flags, Reading, notes_in, sort_unread, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
