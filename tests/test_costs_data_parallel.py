@@ -221,6 +221,17 @@ def test_hybrid_sharding_gathers_inside_a_group_and_reduces_over_the_replicas_to
         stage(Layout(data=8, sharded=True, replicas=3))
 
 
+def test_pytorchs_fully_shard_copies_weights_out_of_a_gather_and_gradients_into_a_reduction():
+    cluster, seconds = Cluster(find_device("H100 SXM"), FAST, SLOW, gpus_per_node=4), []
+    for name in ("torchtitan", "mosaicml"):
+        costs = DerivedCosts(MODEL, cluster, Layout(data=4, sharded=True, framework=name))
+        seconds.append(costs.exchange(MODEL.layers[1])[:2])
+    (forward, backward), (plain_forward, plain_backward) = seconds
+    streaming = cluster.device.rates.streaming
+    assert forward - plain_forward == pytest.approx(streaming(4 * BLOCK))
+    assert backward - plain_backward == pytest.approx(streaming((4 + 6) * BLOCK))
+
+
 def test_replicas_of_weights_sharded_by_block_sum_their_gradients_once_a_step():
     sharded = {"sharded": True, "sharded_by": "block"}
     whole, hybrid = (stage(Layout(data=data, replicas=data // 4, **sharded)) for data in (4, 8))

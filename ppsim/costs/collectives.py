@@ -103,7 +103,8 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not layout.reduces_blocks:
         return 0.0, 0.0
     whole, (dense, experts) = layout.gpu_parameters(layer), spared_by_fp8(setup, [layer])
-    gathering = gather_seconds(setup, (whole[0] - dense, whole[1] - experts)) if layout.sharded else 0.0
+    gathered = whole[0] - dense, whole[1] - experts
+    gathering = gather_seconds(setup, gathered) if layout.sharded else 0.0
     reducing = scatter_seconds(setup, whole)
     work, level = setup.work(layer), layout.common_recompute
     backward = work.input_grad + work.weight_grad + setup.repeated_seconds(layer, level)
@@ -112,9 +113,13 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
         min(wait, max(computing - exchanging, 0.0)) * bool(exchanging)
         for exchanging, computing in ((gathering, work.forward), (gathering + reducing, backward))
     )
+    out = into = 0.0
+    if layout.run_by.facts.messages.copied and cluster.device.achieved is None:  # between the block's own kernels
+        out = cluster.device.rates.streaming(2 * WEIGHT_BYTES * sum(gathered) * layout.sharded)
+        into = cluster.device.rates.streaming((VALUE_BYTES + layout.gradient_bytes) * sum(whole))
     return (
-        exposed_seconds(setup, gathering + forward_wait, work.forward),
-        exposed_seconds(setup, gathering + reducing + backward_wait, backward),
+        exposed_seconds(setup, gathering + forward_wait, work.forward) + out,
+        exposed_seconds(setup, gathering + reducing + backward_wait, backward) + out + into,
     )
 
 

@@ -55,6 +55,7 @@ class Messages(NamedTuple):
     # one GPU alone holds are right after several microbatches
     blocks: int = 1
     lone: bool = True
+    copied: bool = False  # True if a block's weights are copied out of a gather's buffer, gradients into a reduction's
     whole: bool = False  # True if each GPU sums all gradients in fp32 even if it has a part of the optimizer alone
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.frameworks import eager
-from ppsim.frameworks.facts import Facts
+from ppsim.frameworks.facts import Facts, Messages
 
 FACTS = Facts(
     "torchtitan",
@@ -16,6 +16,8 @@ FACTS = Facts(
     },
     eager.FACTS.host,
     eager.FACTS.host_source,
+    # torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: split_with_sizes_copy, chunk_cat
+    messages=Messages(copied=True),
     empty_stages=False,
     recompute_blocks=False,
 )  # fmt: skip
