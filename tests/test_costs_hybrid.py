@@ -157,7 +157,7 @@ def test_streams_are_mixed_around_each_sublayer():
     assert other.forward - one.forward == 2 * 2 * s * n * h * weights
     moved = other.operators.other_bytes - one.operators.other_bytes
     assert moved == 2 * 2 * s * ((8 * n + 2 - 3) * h + 20 * 2 * 3 * n * n)
-    assert other.copied_bytes - one.copied_bytes == 2 * 2 * s * ((n + 1) * h + weights)
+    assert other.activation_bytes() - one.activation_bytes() == 2 * 2 * s * ((n + 1) * h + weights)
     assert other.activation_bytes() - other.activation_bytes(recompute="streams") == 2 * 2 * s * (n + 1) * h
     assert other.activation_bytes(recompute="full") == n * one.activation_bytes(recompute="full")
     costs = DerivedCosts(mixed, CLUSTER, Layout())
@@ -234,8 +234,9 @@ def test_the_stages_together_are_the_model_wherever_its_losses_are(partition, co
     whole, joined = losses_on_stages("Et*24m*3L", 1, tied_embeddings=tied)
     costs, stages = losses_on_stages(partition, partition.count("|") + 1, tied_embeddings=tied)
     layers = [layer for stage in stages for layer in stage]
-    for amount in ("forward", "input_grad", "weight_grad", "logits", "split_bytes", "copied_bytes"):
+    for amount in ("forward", "input_grad", "weight_grad", "logits"):
         assert sum(getattr(one, amount) for one in layers) == sum(getattr(one, amount) for one in joined[0])
+    assert sum(one.activation_bytes(4) for one in layers) == sum(one.activation_bytes(4) for one in joined[0])
     matrix = 32000 * 1024
     parameters = sum(costs.gpu_parameters(stage)[0] for stage in stages)
     assert parameters == whole.gpu_parameters(joined[0])[0] + (tied_copies if tied else copies) * matrix

@@ -17,6 +17,7 @@ b sequences, width h and a heads, they come to:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 VALUE_BYTES = 2
 RECOMPUTE = ("none", "selective", "full")
@@ -96,6 +97,18 @@ class Operators:
         return Operators(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
 
+class Held(NamedTuple):
+    """Activations of one sequence that a layer holds from its forward to its backward."""
+
+    bytes: float
+    split: bool = False  # True if the tensor-parallel group splits them; others are whole unless sequence-parallel
+    # module whose recomputation frees them: one of `MODULES`, or "routed", what the products of routed experts read and
+    # write, which "alternate" frees; "": none
+    module: str = ""
+    fp8: bool = False  # True if they are inputs of products in fp8: held in fp8 they have half the bytes
+    unfused: bool = False  # True if kernels that are fused do not hold them
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """Costs of one layer for one sequence."""
@@ -112,36 +125,18 @@ class Layer:
     split_parameters: int = 0
     copied_parameters: int = 0
     expert_parameters: int = 0
-    # split_bytes, copied_bytes, score_bytes: activations that the group splits; whole on each GPU unless
-    # sequence-parallel; attention matrices (split)
-    split_bytes: float = 0.0
-    copied_bytes: float = 0.0
-    score_bytes: float = 0.0
-    # norm_bytes, activated_bytes, up_bytes, latent_bytes, stream_bytes: parts of `copied_bytes` and `split_bytes` that
-    # recomputation of a module frees: outputs of norms; outputs of the MLP's activation; its inputs; queries, keys and
-    # values of latent attention; residual streams
-    norm_bytes: float = 0.0
-    activated_bytes: float = 0.0
-    up_bytes: float = 0.0
-    latent_bytes: float = 0.0
-    stream_bytes: float = 0.0
-    routed_bytes: float = 0.0  # of `copied_bytes`: inputs of the up products of routed experts, outputs of the others
-    # fp8_copied_bytes, fp8_split_bytes, fp8_norm_bytes, fp8_activated_bytes: parts of `copied_bytes`, `split_bytes`,
-    # `norm_bytes` and `activated_bytes` that are inputs of products in fp8; held in fp8 they have half the bytes
-    fp8_copied_bytes: float = 0.0
-    fp8_split_bytes: float = 0.0
-    fp8_norm_bytes: float = 0.0
-    fp8_activated_bytes: float = 0.0
-    # unfused_split_bytes, unfused_copied_bytes: further activations if no kernels are fused, split and whole like
-    # `split_bytes` and `copied_bytes`: results of the MLP's non-linearity; fp32 copies of what norms read
-    unfused_split_bytes: float = 0.0
-    unfused_copied_bytes: float = 0.0
+    held: tuple[Held, ...] = ()  # activations between forward and backward
     weight_grad_bytes: float = 0.0  # bytes that W needs: inputs of the matrices and gradients of their outputs
     input_bytes: float = 0.0  # the layer's input, which is all that full recompute holds
     operators: Operators = field(default_factory=Operators)  # operators whose seconds add up to the layer's
     recomputable: bool = True  # True if a recompute policy applies (blocks and prediction modules)
     losses: int = 0
     logits: float = 0.0  # number of logits of this layer's losses
+
+    @property
+    def holds_scores(self) -> bool:
+        """If the s x s matrices of its attention are held."""
+        return any(held.module == "core" and held.bytes for held in self.held)
 
     @property
     def parameters(self) -> int:
@@ -161,20 +156,16 @@ class Layer:
         whole = tensor if sequence_parallel else 1
         if recompute == "full" and self.recomputable:
             return self.input_bytes / whole
+        kept, amounts = self._kept(recompute), [0.0, 0.0]
+        for held in self.held:
+            if not held.unfused or not (fused or (fused_norms and held.module == "norms")):
+                amounts[held.split] += held.bytes * kept.get(held.module, 1.0) / (2 if fp8 and held.fp8 else 1)
+        return amounts[False] / whole + amounts[True] / tensor
+
+    def _kept(self, recompute: str) -> dict[str, float]:
+        """Return the parts of modules that are held despite recomputation; others are held whole."""
         modules = recompute.split("+") if self.recomputable else []
-        grouped = bool(self.expert_parameters)  # grouped products are all recomputed
-        ups = 1.0 if "up" in modules else (1 + grouped) / 2 * ("alternate" in modules)
-        no_norms = {"alternate", "norms"} & {*modules}
-        no_activated = {"alternate", "activations"} & {*modules}
-        scores = 0.0 if {"selective", "core"} & {*modules} else self.score_bytes
-        copied = self.copied_bytes - (self.norm_bytes if no_norms else 0.0) - self.stream_bytes * ("streams" in modules)
-        copied -= self.routed_bytes * ("alternate" in modules)
-        split = self.split_bytes - (self.activated_bytes if no_activated else 0.0)
-        split -= self.latent_bytes * ("latent" in modules)
-        if fp8:
-            copied -= (self.fp8_copied_bytes - (self.fp8_norm_bytes if no_norms else 0.0)) / 2
-            split -= (self.fp8_split_bytes - (self.fp8_activated_bytes if no_activated else 0.0)) / 2
-        if not fused:
-            copied += 0.0 if no_norms or fused_norms else self.unfused_copied_bytes
-            split += 0.0 if no_activated else self.unfused_split_bytes
-        return copied / whole + (split - ups * self.up_bytes + scores) / tensor
+        kept = {"core": 0.0} if "selective" in modules else {}
+        if "alternate" in modules:  # grouped products are all recomputed
+            kept |= {"norms": 0.0, "activations": 0.0, "routed": 0.0, "up": 0.0 if self.expert_parameters else 0.5}
+        return kept | dict.fromkeys(modules, 0.0)

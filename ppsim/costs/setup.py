@@ -147,7 +147,7 @@ class Setup:
             return 0.0
         if recompute == "full":
             return self.work(layer).forward
-        modules = ["core"] * bool(layer.score_bytes) if recompute == "selective" else recompute.split("+")
+        modules = ["core"] * layer.holds_scores if recompute == "selective" else recompute.split("+")
         return self.work(layer).module_seconds(modules)
 
     @property

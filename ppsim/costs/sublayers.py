@@ -34,11 +34,11 @@ Several residuals of width h: a sublayer reads a sum of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Layer, Linear, Operators
+from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Held, Layer, Linear, Operators
 from ppsim.costs.shape import Shape
 
 LOGIT_BYTES = 4
@@ -108,18 +108,21 @@ def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
     )  # fmt: skip
     layer = _layer(
         "block", s, mixing.matrices + part.matrices, around + part.moved + mixing.moved, cores=part.core,
-        scans=part.scan, score_bytes=part.score_bytes,
+        scans=part.scan,
         norm_parameters=h * (2 if model.norm == "layernorm" else 1) + part.parameters + mixing.parameters,
-        copied_bytes_per_token=VALUE_BYTES * h + (h if model.dropout else 0) + mixing.held,
-        split_bytes_per_token=part.held, input_bytes=VALUE_BYTES * s * h * (residuals if mixing.matrices else 1),
+        held=(
+            Held(s * h * (VALUE_BYTES + model.dropout)),
+            Held(s * mixing.held, module="streams" if mixing.matrices else ""),
+            Held(s * part.held, split=True), Held(part.score_bytes, split=True, module="core"),
+            Held(float(VALUE_BYTES * s * part.separate), split=True, module="activations", unfused=True),
+            Held(float(NORM_COPY_BYTES * s * h), module="norms", unfused=True),
+        ),
+        input_bytes=VALUE_BYTES * s * h * (residuals if mixing.matrices else 1),
     )  # fmt: skip
     return replace(
         layer,
         sums=0 if parallel and is_mlp else 1,
-        stream_bytes=float(VALUE_BYTES * s * (residuals + 1) * h) if mixing.matrices else 0.0,
         split_parameters=layer.split_parameters + part.split_parameters,
-        unfused_split_bytes=float(VALUE_BYTES * s * part.separate),
-        unfused_copied_bytes=float(NORM_COPY_BYTES * s * h),
     )
 
 
@@ -129,7 +132,7 @@ def embedding(model: Shape) -> Layer:
     positions = s * h if model.positions == "learned" else 0
     return Layer(
         "embedding", split_parameters=model.vocabulary * h, copied_parameters=positions, recomputable=False,
-        copied_bytes=float(s * h * model.dropout), input_bytes=VALUE_BYTES * s * h,
+        held=(Held(float(s * h * model.dropout)),), input_bytes=VALUE_BYTES * s * h,
         operators=Operators(other_bytes=2.0 * VALUE_BYTES * s * h, passes=1),
     )  # fmt: skip
 
@@ -141,7 +144,7 @@ def head(model: Shape) -> Layer:
         "head", s, [Linear(h, vocabulary, fp8=False, module="head")],
         Operators(activation_bytes=float(LOSS_BYTES * s * vocabulary), norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
         norm_parameters=h * (2 if model.norm == "layernorm" else 1),
-        copied_bytes_per_token=VALUE_BYTES * h, split_bytes_per_token=LOGIT_BYTES * vocabulary,
+        held=(Held(s * VALUE_BYTES * h), Held(s * LOGIT_BYTES * vocabulary, split=True)),
         input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip
     return replace(layer, recomputable=False, losses=1, logits=float(s * vocabulary))
@@ -163,7 +166,7 @@ def prediction(model: Shape, inner: Layer) -> Layer:
     projection = _layer(
         "prediction", s, [Linear(2 * h, h, parallel="copy")], Operators(norm_bytes=4.0 * VALUE_BYTES * s * h, passes=2),
         norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
-        copied_bytes_per_token=2 * VALUE_BYTES * h, input_bytes=2 * VALUE_BYTES * s * h,
+        held=(Held(s * 2 * VALUE_BYTES * h),), input_bytes=2 * VALUE_BYTES * s * h,
     )  # fmt: skip
     return _sum("prediction", [projection, inner])
 
@@ -324,22 +327,12 @@ def _routed_mlp(model: Shape) -> list[Linear]:
 
 
 def _layer(
-    name: str, s: int, linears: list[Linear], moved: Operators, *, norm_parameters: int, copied_bytes_per_token: float,
+    name: str, s: int, linears: list[Linear], moved: Operators, *, norm_parameters: int, held: Sequence[Held],
     input_bytes: float, cores: tuple[AttentionCore, ...] = (), scans: tuple[AttentionCore, ...] = (),
-    score_bytes: float = 0.0, split_bytes_per_token: float = 0.0,
 ) -> Layer:  # fmt: skip
     products = s * sum(linear.flops for linear in linears)
     attention_core, scanned = (sum((one.flops for one in group), 0.0) for group in (cores, scans))
-    copied, split, weight_part = copied_bytes_per_token, split_bytes_per_token, 0.0
-    for linear in linears:
-        held_input, held_output = linear.held_bytes
-        row, column = linear.parallel == "row", linear.parallel == "column"
-        split += (held_input if row else 0.0) + (held_output if column else 0.0)
-        copied += (0.0 if row else held_input) + (0.0 if column else held_output)
-        weight_part += held_input + VALUE_BYTES * linear.visits * linear.outputs
     plain = [linear for linear in linears if not linear.expert]
-    fp8 = [linear for linear in linears if linear.fp8]
-    fp8_whole = [linear for linear in fp8 if linear.parallel != "row"]
 
     return Layer(
         name,
@@ -350,31 +343,32 @@ def _layer(
         split_parameters=sum(linear.parameters for linear in plain if linear.parallel != "copy"),
         copied_parameters=norm_parameters + sum(linear.parameters for linear in plain if linear.parallel == "copy"),
         expert_parameters=sum(linear.parameters for linear in linears if linear.expert),
-        split_bytes=s * split,
-        copied_bytes=s * copied,
-        score_bytes=score_bytes,
-        norm_bytes=s * sum(one.held_bytes[0] for one in plain if one.parallel != "row" and one.module != "streams"),
-        activated_bytes=s * sum(linear.held_bytes[0] for linear in linears if linear.module == "down"),
-        up_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "up"),
-        routed_bytes=s * sum(one.held_bytes[one.module == "down"] for one in linears if one.expert),
-        latent_bytes=s * sum(linear.held_bytes[1] for linear in linears if linear.module == "latent"),
-        fp8_copied_bytes=s * sum(linear.held_bytes[0] for linear in fp8_whole),
-        fp8_split_bytes=s * sum(linear.held_bytes[0] for linear in fp8 if linear.parallel == "row"),
-        fp8_norm_bytes=s * sum(linear.held_bytes[0] for linear in fp8_whole if not linear.expert),
-        fp8_activated_bytes=s * sum(linear.held_bytes[0] for linear in fp8 if linear.module == "down"),
-        weight_grad_bytes=s * weight_part,
+        held=(*held, *(one for linear in linears for one in _held(linear, s))),
+        weight_grad_bytes=s * sum(one.held_bytes[0] + VALUE_BYTES * one.visits * one.outputs for one in linears),
         input_bytes=float(input_bytes),
         operators=moved + Operators(tuple(linears), cores + scans),
     )
 
 
+def _held(linear: Linear, s: int) -> Iterator[Held]:
+    """Yield what the forward of `s` tokens holds of a matrix's input and output, and which recomputation frees it."""
+    reads, writes = linear.held_bytes
+    if reads:
+        frees = "routed" if linear.expert else "" if linear.parallel == "row" else "norms"
+        frees = {"down": "activations", "streams": "streams"}.get(linear.module, frees)
+        yield Held(s * reads, linear.parallel == "row", frees, linear.fp8)
+    if writes:
+        frees = "routed" if linear.expert and linear.module == "down" else linear.module
+        yield Held(s * writes, linear.parallel == "column", frees if frees in ("up", "latent", "routed") else "")
+
+
 def _sum(name: str, layers: list[Layer]) -> Layer:
     """Return one layer that is the sum of `layers`."""
     all_operators = sum((layer.operators for layer in layers), Operators())
-    others = ("name", "recomputable", "input_bytes", "operators")
+    others, held = ("name", "recomputable", "input_bytes", "operators", "held"), (layer.held for layer in layers)
     amounts = [item.name for item in fields(Layer) if item.name not in others]
     totals: dict[str, Any] = {name: sum(getattr(layer, name) for layer in layers) for name in amounts}
-    return replace(layers[0], name=name, operators=all_operators, **totals)
+    return replace(layers[0], name=name, operators=all_operators, held=sum(held, ()), **totals)
 
 
 MLPS = "-E"
