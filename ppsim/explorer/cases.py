@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import shlex
 import threading
@@ -125,13 +126,16 @@ def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
             own = _seconds(key, row[key])[0]
             chosen = set(_devices_in(row.get("devices", ""), count))
             given[key] = [own if device in chosen else value for device, value in enumerate(every)]
-    if not any(row.keys() & set(TIMES) for row in rows) or not (by_factor or _has_shared_stages(case)):
+    if not any(row.keys() & set(TIMES) for row in rows):
+        return given
+    name = case.get("schedule", CSV_NAME)
+    shared = has_shared_stages(schedule_of(case["csv"])) if "csv" in case else _family_shares_stages(str(name))
+    if not (by_factor or shared):
         return given
     usual = {key: _seconds(key, case.get(key, ROW_COSTS[key])) for key in TIMES}
     now = {key: given[key] if isinstance(given.get(key), list) else usual[key] * count for key in TIMES}
     factors = [{round(now[key][device] / (usual[key][0] or 1), 9) for key in TIMES} for device in range(count)]
     if any(len(one) > 1 for one in factors) or any(len(one) > 1 or not one[0] for one in usual.values()):
-        name = case.get("schedule", CSV_NAME)
         raise ConfigError(
             f"cost by device: {name} has stages on two devices; give F, I and W of a device in one proportion"
         )
@@ -139,18 +143,17 @@ def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
     return given | {"slow": {device: own for device, (own,) in enumerate(factors) if own != 1}}
 
 
-def _has_shared_stages(case: Case) -> bool:
-    if "csv" in case:
-        return has_shared_stages(schedule_of(case["csv"]))
-    family = families().get(str(case.get("schedule")))
-    with suppress(PpsimError):
-        return family is not None and has_shared_stages(family.columns(4, 8))
-    return False
-
-
 def has_shared_stages(schedule: ScheduleColumns) -> bool:
     """Return whether several devices hold the same stage."""
     return len(schedule.holdings) > schedule.num_stages
+
+
+@functools.lru_cache(64)
+def _family_shares_stages(name: str) -> bool:
+    """Return whether several devices hold the same stage of a family, by a small schedule."""
+    with suppress(PpsimError, KeyError):
+        return has_shared_stages(families()[name].columns(4, 8))
+    return False
 
 
 def _devices_in(text: Any, count: int) -> list[int]:

@@ -98,12 +98,10 @@ def simulate(
 
 def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:
     """Raise ConfigError for unknown names, ScheduleError for an invalid schedule."""
-    words = [("transport", transport, TRANSPORTS), ("engine", engine, ENGINES)]
+    argument("transport", transport, choice(*TRANSPORTS))
+    argument("engine", engine, choice(*ENGINES))
     if optimizer is not None:
-        words.append(("optimizer", optimizer, OPTIMIZERS))
-    for word, value, legal in words:
-        if not isinstance(value, str) or value not in legal:
-            raise ConfigError(f"{word}={shown(value)} is not known; use one of: {', '.join(legal)}")
+        argument("optimizer", optimizer, choice(*OPTIMIZERS))
     if not isinstance(schedule, ScheduleColumns):
         raise ConfigError(f"simulate takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     if optimizer is not None and schedule.iterations > 1:
