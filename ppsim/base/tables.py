@@ -118,6 +118,12 @@ def csv_text_of(rows: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
+def markdown_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
+    """Return rows of values as a Markdown table; its columns are those of `page_table`."""
+    heads, *lines = zip(*(column for column, _ in _columns(rows, units)), strict=True)
+    return "\n".join([markdown_row(heads), f"|{'---|' * len(heads)}", *map(markdown_row, lines)]) + "\n"
+
+
 def markdown_row(cells: Sequence[str]) -> str:
     """Return a row of a Markdown table."""
     return f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in cells)} |"

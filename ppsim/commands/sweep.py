@@ -11,7 +11,7 @@ import typer
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, csv_text_of, layout_lines, markdown_row, paragraph
+from ppsim.base.tables import WIDTH, aligned, csv_text_of, layout_lines, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
@@ -212,5 +212,4 @@ def _table_text(found: Sweep, ending: str) -> str:
     if ending == ".csv":
         rows = found.rows()
         return csv_text_of([[*rows[0]], *(row.values() for row in rows)])
-    heads, *rows = found.table()
-    return "\n".join([markdown_row(heads), f"|{'---|' * len(heads)}", *map(markdown_row, rows)]) + "\n"
+    return found.to_markdown()

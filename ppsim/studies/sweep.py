@@ -17,8 +17,8 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described, is_number
-from ppsim.base.tables import latex_table, page_table
-from ppsim.base.units import EXAMPLES, counted, parse_quantity, value_text
+from ppsim.base.tables import latex_table, markdown_table, page_table
+from ppsim.base.units import EXAMPLES, counted, parse_quantity
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
@@ -166,18 +166,6 @@ class Sweep:
             f"cannot plot: none of {', '.join(self.keys)} has two numeric values; sweep numbers, such as 8:128:x2"
         )
 
-    def table(self) -> list[list[str]]:
-        """Return cells of text, the heading first: values, known measures, and a refusal in the last column."""
-        measures = self._shown()
-        refusals = any(point.refused is not None for point in self.points)
-        heads = [*map(short_key, self.keys), *(measure.title for measure in measures), *["refused"] * refusals]
-        return [heads, *(self._cells(point, measures, refusals) for point in self.points)]
-
-    def _cells(self, point: Candidate, measures: Sequence[Measure], refusals: bool) -> list[str]:
-        run = point.measures or {}
-        numbers = [value_text(run.get(measure.name), measure.unit) for measure in measures]
-        return [*(str(point.changes[key]) for key in self.keys), *numbers, *[point.refused or ""] * refusals]
-
     def _shown(self) -> list[Measure]:
         """Return the measures of the printed table that some point has."""
         return [
@@ -185,6 +173,10 @@ class Sweep:
             for name in _PAGE
             if any((point.measures or {}).get(name) is not None for point in self.points)
         ]
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown; a refusal is in the last column."""
+        return markdown_table(*self._numbers())
 
     def to_latex(self) -> str:
         """Return the table in LaTeX with the package booktabs, for a paper; a refusal is in the last column."""
