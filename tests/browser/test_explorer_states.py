@@ -111,7 +111,7 @@ def test_the_views_keys_and_play_work_where_nothing_is_typed(page, explorer):
     settled(page)
     body = page.find("body")
     body.send_keys("c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert re.match(r"critical path of 1f1b, step \d+ of \d+: 1F0 waits for 0F0", page.text(".selection"))
+    assert re.match(r"critical path of 1f1b, action \d+ of \d+: 1F0 waits for 0F0", page.text(".selection"))
     body.send_keys("b")
     page.until("return document.querySelector('#against select').value === '1'")
     Select(page.find("#against select")).select_by_value("0")
