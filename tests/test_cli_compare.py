@@ -235,7 +235,7 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
 
 def test_a_notebook_shows_the_columns_in_which_something_is_known():
     page = compare(SIZED, ["1f1b", "zb-h1"])._repr_html_()
-    assert "<td style='text-align:left;white-space:nowrap'>1f1b</td>" in page
+    assert "<td style='text-align:left;white-space:nowrap'><b>1f1b</b></td>" in page
     heads = re.findall("<th[^>]*>([^<]*)</th>", page)
     assert heads[:5] == ["schedule", "step (s)", "vs 1f1b (%)", "idle (%)", "peak activations"]
     assert ">base</td>" in page
@@ -249,7 +249,7 @@ def test_a_notebook_shows_the_columns_in_which_something_is_known():
 
 def test_a_notebook_marks_a_run_over_the_memory_of_its_devices():
     page = compare(LLAMA, ["1f1b", "gpipe", "zb-v"])._repr_html_()
-    rows = dict(re.findall("<tr><td[^>]*>([^<]*)</td>(.*?)</tr>", page))
+    rows = dict(re.findall("<tr><td[^>]*>(?:<b>)?([^<]*)<(.*?)</tr>", page))
     assert {name: re.findall(">(over|tight)<", row) for name, row in rows.items()} == {
         "1f1b": [], "gpipe": ["over"], "zb-v": ["tight"],
     }  # fmt: skip

@@ -1,11 +1,12 @@
 """The lessons in notebooks/ run from first to last cell, and are stored with what they show."""
 
+import re
 import time
 
 import make_notebooks
 import nbformat
 import pytest
-from make_notebooks import LESSONS
+from make_notebooks import ANSWERS, LESSONS
 
 MAX_FILE_BYTES = 600_000  # of a stored lesson
 MAX_COLUMNS = 100  # of a cell in a notebook program beside its list of files
@@ -39,6 +40,35 @@ def test_a_lesson_says_what_one_learns_and_numbers_its_sections(path):
     assert [heading.split()[1] for heading in sections] == [f"{number}.{part}" for part in range(1, len(sections) + 1)]
 
 
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_names_all_lessons_and_ends_with_questions_whose_answers_are_folded(path):
+    lesson = nbformat.read(path, as_version=4)
+    heading, _, *_ = lines = lesson.cells[0].source.splitlines()
+    linked = re.findall(r"\]\((\S+)\.ipynb\)", next(line for line in lines if line.startswith("Lessons: ")))
+    assert linked == [other.stem for other in LESSONS if other != path], heading
+    assert any(re.match(r"\*\d+ minutes", line) for line in lines)
+    last = lesson.cells[-1] if ANSWERS.search(lesson.cells[-1].source) else lesson.cells[-2]
+    questions = re.findall(r"^\d\. ", last.source.partition("<details>")[0], re.M)
+    printed = ANSWERS.search(last.source)[2].splitlines()
+    assert [line[:3] for line in printed] == questions
+    assert len(questions) > 1
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_needs_no_network_for_formulas_and_has_no_checks_for_its_authors(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        assert "$" not in cell.source
+        assert "assert " not in cell.source
+
+
+def test_the_second_lesson_predicts_both_published_steps():
+    errors = [re.findall(r"published.*: ([+-][\d.]+) %", output.get("text", "")) for output in outputs(
+        nbformat.read(LESSONS[1], as_version=4))]  # fmt: skip
+    (published,), (recomputed,) = filter(None, errors)
+    assert abs(float(published)) < 3
+    assert abs(float(recomputed)) < 5
+
+
 def test_the_first_lesson_opens_with_a_chart():
     lesson = nbformat.read(LESSONS[0], as_version=4)
     assert "image/svg+xml" in lesson.cells[1].outputs[0].data
@@ -56,14 +86,16 @@ def test_pictures_are_shown_also_in_a_notebook_that_is_not_trusted(path):
 def test_source_and_printed_lines_fit_into_a_cell(path):
     lesson = nbformat.read(path, as_version=4)
     sources = [cell.source for cell in lesson.cells if cell.cell_type == "code"]
+    sources += ["".join(found) for cell in lesson.cells for found in ANSWERS.findall(cell.source)]
     printed = [output.text for output in outputs(lesson) if output.output_type == "stream"]
     assert [line for text in (*sources, *printed) for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
 
 
 def texts(lesson):
-    """What each cell prints or shows, but for pictures."""
+    """What each cell prints or shows, but for pictures, and the words with the answers."""
     parts = [(output.get("text"), output.get("data", {})) for output in outputs(lesson)]
-    return [(text, data.get("text/plain"), data.get("text/html")) for text, data in parts]
+    shown = [(text, data.get("text/plain"), data.get("text/html")) for text, data in parts]
+    return [*shown, *(cell.source for cell in lesson.cells if cell.cell_type == "markdown")]
 
 
 def pictures(lesson):

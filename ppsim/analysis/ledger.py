@@ -306,19 +306,12 @@ MAX_BLAMED = 3  # waits that the table names for each device
 _SHOWN = 1e-9  # fraction of all idle time; less is rounding
 
 
-def ledger_parts(found: LedgerColumns, small: float = 0.0) -> tuple[list[list[str]], list[str]]:
-    """Return a table of idle time by device and cause, with totals and shares; and notes: definitions and blame.
-
-    Causes of at most `small` of all idle time share the column "other".
-    """
+def ledger_parts(found: LedgerColumns) -> tuple[list[list[str]], list[str]]:
+    """Return a table of idle time by device and cause, with totals and shares; and notes: definitions and blame."""
     total = float(found.total.sum())
     if total <= 0:
         return [["no device is ever idle"]], []
-    causes = [cause for cause, seconds in found.items() if seconds.sum() > _SHOWN * total]
-    others = [cause for cause in causes if found[cause].sum() <= small * total]
-    named = {cause: found[cause] for cause in causes if cause not in others}
-    if others:
-        named["other"] = np.sum([found[cause] for cause in others], axis=0)
+    named = {cause: seconds for cause, seconds in found.items() if seconds.sum() > _SHOWN * total}
     columns = np.array([*named.values(), found.total])
     groups = np.array_split(np.arange(columns.shape[1]), min(columns.shape[1], MAX_ROWS))
     cells = np.array([columns[:, devices].sum(axis=1) for devices in groups])
@@ -333,7 +326,7 @@ def ledger_parts(found: LedgerColumns, small: float = 0.0) -> tuple[list[list[st
     rows += [[_name(devices), *map(text, row)] for devices, row in zip(groups, cells, strict=True)]
     rows.append(["all devices", *map(text, columns.sum(axis=1))])
     rows.append(["share (%)", *(f"{100 * seconds / total:.1f}" for seconds in columns.sum(axis=1))])
-    notes = aligned([(cause, CAUSES[cause]) for cause in causes])
+    notes = aligned([(cause, CAUSES[cause]) for cause in named])
     waits = blame(found.run, found.factor, np.repeat(np.arange(len(groups)), [len(devices) for devices in groups]))
     least = max(_SHOWN * total, 0.5 * 10**-places / scale.factor)  # less is shown as 0
     phases = [(f"  {name}", f"{text(waited.sum())} {scale.symbol}", PHASES[name])
@@ -341,10 +334,10 @@ def ledger_parts(found: LedgerColumns, small: float = 0.0) -> tuple[list[list[st
     if phases:
         notes += ["", "waited for another device to compute:", *aligned(phases, left={0, 2})]
     for number, devices in enumerate(groups):
-        named = [f"device {holder} in {kind} {text(seconds)} {scale.symbol}"
-                 for holder, kind, seconds in waits.of(number) if seconds > least]  # fmt: skip
-        more = f", and {len(named) - MAX_BLAMED} more" * (len(named) > MAX_BLAMED)
-        notes += [f"  {_name(devices)}: {', '.join(named[:MAX_BLAMED])}{more}"] * bool(named)
+        blamed = [f"device {holder} in {kind} {text(seconds)} {scale.symbol}"
+                  for holder, kind, seconds in waits.of(number) if seconds > least]  # fmt: skip
+        more = f", and {len(blamed) - MAX_BLAMED} more" * (len(blamed) > MAX_BLAMED)
+        notes += [f"  {_name(devices)}: {', '.join(blamed[:MAX_BLAMED])}{more}"] * bool(blamed)
     return rows, notes
 
 

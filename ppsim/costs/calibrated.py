@@ -227,8 +227,12 @@ class Calibration:
         return f"next: the run that would tell most has {changes} ({low} to {high} at 90 %)"
 
     def _repr_html_(self) -> str:
-        tables = [html_table(heads, rows) for heads, *rows in (self.constants(), self.errors())]
-        return "".join([*tables, escaped(self.next_words)])
+        heads, *rows = self.constants()
+        changed, rest = ([row for row in rows if (row[1] == row[2]) is still] for still in (False, True))
+        fold = f"<details><summary>unchanged constants: {len(rest)}</summary>{html_table(heads, rest)}</details>"
+        names, *runs = self.errors()
+        table = html_table(heads, changed) if changed else ""
+        return "".join([table, fold, html_table(names, runs), escaped(self.next_words)])
 
     def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
         """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""

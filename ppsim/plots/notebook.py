@@ -19,7 +19,6 @@ from ppsim.timeline import TimelineColumns
 
 _FRAME_ROW, _FRAME_MAX_ROWS, _FRAME_REST = 44, 480, 270  # pixels of the frame: a row, limit of all rows, the rest
 _BAR = 120  # pixels of the longest bar of a ledger
-_SMALL = 0.02  # of all idle time: causes of less share a column
 _SCRIPT = (
     '<script>(() => {{ const isStill = (one) => !one.querySelector("iframe"); '
     'const box = [...document.querySelectorAll("#{name}")].find(isStill); if (!box) return; '
@@ -60,15 +59,15 @@ def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
 
 def ledger_html(found: LedgerColumns) -> Html:
     """Return a ledger as a table with a bar of causes per device; what the causes mean is folded."""
-    (heads, *rows), notes = ledger_parts(found, _SMALL)
+    (heads, *rows), notes = ledger_parts(found)
     if not notes:
         return Html(heads[0])
     causes, dark = heads[1:-1], notebook_theme(None)
-    rules = "".join(f".pp-{cause}{{background:{dark.causes.get(cause, dark.quiet)}!important}}" for cause in causes)
+    rules = "".join(f".pp-{cause}{{background:{dark.causes[cause]}!important}}" for cause in causes)
 
     def block(cause: str, width: float) -> str:
         """Return a piece of a bar in the light colour, which `rules` make dark where style sheets are kept."""
-        colour = LIGHT.causes.get(cause, LIGHT.quiet)
+        colour = LIGHT.causes[cause]
         line = f"border-bottom:1px solid {LIGHT.quiet}"  # seen on any page
         size = f"display:inline-block;width:{width:.1f}px;height:12px;background:{colour};{line}"
         return f'<i class="pp-{cause}" style="{size}"></i>' * (width > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -145,15 +146,18 @@ class Choice:
     def _repr_html_(self) -> str:
         if not self.ranked:
             return self._nothing_fits
+        places = [int(one.place.rstrip("=")) for one in self.ranked]
+        counts = Counter(places)
+        ranks = [f"{one}–{one + counts[one] - 1}".removesuffix(f"–{one}") for one in places]
         first, measures = self.ranked[0].step, [self._memory, MEASURES["tokens_per_second"], MEASURES["mfu"]]
         rows = [
-            {"#": one.place, "layout": name, "step": one.step, "vs first": one.step / first - 1 if number else "base"}
+            {"rank": place, "layout": name, "step": one.step, "vs first": one.step / first - 1 if number else "base"}
             | {measure.title: one.numbers[measure.name] for measure in measures}
-            for number, (name, one) in enumerate(zip(_names(self.ranked), self.ranked, strict=True))
+            for number, (place, name, one) in enumerate(zip(ranks, _names(self.ranked), self.ranked, strict=True))
         ]
         units = {"step": "seconds", "vs first": "change"}
-        ties = "<br>=: the model cannot tell it from the one above; the simplest is first"
-        notes = self.points + ties * any(str(one.place).endswith("=") for one in self.ranked)
+        ties = "<br>a range of ranks, such as 4–5: the model cannot tell these rows apart; the simplest is first"
+        notes = self.points + ties * (len(counts) < len(ranks))
         return page_table(rows, units | {measure.title: measure.unit for measure in measures}) + notes
 
     @property

@@ -6,12 +6,13 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
-from ppsim.analysis.measures import MEASURES, shown_in
+from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import HEADROOM, fit_of, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
@@ -214,12 +215,14 @@ class Comparison:
         if not self.timelines:
             return "no schedule ran"
         rows, units = self._chart_numbers()
-        more = [MEASURES[name] for name in ("tokens_per_second", "mfu", "transfers")]
-        for row, run in zip(rows, self.timelines, strict=True):
-            row.update({one.title: one.number(run) for one in more})
+        for row in rows:
+            if "base" in row.values():
+                row["schedule"] = Html(f"<b>{escape(row['schedule'])}</b>")
             if row["fits"] == "over":
                 row["fits"] = Html(f"<b style='color:{notebook_theme(None).limit}'>over</b>")
-        table = page_table(rows, units | {one.title: one.unit for one in more})
+            if row["peak memory"] is not None:
+                del row["peak activations"]
+        table = page_table(rows, units)
         return reader_style(table) + table
 
     def _chart_numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:

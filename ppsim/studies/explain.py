@@ -146,9 +146,9 @@ class Explanation:
     def _repr_html_(self) -> str:
         whole = self.measured.makespan
         causes = [
-            {"why longer than simulated": cause, "by": seconds, "that is": DIFFERENCE[cause]}
-            for cause, seconds in self.difference.items()
-            if abs(seconds) > 1e-3 * whole
+            {"why longer than simulated": cause, "by": seconds, "that is": DIFFERENCE.get(cause, "")}
+            for cause, seconds in {**self.difference, "all": sum(self.difference.values())}.items()
+            if abs(seconds) > 1e-5 * whole
         ]
         cases = [{"if": "as measured", "step": whole, "vs measured": "base", "that is": ""}] + [
             {"if": name, "step": seconds, "vs measured": seconds / whole - 1, "that is": VARIANTS[name]}

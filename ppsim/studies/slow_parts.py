@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -55,6 +56,8 @@ class Slow:
             who = f"{who.lstrip('0123456789')} of stage {who.rstrip('FBIWRST')}"
         elif self.what == "link":
             who = f"a transfer from device {who.replace('-', ' to ')}"
+        elif found := re.fullmatch(r"(\d+)([A-Z])(\d+)", who):
+            who = f"{found[2]} of microbatch {found[3]}, stage {found[1]},"
         return f"{who} {'waits' if self.what == 'stall' else 'takes'} {self.with_usual}"
 
 
