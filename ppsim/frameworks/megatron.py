@@ -54,24 +54,4 @@ CORE_FACTS = Facts(
 )
 
 # Options that change no step time or memory that ppsim models, by the groups of Megatron-LM's own parser, and by name.
-LEFT_OUT_GROUPS = (
-    "regularization", "profiling", "rl", "RNG and initialization", "learning rate and weight decay", "checkpointing",
-    "validation", "data and dataloader", "tokenizer", "autoresume", "biencoder", "vision", "logging", "opentelemetry",
-    "straggler", "workload inspector", "inference", "one logger", "In-process restart", "ft_package", "rerun engine",
-    "msc", "fault injector",
-)  # fmt: skip
-LEFT_OUT = (
-    "bf16", "fp16", "train-iters", "train-samples", "exit-interval", "exit-duration-in-mins", "use-mcore-models",
-    "use-flash-attn", "optimizer", "max-position-embeddings", "norm-epsilon", "init-method-std", "rotary-base",
-    "rotary-percent", "rotary-scaling-factor", "use-rope-scaling", "rope-scaling-factor",
-    "no-rope-fusion", "distributed-backend", "distributed-timeout-minutes", "group-query-attention", "moe-layer-freq",
-    "moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-score-function",
-    "moe-router-enable-expert-bias", "moe-router-bias-update-rate", "moe-router-topk-scaling-factor",
-    "moe-router-dtype", "moe-router-pre-softmax", "moe-permute-fusion", "mtp-loss-scaling-factor", "squared-relu",
-    "quick-geglu", "attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32",
-    "cross-entropy-fusion-impl", "manual-gc", "manual-gc-interval", "mscale",
-    "mscale-all-dim", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-margin", "fp8-interval", "rope-type",
-    "apply-layernorm-1p", "ckpt-format", "decoder-seq-length", "check-for-nan-in-loss-and-grad",
-    "no-check-for-nan-in-loss-and-grad", "disable-mamba-mem-eff-path", "use-pytorch-profiler", "transformer-impl",
-    "calculate-per-token-loss",
-)  # fmt: skip
+LEFT_OUT_GROUPS, LEFT_OUT = tuple(OPTIONS["left_out_groups"]), tuple(OPTIONS["left_out"].split())

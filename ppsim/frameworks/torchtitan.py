@@ -40,25 +40,6 @@ CONFIGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = _MODELS["configs"]
 
 SINGLE = ("1F1B", "GPipe")  # classes with one stage per device; the others have two or more
 # Options that change no step time or memory that ppsim models: whole sections, and by name.
-LEFT_OUT_GROUPS = (
-    "top", "job", "profiler", "profiling", "metrics", "dataloader", "lr_scheduler", "checkpoint", "comm", "validator",
-    "validation", "debug", "memory_estimation", "loss",
-)  # fmt: skip
-LEFT_OUT = (
-    "training.dataset", "training.dataset_path", "training.max_norm", "training.steps", "training.gc_freq",
-    "training.gc_debug", "training.mixed_precision_reduce", "training.dataloader.num_workers",
-    "training.dataloader.persistent_workers", "training.dataloader.pin_memory", "training.dataloader.prefetch_factor",
-    "training.disable_cuda_graphs", "model.hf_assets_path", "model.tokenizer_path", "model.print_after_conversion",
-    "optimizer.name", "optimizer.lr", "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.weight_decay",
-    "optimizer.param_groups", "optimizer.optimizer_factory_kwargs_by_name", "optimizer.implementation",
-    "activation_checkpoint.preserve_rng_state", "activation_checkpoint.determinism_check",
-    "activation_checkpoint.debug", "activation_checkpoint.early_stop", "compile.backend",
-    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
-    "activation_checkpoint.force_recompute_mm_shapes_by_fqns", "activation_checkpoint.visualize_memory_budget_pareto",
-    "parallelism.context_parallel_load_balancer", "parallelism.context_parallel_ptrr_mask_key",
-    "parallelism.spmd_backend", "quantize.linear.float8.filter_fqns", "quantize.linear.mx.filter_fqns",
-    "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp",
-    "quantize.linear.mx.mxfp8_dim1_cast_kernel_choice",
-)  # fmt: skip
+LEFT_OUT_GROUPS, LEFT_OUT = tuple(OPTIONS["left_out_groups"]), tuple(OPTIONS["left_out"].split())
 # Values of options with which they change nothing.
 WITHOUT_EFFECT = ("false", "none", "-1")
