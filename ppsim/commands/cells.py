@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from ppsim.analysis.memory import HEADROOM, fit_in_words, usable_bytes
@@ -135,13 +136,10 @@ def _framework_words(one: Candidate, config: Config) -> list[str]:
 
 def wrapped_words(words: Iterable[str], indent: str = "  ") -> list[str]:
     """Return words as lines of at most `WIDTH` characters; no word is broken at its blanks."""
-    lines, line = [], indent.rstrip()
-    for word in words:
-        if line.strip() and len(line) + 1 + len(word) > WIDTH:
-            lines.append(line)
-            line = indent.rstrip()
-        line = f"{line} {word}" if line.strip() else indent + word
-    return [*lines, line] if line.strip() else lines
+    text = " ".join(word.replace(" ", "\0") for word in words)
+    page: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": indent, "break_long_words": False}
+    lines = wrap(text, WIDTH, break_on_hyphens=False, **page)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def candidate_table(
