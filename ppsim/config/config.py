@@ -6,7 +6,7 @@ import functools
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
@@ -248,9 +248,7 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
     """
     if not isinstance(path, str | PathLike):
         raise ConfigError(f"{shown(path)} is no path of a config; give one such as 'config.yaml'")
-    place = str(os.fspath(path))
-    document = _read(place)
-    return make_config(document.value, place=place, overrides=overrides, lines=document.lines)
+    return config_source(path).config(overrides)
 
 
 def _read(place: str) -> Document:
@@ -266,10 +264,11 @@ def _read(place: str) -> Document:
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """Plain values of a config before they are checked, and the name of the config for errors."""
+    """Plain values of a config before they are checked, and for errors the name of the config and its keys' lines."""
 
     data: Mapping[str, Any]
     place: str
+    lines: Mapping[Path, int] = field(default_factory=dict, repr=False)
 
     __repr__ = short_repr
 
@@ -279,7 +278,7 @@ class ConfigSource:
 
     def config(self, changes: Mapping[str, Any] | None = None) -> Config:
         """Check the values, with `changes`, and return the Config; ConfigError if they are wrong."""
-        return make_config(dict(self.data), place=self.place, overrides=changes)
+        return make_config(dict(self.data), place=self.place, overrides=changes, lines=self.lines)
 
 
 AnyConfig = Config | ConfigSource | str | PathLike[str] | Mapping[str, Any]
@@ -295,15 +294,14 @@ def config_source(config: AnyConfig) -> ConfigSource:
         return ConfigSource(config, "config")
     if isinstance(config, str | PathLike):
         place = str(os.fspath(config))
-        return ConfigSource(_read(place).value, place)
+        document = _read(place)
+        return ConfigSource(document.value, place, document.lines)
     raise ConfigError(f"config={shown(config)} must be a path of a YAML file, a dict of its sections or a ppsim.Config")
 
 
 def as_config(config: AnyConfig) -> Config:
     """Return the checked config given as a path, a dict or an object; ConfigError if it is wrong."""
-    if isinstance(config, Config):
-        return config
-    return load_config(config) if isinstance(config, str | PathLike) else config_source(config).config()
+    return config if isinstance(config, Config) else config_source(config).config()
 
 
 def config_yaml(config: Config) -> str:
