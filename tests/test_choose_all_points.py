@@ -81,7 +81,7 @@ def every_point(config, free, headroom, asynchronous, certain):
     limit = costs.cluster.device.capacity * (1 - headroom)
     fitting = []
     for layout in space.layouts():
-        for chosen in space.schedules(layout["schedule.devices"]):
+        for chosen in space.schedules(layout["schedule.devices"], combined=space.combines(layout)):
             strings = set()
             for partition in space.partitions:
                 changes = {**layout, **chosen, "layout.partition": "even" if partition == "balanced" else partition}

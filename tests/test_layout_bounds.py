@@ -66,8 +66,8 @@ def test_no_step_or_peak_is_below_that_of_its_layout(
     except ppsim.PpsimError:
         return
     traits = traits_of(family)
-    seconds = layout_step_bound(config.costs, devices, microbatches, optimizer, traits.drains)
-    size = layout_memory_bound(config.costs, devices, *traits)
+    seconds = layout_step_bound(config.costs, devices, microbatches, optimizer, traits.alone, traits.drains)
+    size = layout_memory_bound(config.costs, devices, traits.keeps, traits.drains)
     assert seconds <= run.iteration_time
     assert seconds > 0 or scale is not None
     assert run.peak_memory is not None

@@ -18,6 +18,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import update_seconds
 from ppsim.costs.host_time import host_seconds
 from ppsim.costs.layers import Layer
+from ppsim.costs.setup import once
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
 from ppsim.plan.lengths import (
@@ -268,8 +269,14 @@ def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | Non
 
 
 def memory_table(costs: Any, schedule: ScheduleColumns) -> CostTable:
-    """Return `costs.table`, with the bytes alone if the costs can give these faster."""
-    return costs.bytes_table(schedule) if isinstance(costs, DerivedCosts) else costs.table(schedule)
+    """Return `costs.table`, with the bytes alone if the costs can give these faster; schedules of equal sizes share."""
+    if not isinstance(costs, DerivedCosts) or schedule.cuts_vocabulary:
+        return costs.table(schedule)
+    sizes = schedule.num_stages, schedule.devices, len(schedule.holdings)
+    key = memory_table, costs.layout.partition, costs.layout.recompute, costs.layers_of_stages, *sizes
+    if key not in costs._computed:
+        costs._computed[key] = costs.bytes_table(schedule)
+    return costs._computed[key]
 
 
 def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
@@ -300,9 +307,15 @@ class BlockBytes(NamedTuple):
         """Return the lower bounds of a layout; None if the costs do not give the same bytes for every partition."""
         if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes", "microbatch_scale"):
             return None
-        layout, level, layers = costs.layout, costs.layout.recompute, costs.model.layers
-        if not isinstance(level, str) or layout.recompute_stages is not None:
+        level = costs.layout.recompute
+        if not isinstance(level, str) or costs.layout.recompute_stages is not None:
             return None
+        return cls._at(costs, level)
+
+    @staticmethod
+    @once
+    def _at(costs: DerivedCosts, level: str) -> BlockBytes:
+        layout, layers = costs.layout, costs.model.layers
         kinds = Counter(layer for layer in layers if layer.recomputable)
 
         def state(layer: Layer, gathered: float = 0.0) -> float:
@@ -310,7 +323,7 @@ class BlockBytes(NamedTuple):
             return sum(whole) * costs.factor("state")
 
         states = np.array([*map(state, kinds)])
-        return cls(
+        return BlockBytes(
             np.array([*kinds.values()]), states, np.array([costs.activation_bytes(layer, level) for layer in kinds]),
             np.array([state(layer, 1.0) for layer in kinds]) - states if layout.reduces_blocks else 0.0,
             np.array([costs.backward_bytes((layer,), level) for layer in kinds]),
@@ -375,16 +388,16 @@ def layout_memory_bound(costs: Any, devices: int, keeps: bool = True, drains: bo
 
 
 def layout_step_bound(
-    costs: Any, devices: int, microbatches: int, optimizer: str | None, drains: bool = False
+    costs: Any, devices: int, microbatches: int, optimizer: str | None, alone: bool = False, drains: bool = False
 ) -> float:
     """Return a lower bound on the seconds of every synchronous schedule and partition; 0 if unknown.
 
     The seconds of all layers and of the optimizer step are divided evenly over the devices, without a bubble unless the
-    schedule drains.
+    schedule drains. If one device runs all actions of each layer (`alone`), no layer is divided.
 
-    If a schedule `drains`, one device holds each stage, and every device begins with an F and ends with a B. Then its
-    devices begin one after the other: the first forward of the i-th device waits for at least one layer of each device
-    before it, and after its last backward at least as many layers are left.
+    If such a schedule `drains`, every device begins with an F and ends with a B. Then its devices begin one after the
+    other: the first forward of the i-th device waits for at least one layer of each device before it, and after its
+    last backward at least as many layers are left. The first device may hold the embedding alone.
     """
     if not isinstance(costs, DerivedCosts) or _gives(costs, *UNKNOWN_SECONDS):
         return 0.0
@@ -393,8 +406,9 @@ def layout_step_bound(
     computing, exchanging, starting = ([each[layer][stream] for layer in placed] for stream in range(3))
     streams = computing, exchanging, starting if devices > 1 else []  # else the host runs ahead
     busy = microbatches * max(map(sum, streams)) / devices
-    if drains and optimizer != POST_VALIDATED:
-        busy = max(busy, _one_after_the_other(computing, min(computing[1:-1]), devices, microbatches))
+    if alone:
+        waits = np.maximum(np.arange(devices) - 1, 0) * (drains and optimizer != POST_VALIDATED)
+        busy = max(busy, _seconds_of_whole_layers(computing, min(computing[1:-1]), waits, microbatches))
     stepping, parameters = 0.0, model_parameters(costs)
     if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, parameters)):
         hidden = costs.layout.chosen("overlap_data")
@@ -405,26 +419,29 @@ def layout_step_bound(
 def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, float]:
     """Return lower bounds on one layer's seconds per microbatch of computing, of exchanging, and of the host's starts.
 
-    Fused slots of two streams hide the exchange of experts alone, which has the second stream for itself.
+    Fused slots of two streams hide the exchange of experts alone, which has the second stream for itself. A slot s is
+    no shorter than its first stream a, and hides h = a + exchange - s of the exchange, which adds `slot_contention` x h
+    to it: with a contention of at most 1 the sum is least where s = a.
     """
     level, bound, hidden = costs.layout.common_recompute, layer_bound(costs, layer), 0.0
     if costs.layout.overlap == TWO_STREAM:
         (forward, input_grad, repeated), hidden = costs.exchange(layer), expert_parallel(costs, layer)[0]
         bound += max(forward - hidden, 0.0) + max(input_grad + repeated * (level == "full") - hidden, 0.0)
+        bound += 2 * hidden * min(costs.slot_contention, 1.0)
     return bound, 2 * hidden, sum(host_seconds(costs, layer, level == "full" and layer.recomputable))
 
 
-def _one_after_the_other(seconds: Sequence[float], shortest: float, devices: int, microbatches: int) -> float:
-    """Return a lower bound on the seconds of layers on devices that begin one after the other.
+def _seconds_of_whole_layers(seconds: Sequence[float], shortest: float, waits: np.ndarray, microbatches: int) -> float:
+    """Return a lower bound on the seconds of layers on devices that first wait for `waits` layers of `shortest`.
 
-    The i-th device (from 0) waits for at least i - 1 layers of `shortest` seconds, as the first may hold the embedding
-    alone. A layer counts as its number of layers of `shortest` seconds, rounded down. These end no sooner than if each
-    ran on the device where it ends first.
+    1. The last device to end takes at least the mean over devices of waiting and computing.
+    2. A layer counts as its number of layers of `shortest` seconds, rounded down. These end no sooner than if each ran
+       on the device where it ends first.
     """
     number = sum(int(one / shortest) for one in seconds)
-    waits = np.maximum(np.arange(devices) - 1, 0)
     ends = waits[:, None] + microbatches * np.arange(1, number + 1)
-    return float(shortest * np.partition(ends, number - 1, axis=None)[number - 1])
+    mean = shortest * waits.mean() + microbatches * sum(seconds) / len(waits)
+    return max(float(shortest * np.partition(ends, number - 1, axis=None)[number - 1]), float(mean))
 
 
 def model_parameters(costs: DerivedCosts) -> tuple[float, float]:

@@ -330,12 +330,17 @@ class DerivedCosts(Setup):
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
         two = self.layout.overlap == TWO_STREAM
         slots = by_pair(stages, self._two_stream_slot) if two else np.maximum(computing, exchanging)
+        hosts = np.array([self._hosts(stage) for stage in stages]).T
+        slots = slots + self.slot_contention * np.maximum(computing + exchanging - slots, 0.0)
+        return np.maximum(slots, hosts[0][:, None] + hosts[1])
+
+    @property
+    def slot_contention(self) -> float:
+        """Seconds that a second of collectives adds to the computation of a slot that hides it."""
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
         if self.layout.chosen("expert_exchange") == "hierarchical":  # it shares processors, and little memory
             contention = min(contention, EXCHANGE_PROCESSORS[group_of(self.cluster, self.layout.expert).nodes > 1])
-        hosts = np.array([self._hosts(stage) for stage in stages]).T
-        slots = slots + contention * np.maximum(computing + exchanging - slots, 0.0)
-        return np.maximum(slots, hosts[0][:, None] + hosts[1])
+        return contention
 
     @once
     def _two_stream_slot(self, *both: Stage) -> float:

@@ -54,24 +54,14 @@ RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_f
 
 
 @dataclass(frozen=True)
-class _LayoutItem:
-    """A layout to expand: its points are every schedule whose lists have these traits, and every partition."""
+class _Item:
+    """A point to simulate, or a layout to expand: every schedule whose lists have these traits, in every partition."""
 
     changes: Changes
-    lists: ListTraits
-    points: int
-    memory: float
-    stragglers: float
-
-
-@dataclass(frozen=True)
-class _PointItem:
-    """A point to simulate, with the lower bound on its bytes."""
-
-    changes: Changes
-    memory: float
+    memory: float  # lower bound in bytes
     stragglers: float
     points: int = 1
+    lists: ListTraits | None = None  # None for a point
 
 
 class BestFirstSearch:
@@ -110,7 +100,7 @@ class BestFirstSearch:
         self.least_memory: dict[Any, tuple[float, Changes]] = {}  # by sizes: lower bound on memory, and the layout
         self.nearest: Candidate | None = None
         self.numbers = itertools.count()
-        self.heap: list[tuple[float, int, _LayoutItem | _PointItem]] = []
+        self.heap: list[tuple[float, int, _Item]] = []
 
     def run(self, bar: Bar | None = None) -> None:
         """Search the whole space; show progress on `bar`."""
@@ -133,55 +123,59 @@ class BestFirstSearch:
         """Count every point, and queue the layouts except those that do not fit the model or the memory."""
         points_of: dict[Any, int] = {}
         least_of: dict[Any, float | None] = {}  # bounds on the memory of all layouts of equal sizes
-        for layout, lists in itertools.product(self.space.layouts(), TRAITS):
-            of = devices_of(self.space, layout), lists, self.space.combines(layout)
-            if of not in points_of:
-                points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
-            points = points_of[of]
-            if not points:
-                continue
-            self.counts["points"] += points
+        for layout in self.space.layouts():
+            devices, combines, lost = devices_of(self.space, layout), self.space.combines(layout), None
+            steps: dict[tuple[bool, ...], float] = {}
             least, sizes = with_least_memory(layout), tuple(item for item in layout.items() if item[0] not in KNOBS)
-            if (sizes, lists) not in least_of:
-                least_of[sizes, lists] = self.expansion.memory_bound(least, lists)
-            memory = least_of[sizes, lists]
-            if memory is not None and layout == least:
-                self.least_memory.setdefault((sizes, lists), (memory, layout))
-            if memory is not None and memory <= self.limit:
-                memory = self.expansion.memory_bound(layout, lists)
-            if memory is None or memory > self.limit:
-                self.counts["refused" if memory is None else "memory"] += points
-            else:
-                lost = self.expansion.straggler_seconds(layout)
-                step = self.expansion.step_bound(layout, lists)
-                self._push(step, _LayoutItem(layout, lists, points, memory, lost))
+            for lists in TRAITS:
+                of = devices, lists, combines
+                if of not in points_of:
+                    points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
+                points = points_of[of]
+                if not points:
+                    continue
+                self.counts["points"] += points
+                if (sizes, lists) not in least_of:
+                    least_of[sizes, lists] = self.expansion.memory_bound(least, lists)
+                memory = least_of[sizes, lists]
+                if memory is not None and layout == least:
+                    self.least_memory.setdefault((sizes, lists), (memory, layout))
+                if memory is not None and memory <= self.limit:
+                    memory = self.expansion.memory_bound(layout, lists)
+                if memory is None or memory > self.limit:
+                    self.counts["refused" if memory is None else "memory"] += points
+                    continue
+                lost = self.expansion.straggler_seconds(layout) if lost is None else lost
+                if lists[1:] not in steps:
+                    steps[lists[1:]] = self.expansion.step_bound(layout, lists)
+                self._push(steps[lists[1:]], _Item(layout, memory, lost, points, lists))
 
-    def _push(self, step: float, item: _LayoutItem | _PointItem) -> None:
+    def _push(self, step: float, item: _Item) -> None:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
 
-    def _next_round(self) -> tuple[list[_LayoutItem], list[_PointItem]]:
+    def _next_round(self) -> tuple[list[_Item], list[_Item]]:
         """Return the next layouts and points that can be ranked or be on the front."""
-        layouts: list[_LayoutItem] = []
-        points: list[_PointItem] = []
+        layouts: list[_Item] = []
+        points: list[_Item] = []
         while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
             step, _, item = heapq.heappop(self.heap)
             if not self._matters(step, item):
                 self.counts["step"] += item.points
-            elif isinstance(item, _LayoutItem):
+            elif item.lists:
                 layouts.append(item)
             else:
                 points.append(item)
         return layouts, points
 
-    def _matters(self, step: float, item: _LayoutItem | _PointItem) -> bool:
+    def _matters(self, step: float, item: _Item) -> bool:
         """Return True if a point with at least this expected step can be ranked or be on the front."""
-        own = self.fastest.get(idea_of(item.changes), np.inf) if isinstance(item, _PointItem) else np.inf
+        own = self.fastest.get(idea_of(item.changes), np.inf) if not item.lists else np.inf
         if rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME))):
             return True
         simulated = step - item.stragglers
         return self.with_front and not any(one.step <= simulated and one.memory <= item.memory for one in self.front)
 
-    def _expand(self, layouts: list[_LayoutItem]) -> None:
+    def _expand(self, layouts: list[_Item]) -> None:
         """Queue the points of these layouts with their bounds."""
         items = [(one.changes, one.lists) for one in layouts]
         outcomes = JobRunner(
@@ -196,9 +190,9 @@ class BestFirstSearch:
             self.counts.update({name: found[name] for name in ("refused", "memory")})
             self.counts["points"] -= found["same"]
             for step, memory, changes in found["points"]:
-                self._push(step, _PointItem({**layout.changes, **changes}, memory, layout.stragglers))
+                self._push(step, _Item({**layout.changes, **changes}, memory, layout.stragglers))
 
-    def _simulate(self, points: list[_PointItem]) -> None:
+    def _simulate(self, points: list[_Item]) -> None:
         for one in self._measured([self._own_keys(point.changes) for point in points]):
             if one.measures is None:
                 self.counts["refused"] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -102,12 +103,12 @@ class Expansion:
         costs, microbatches = self.costs(layout), layout[MICROBATCHES]
         if costs is None or (SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
             return None
-        return layout_memory_bound(costs, devices_of(self.space, layout), *lists)
+        return layout_memory_bound(costs, devices_of(self.space, layout), lists.keeps, lists.drains)
 
     def step_bound(self, layout: Changes, lists: ListTraits) -> float:
         """Return a lower bound on the seconds of all points of a layout that fits the model."""
         sizes = devices_of(self.space, layout), layout[MICROBATCHES], self.space.config.optimizer
-        return layout_step_bound(self.costs(layout), *sizes, lists.drains) * self.jitter_factor
+        return layout_step_bound(self.costs(layout), *sizes, lists.alone, lists.drains) * self.jitter_factor
 
     def straggler_seconds(self, layout: Changes) -> float:
         """Return the seconds that every point of a layout is expected to lose to stragglers."""
@@ -137,7 +138,6 @@ class _ExpandedLayout:
         self.blocks = BlockBytes.of(self.costs)
         self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
         self.tables: dict[Any, CostTable] = {}
-        self.even: dict[int, LayoutString | None] = {}
 
     @functools.cached_property
     def bounds(self) -> tuple[float, float]:
@@ -152,13 +152,13 @@ class _ExpandedLayout:
 
     def expanded(self) -> Outcome:
         points, refused, too_large, same = [], 0, 0, 0
-        for changes, summary, partition in self._points():
+        for changes, summary, packed, partition in self._points():
+            if packed > self.limit:
+                too_large += 1
+                continue
             try:
                 if summary is None:
                     raise BuildError("the family does not allow these sizes")
-                if self.blocks and self._is_final(changes) and packing_bound(summary, self.blocks) > self.limit:
-                    too_large += 1
-                    continue
                 costs = self._partitioned(summary, partition)
                 if costs is None:
                     same += 1
@@ -175,11 +175,13 @@ class _ExpandedLayout:
             points.append((step, memory, changes))
         return {"points": points, "refused": refused, "memory": too_large, "same": same}
 
-    def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, Any]]:
+    def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, float, Any]]:
+        """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
         for chosen in self.space.schedules(self.devices, self.lists, self.space.combines(self.layout)):
             summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
+            packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
             for partition in self.space.partitions:
-                yield {DEVICES: self.devices, **chosen}, summary, partition
+                yield {DEVICES: self.devices, **chosen}, summary, packed, partition
 
     def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
         """Return the summary of a schedule, with the config's options if it is the config's family.
@@ -208,12 +210,9 @@ class _ExpandedLayout:
 
     def _even(self, num_stages: int) -> LayoutString | None:
         """Return the stages of the even partition; None if there are more stages than layers."""
-        if num_stages not in self.even:
-            try:
-                self.even[num_stages] = LayoutString.parse(self.costs.megatron_layout(num_stages))
-            except PpsimError:
-                self.even[num_stages] = None
-        return self.even[num_stages]
+        with suppress(PpsimError):
+            return LayoutString.parse(self.costs.megatron_layout(num_stages))
+        return None
 
     def _bounds_of(self, costs: Any, summary: ScheduleSummary, changes: Changes) -> tuple[float, float]:
         """Return lower bounds on seconds and bytes of a point.

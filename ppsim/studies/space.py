@@ -164,8 +164,8 @@ class Space:
         for written, offload in itertools.product(names, self.values.get(OFFLOAD, [None])):
             name, own = split_stages(written)
             moves = offload is not None or any(key in self.config.schedule for key in MEMORY_ACTIONS)
-            keeps, drains = traits_of(name)
-            if lists is not None and (keeps and not moves, drains) != lists:
+            traits = traits_of(name)
+            if lists is not None and traits._replace(keeps=traits.keeps and not moves) != lists:
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 chosen = {"schedule.name": name, "schedule.stages_per_device": stages}
@@ -223,10 +223,11 @@ class ListTraits(NamedTuple):
     """Traits of a family's lists that are known before they are made."""
 
     keeps: bool  # True if every activation stays on devices from its F to its B
-    drains: bool  # True if one device holds each stage, and all actions are F and whole B
+    alone: bool  # True if one device runs all actions of each layer
+    drains: bool  # True if, besides, all actions are F and whole B of whole microbatches
 
 
-TRAITS = [ListTraits(*both) for both in itertools.product((True, False), repeat=2)]
+TRAITS = [ListTraits(*one) for one in itertools.product((True, False), repeat=3) if one[1] >= one[2]]
 
 
 @functools.cache
@@ -236,9 +237,10 @@ def traits_of(name: str) -> ListTraits:
     for devices, microbatches in () if "costs" in family.options else ((4, 16), (2, 8), (3, 9), (1, 4)):
         with suppress(BuildError):
             lists = family.columns(devices, microbatches)
-            drains = len(lists.holdings) == lists.num_stages and lists.slices == lists.iterations == 1
-            return ListTraits(bool((lists.kind <= Kind.W).all()), bool((lists.kind <= Kind.B).all()) and drains)
-    return ListTraits(False, False)
+            alone = len(lists.holdings) == lists.num_stages and lists.iterations == 1 and not lists.cuts_vocabulary
+            drains = alone and lists.slices == 1 and bool((lists.kind <= Kind.B).all())
+            return ListTraits(bool((lists.kind <= Kind.W).all()), alone, drains)
+    return ListTraits(False, False, False)
 
 
 def search_space(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import threading
@@ -257,21 +259,25 @@ def open_resources(
         yield executor, store
 
 
+_unpickled = functools.lru_cache(4)(pickle.loads)  # chunks of one work share what it has computed in a process
+
+
 def _worked(
-    work: Callable[[list[Any]], list[Outcome]], items: list[Any], stored: bool
+    work: Callable[[list[Any]], list[Outcome]] | bytes, items: list[Any], stored: bool
 ) -> tuple[list[tuple[Outcome, Any]], list[Path]]:
     """Return each item's outcome, and the digests of the files that it follows from; None if it is not to be stored.
 
-    Also return all files that were read, for the process that asked.
+    Also return all files that were read, for the process that asked. `work` may be pickled.
     """
+    run: Callable[[list[Any]], list[Outcome]] = _unpickled(work) if isinstance(work, bytes) else work
     read: list[Path] = []
     with noting_reads(read.append):
         if not stored:
-            return [(outcome, None) for outcome in work(items)], [*dict.fromkeys(read)]
+            return [(outcome, None) for outcome in run(items)], [*dict.fromkeys(read)]
         found: list[tuple[Outcome, Any]] = []
         for item in items:
             with noting_basis() as basis:
-                (outcome,) = work([item])
+                (outcome,) = run([item])
             found.append((outcome, basis.files if basis.is_lasting else None))
     return found, [*dict.fromkeys(read)]
 
@@ -310,7 +316,8 @@ class JobRunner:
         files: Mapping[str, str | None] | None = None,
         valid: Callable[[Any], bool] | None = None,
     ):
-        self.work, self.items, self.executor, self.store, self.key = work, items, executor, store, key
+        self.items, self.executor, self.store, self.key = items, executor, store, key
+        self.work = pickle.dumps(work) if isinstance(executor, Workers) else work
         self.place, self.files, self.valid = place, files or {}, valid
         self.keys: dict[int, str] = {}
         order = list(range(len(items)))
