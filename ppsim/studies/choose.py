@@ -149,16 +149,15 @@ class Choice:
         places = [int(one.place.rstrip("=")) for one in self.ranked]
         counts = Counter(places)
         ranks = [f"{one}–{one + counts[one] - 1}".removesuffix(f"–{one}") for one in places]
-        first, measures = self.ranked[0].step, [self._memory, MEASURES["tokens_per_second"], MEASURES["mfu"]]
+        first, memory = self.ranked[0].step, self._memory
         rows = [
             {"rank": place, "layout": name, "step": one.step, "vs first": one.step / first - 1 if number else "base"}
-            | {measure.title: one.numbers[measure.name] for measure in measures}
+            | {memory.title: one.memory}
             for number, (place, name, one) in enumerate(zip(ranks, _names(self.ranked), self.ranked, strict=True))
         ]
-        units = {"step": "seconds", "vs first": "change"}
         ties = "<br>a range of ranks, such as 4–5: the model cannot tell these rows apart; the simplest is first"
-        notes = self.points + ties * (len(counts) < len(ranks))
-        return page_table(rows, units | {measure.title: measure.unit for measure in measures}) + notes
+        units = {"step": "seconds", "vs first": "change", memory.title: memory.unit}
+        return page_table(rows, units) + self.points + ties * (len(counts) < len(ranks))
 
     @property
     def over(self) -> float | None:
