@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import ppsim
 from ppsim.base.files import write_atomically
+from ppsim.plots.palette import channels, theme_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = Path("images") / "gallery"
@@ -57,7 +60,7 @@ CHARTS = (
         "comparison",
         "Comparison with memory",
         "Boxes have their microbatch where the number fits; in grey, their kind too. Narrow actions mix their colours; "
-        "in grey, words have the part of each kind.",
+        "in grey they have one tone, and words have the part of each kind.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
@@ -74,7 +77,7 @@ CHARTS = (
         "3.3 inches wide: numbers of a schedule above its rows, no microbatch numbers, texts of 5 to 6 points.",
         'ppsim.compare([run(name, p, m) for name in ("1f1b", "zb-h1", "zb-v")]).plot(width=3.3, theme=theme)',
         "the mock-up shows memory and a fourth schedule, which an option and a name add; it has no title, its unit is "
-        "at the last tick of an axis up to 35 s, and its legend leaves out the end of a step",
+        "at the last tick of an axis up to 35 s, and the end of a step has a triangle",
     ),
     Chart(
         "path",
@@ -99,7 +102,7 @@ CHARTS = (
         "A line in a row is the begin of a step.",
         'run("pipedream", p, m, iterations=3).plot(theme=theme)',
         "no mock-up has several steps; the line has the colour of text and a casing of paper, so that it shows on "
-        "every fill; such a chart has no lower bound, as its note says",
+        "every fill; such a chart has no lower bound",
     ),
     Chart(
         "slots",
@@ -164,7 +167,8 @@ CHARTS = (
     Chart(
         "front",
         "Step time against memory",
-        "Each point is a run; the line joins those that no other beats, the Pareto front; ties within 0.5 % are one.",
+        "Each point is a run; the steps join those that no other beats, the Pareto front; ties within 0.5 % are one. "
+        "With several runs, a schedule has a colour, a marker and a line.",
         """ppsim.sweep(
     {"schedule": {"name": "1f1b", "devices": p, "microbatches": m}},
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},
@@ -296,13 +300,26 @@ def _section(chart: Chart) -> str:
     return "\n".join([*lines, f"Also {'; '.join(links)}.", ""])
 
 
+def colours_of(theme: str) -> list[str]:
+    """Return the colours of a theme that the legends explain, and its paper and text."""
+    own = theme_of(theme)
+    return [*own.kinds.values(), *own.lanes.values(), *own.causes.values(), own.idle, own.paper, own.text]
+
+
 def save_picture(name: str, content: bytes) -> None:
-    """Write a PNG of the page, with 255 colours, which makes it small."""
+    """Write a PNG of the page, with 255 colours, which makes it small; those of its theme are among them."""
     from PIL import Image
 
     picture = Image.open(io.BytesIO(content)).convert("RGB")
-    written = io.BytesIO()
-    picture.quantize(255, kmeans=1, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
+    fixed = [channels(colour) for colour in colours_of(name.rpartition("-")[2])]
+    others: Any = picture.quantize(255 - len(fixed), kmeans=1, dither=Image.Dither.NONE).getpalette()
+    palette = np.concatenate([fixed, np.reshape(others, (-1, 3))])
+    own, place = np.unique(np.asarray(picture).reshape(-1, 3), axis=0, return_inverse=True)
+    nearest = [int(np.argmin(np.abs(palette - colour).sum(axis=1))) for colour in own]
+    reduced, written = Image.new("P", picture.size), io.BytesIO()
+    reduced.putdata(np.asarray(nearest)[place.ravel()].tolist())
+    reduced.putpalette(palette.ravel().tolist())
+    reduced.save(written, "PNG", optimize=True)
     write_atomically(DOCS / PICTURES / f"{name}.png", written.getvalue())
 
 

@@ -9,7 +9,6 @@ from ppsim.plots.pixels import (
     bins,
     from_linear,
     lines_of,
-    median_box,
     picture,
     png_address,
     shares,
@@ -21,6 +20,6 @@ from ppsim.plots.scale import round_ticks, row_gap
 __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title",
     "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "from_linear",
-    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "median_box", "picture", "png_address",
+    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture", "png_address",
     "round_ticks", "row_gap", "shares", "sizes_text", "softened", "softness", "to_linear",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ from charts import (
     light_of,
     lines_of,
     make_boxes,
-    median_box,
     picture,
     png_address,
     row_gap,
@@ -45,7 +44,7 @@ def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0):
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
-    soft, finish = softness(median_box(boxes) * columns.per_second), boxes.timeline.makespan
+    soft, finish = softness(boxes.median * columns.per_second), boxes.timeline.makespan
     halves = columns.halved()
     first, last = bins(halves, 1 + 5 * soft, finish)
 
@@ -76,7 +75,7 @@ def test_a_figures_rows_are_the_picture():
     height = round(area.height)
     columns = PixelColumns(0.0, boxes.timeline.makespan, right - left)
     rule = 150 / 144  # pixels of the picture per pixel of the rules
-    second = median_box(boxes) * columns.per_second / rule
+    second = boxes.median * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
     expected = averaged(boxes, columns, height, gap=gap, rule=rule / columns.per_second).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels

@@ -22,7 +22,6 @@ from ppsim.costs.profile import Profile, write_profile
 from ppsim.frameworks import SCHEDULES
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
-from ppsim.plots.boxes import sizes_text
 from ppsim.plots.chart_files import SUFFIXES, is_page, save_figure, save_gantt
 from ppsim.plots.viewer import Iterations
 from ppsim.run.timelines import Timeline
@@ -107,7 +106,7 @@ def _steps(recorded: Trace, step: int | None, readings: Callable[[int], Measured
     if step is not None or len(steps) == 2:
         which = "the shorter one" if step is None else "chosen"
     shown, longest = recorded.median_step if step is None else step, steps[int(seconds.argmax())]
-    note = f"step {shown} ({which}) of {len(steps)} is shown"
+    note = f"step {shown} of {_numbers(recorded)} ({which}) is shown"
     if shown == longest:
         return [f"{note}; it is the longest"]
     slow = readings(longest).slow
@@ -131,9 +130,9 @@ def _draw(
 
     A page can show the other steps too, marks what is slow, and has the other pipelines of the job.
     """
-    sizes, shown = sizes_text(explanation.measured.schedule), recorded.median_step if step is None else step
+    sizes, shown = explanation.heading, recorded.median_step if step is None else step
     if not is_page(path):
-        drawing.setdefault("title", f"{sizes}, measured step {shown} of {len(recorded.usable_steps)}")
+        drawing.setdefault("title", f"{sizes}, measured step {shown} (of {_numbers(recorded).replace('-', '–')})")
         save_figure(lambda: explanation.plot(**drawing), path)
         return
     drawn, others = explanation.drawn, recorded.others[:MAX_DRAWN]
@@ -146,6 +145,12 @@ def _draw(
         lead=_lead(explanation),
         iterations=_iterations(recorded, shown, explanation.step, readings), **drawing,
     )  # fmt: skip
+
+
+def _numbers(recorded: Trace) -> str:
+    """Return the first and last number of the recorded steps."""
+    steps = recorded.usable_steps.tolist()
+    return f"{steps[0]}-{steps[-1]}" if len(steps) > 1 else str(steps[0])
 
 
 def _iterations(
@@ -166,7 +171,7 @@ def _iterations(
 
 def explanation_text(explanation: Explanation, steps: list[str], verbose: bool = False) -> str:
     """Return the answer as labelled rows; `verbose` adds the tables and notes."""
-    sizes = [sizes_text(explanation.measured.schedule)] if verbose else []
+    sizes = [explanation.heading] if verbose else []
     parts = [[*sizes, *with_remarks(_answer(explanation, steps, verbose))]]
     for table in _tables(explanation) if verbose else ():
         plus = "+" if table.signed else ""

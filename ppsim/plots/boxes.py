@@ -45,11 +45,18 @@ class Boxes(Spans):
     arrows: bool = False  # no lanes of copies, which arrows between the rows show
     reserved: frozenset[str] = frozenset()  # lanes of other charts of a picture, so that all have boxes of one height
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
+    narrowest: float = 0.0  # seconds: least median box of a picture's charts, which all have the same gaps; 0: its own
 
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them; arrows show copies to other devices."""
         is_plain, arrows = pixels < LOWEST_DETAIL, len(self.timeline.schedule.evicted) > 0
         return replace(self, plain=is_plain, arrows=arrows, apart=APART if is_plain else self.apart)
+
+    @cached_property
+    def median(self) -> float:
+        """Median seconds of the boxes that take time; 0 if none does."""
+        long = self.length[self.length > 0]
+        return float(np.median(long)) if len(long) else 0.0
 
     @cached_property
     def offsets(self) -> np.ndarray:

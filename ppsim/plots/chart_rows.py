@@ -21,7 +21,7 @@ from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels
-from ppsim.plots.pixels import PixelColumns, median_box, picture
+from ppsim.plots.pixels import PixelColumns, picture
 
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
@@ -99,10 +99,11 @@ class ChartRows(Artist):
         self._draw_overlays(renderer, place, gap, wide)
 
     def _usual(self, place: Place) -> float:
-        return median_box(self.boxes) * place.second / place.pixel
+        return self.boxes.median * place.second / place.pixel
 
     def _gap(self, place: Place) -> float:
-        return scale.row_gap(place.row / place.pixel, self._usual(place), self.boxes.apart) * place.pixel
+        box = (self.boxes.narrowest or self.boxes.median) * place.second / place.pixel
+        return scale.row_gap(place.row / place.pixel, box, self.boxes.apart) * place.pixel
 
     def _draw_image(self, renderer: Any, place: Place, gap: float) -> None:
         finer = renderer.get_image_magnification()

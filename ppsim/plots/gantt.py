@@ -21,12 +21,12 @@ from ppsim.plots import marks
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
 from ppsim.plots.figures import checked_width, figure_of, follows_page, settings, time_axis
-from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, Texts, compose, prepare_rows
+from ppsim.plots.gantt_figure import MAX_TICKS, SHORTEST_ORDER, ChartBlock, Texts, compose, prepare_rows
 from ppsim.plots.legend import Legend
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
-from ppsim.plots.palette import Theme, theme_of
+from ppsim.plots.palette import Theme, in_one_tone, theme_of
 from ppsim.plots.scale import step_number
 from ppsim.timeline import TimelineColumns
 
@@ -143,7 +143,7 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
 
 
 def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
-    """Return the peak of each timeline, of its usable memory if that is known, and whether it is over it."""
+    """Return the peak of each timeline, with its usable memory if that is known, and whether it is over it."""
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
         held = None if unit.symbol == "act." else peak_memory(run)
@@ -153,7 +153,7 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
         )
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
         words = [f"{size:.4g}" if held is None else three_digits(size) for size in sizes]
-        found.append((" of ".join(words), is_over(peak, limit)))
+        found.append((", limit ".join(words), is_over(peak, limit)))
     return found
 
 
@@ -169,8 +169,6 @@ def _single_note(block: ChartBlock) -> list[str]:
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")
-    if run.engine != "measured" and not block.numbers[1]:
-        parts.append("lower bound not computed")
     return [*filter(None, parts), costs_text([block.boxes])]
 
 
@@ -185,7 +183,7 @@ def _bound_text(run: TimelineColumns) -> str:
     if run.engine == "measured" or run.schedule.iterations > 1 or len(run.row_start) > _BOUNDED:
         return ""
     gap = lower_bound(run).gap
-    return "at bound" if gap < 5e-4 else percent_text(gap, signed=True)
+    return SHORTEST_ORDER if gap < 5e-4 else percent_text(gap, signed=True)
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
@@ -206,6 +204,7 @@ def _draw_into(
     """Draw the rows into given axes, with a title, an axis and a legend."""
     unit, row = time_axis(ax, longest, MAX_TICKS), marks.row_height(ax, boxes)
     second = marks.second_of(ax)
+    theme = in_one_tone(theme) if marks.is_mixed(boxes, second) else theme
     lines, (boxes,) = lines.drawn([boxes.in_rows(row)], second)
     prepare_rows(ax, boxes, device_labels(boxes.timeline), theme, row)
     ax.tick_params(axis="x", length=2.5, labelbottom=True)

@@ -21,8 +21,9 @@ from ppsim.plots.legend import TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
-from ppsim.plots.palette import GREY, Theme
+from ppsim.plots.palette import Theme, in_one_tone, is_plain
 
+SHORTEST_ORDER = "shortest in this memory"  # a timeline at its lower bound: no order that holds no more is shorter
 MAX_TICKS = 10
 _MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # pixels of the rules, as all sizes below
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
@@ -32,6 +33,7 @@ _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of
 _BESIDE_WORDS, _LONGEST_HEADING = 172, 150  # pixels: words at the right of the rows, the heading of differences
 _LEAST_ROWS = 0.52  # of the width: where names and numbers would leave rows less, they stand above the rows
 _APART, _HEAD = 18, 5  # pixels between two numbers, and between a number and its heading
+_ROWS = 13  # pixels for the name of the rows
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,12 @@ class _FigureLayout:
 
 
 def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
-    """Give each device a row, device 0 on top, and label the first, the last, and others at 1, 2, 4 ... steps."""
+    """Give each device a row, device 0 on top, and label those at 1, 2, 4 ... steps."""
     devices = len(labels)
     ax.set_ylim(devices - 0.5, -0.5)
     every = scale.device_steps(row)
     top, bottom, _ = marks.row_edges(ax, boxes)
-    named = [*range(0, devices - every, every), devices - 1]
-    ax.set_yticks(np.array(named) + (top + bottom) / 2, [labels[device] for device in named])
+    ax.set_yticks(np.arange(0, devices, every) + (top + bottom) / 2, labels[::every])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[:].set_visible(False)
 
@@ -99,12 +100,13 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     digits = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
     digits = max(digits, text_width("88.88", 10)) if memory else digits
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
-    begin = left if is_wide else left + digits + 8
+    named = _ROWS * (blocks[0].labels[0] == "0")
+    begin = left if is_wide else left + named + digits + 8
     unit = MemoryStrip.unit_of([boxes.timeline for boxes in every]).symbol
     steady = "steady " * any(boxes.timeline.schedule.iterations > 1 for boxes in every)  # step and idle of that part
     heads: tuple[str, ...] = (f"{steady}step", _against(blocks), f"{steady}idle", f"peak, {unit}")[: 3 if memory else 4]
     wide = _widths(blocks, heads)
-    rows = right - left - names - digits - 8 - max(sum(wide), _BESIDE_WORDS) - 14
+    rows = right - left - names - named - digits - 8 - max(sum(wide), _BESIDE_WORDS) - 14
     beside = is_wide and len(blocks) > 1 and rows >= _LEAST_ROWS * width
     end = right
     if beside:
@@ -112,12 +114,12 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     else:
         room = right - begin - names
         usual = (*heads[:3], "peak")
-        every_heads = (usual, ("", "", *usual[2:]), usual[:3], ("", "", usual[2]), ("", ""))
+        every_heads = (usual, usual[:3], ("", "", *usual[2:]), ("", "", usual[2]), ("", ""))
         heads = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
         wide = _widths(blocks, heads, unit)
         end = begin + sum(wide) - _APART if len(blocks) == 1 else right
     return _FigureLayout(
-        width, left + (names if beside else 0) + digits + 8, right, beside,
+        width, left + names * beside + named + digits + 8, right, beside,
         tuple(end - sum(wide[at + 1 :]) for at in range(len(wide))), heads, unit,
         (72 if len(blocks) == 1 else 40) if memory else 0,
     )  # fmt: skip
@@ -139,14 +141,16 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
 def _numbers(block: ChartBlock, unit: str = "") -> tuple[str, ...]:
     """Return the numbers of a block; above the rows, the peak has its unit."""
     *first, peak = block.numbers
-    return (*first, f"{peak} {unit}".strip())
+    size, *limit = peak.split(", ")
+    return (*first, ", ".join([f"{size} {unit}".strip(), *limit]))
 
 
 def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], unit: str = "") -> list[float]:
     """Return the widths of the columns of numbers, with headings above them or, if there is a unit, before them."""
     found = []
     for at, head in enumerate(heads):
-        value = max(text_width(_numbers(block, unit)[at], _VALUE, True) for block in blocks)
+        words = [_numbers(block, unit)[at] for block in blocks]
+        value = max(text_width(text, _VALUE, text != SHORTEST_ORDER) for text in words)
         wide = text_width(head, _SUBTITLE) + _HEAD * bool(head)
         found.append((wide + value if unit else max(wide, value)) + _APART if value else 0.0)
     return found
@@ -155,7 +159,7 @@ def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], unit: str = "") 
 def _against(blocks: Sequence[ChartBlock]) -> str:
     """Return the heading of the differences, which names the base; empty if there are none."""
     if len(blocks) == 1:
-        return "" if blocks[0].numbers[1] in ("at bound", "") else "vs bound"
+        return "" if blocks[0].numbers[1] in (SHORTEST_ORDER, "") else "vs bound"
     bases = [block.name for block in blocks if block.numbers[1] == "base"]
     name = bases[0] if len(bases) == 1 else "first"
     while text_width(f"vs {name}", _SUBTITLE) > _LONGEST_HEADING:
@@ -175,17 +179,18 @@ def compose(
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
     lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
     shown = [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in shown]
-    wanted, (lines, every) = lines, lines.drawn(shown, second)
+    narrowest = min(boxes.median for boxes in every)
+    wanted, (lines, every) = lines, lines.drawn([replace(boxes, narrowest=narrowest) for boxes in shown], second)
     heights = _row_heights(every, pixels)
     mixed = any(marks.is_mixed(boxes, second) for boxes in every)
+    theme = in_one_tone(theme) if mixed else theme
     marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
         every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
-    is_unclear = mixed and theme is GREY  # a mixture of greys may look like one of its kinds
-    notes = [*texts.notes, *([busy_text(every[0])] if is_unclear and len(every) == 1 else [])]
+    notes = [*texts.notes, *([busy_text(every[0])] if is_plain(theme) and len(every) == 1 else [])]
     below, notes = _place_notes(layout, texts.title, notes)
     head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * (layout.beside or below)
     above, between = 0 if layout.beside else 26, 14
@@ -199,9 +204,13 @@ def compose(
     for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
         writer.write(place, head - 8, text, color=theme.quiet, ha="right")
     found, y = [], float(head)
+    if blocks[0].labels[0] == "0":
+        size = min(_SUBTITLE, _SUBTITLE * rows[0] / text_width("device", _SUBTITLE))
+        x, style = layout.left - 10 - text_width(blocks[0].labels[-1], 11), {"rotation": 90, "ha": "right"}
+        writer.write(x, head + above + rows[0] / 2, "device", size, color=theme.quiet, va="center", **style)
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
-        if is_unclear and layout.beside:
+        if is_plain(theme) and layout.beside:
             writer.write(layout.places[-1], y + 32, busy_text(boxes), color=theme.quiet, ha="right")
         y += above
         ax = writer.axes(layout.left, y, layout.right - layout.left, high)
@@ -224,7 +233,7 @@ def compose(
                 writer.write(layout.left, y - 2, strip.caption(number), color=theme.quiet)
             y += layout.memory + 8
         y += between - 8
-    _add_axis(writer, layout, (head, y), longest, every)
+    _add_axis(writer, layout, (head, y), longest)
     legend.draw(writer, layout.margin, y + axis)
     return found
 
@@ -251,10 +260,10 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
         writer.write(left, base, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
-    styles = (bold, {"color": theme.quiet} if values[1] in ("base", "") else bold, {}, over)
+    styles = (bold, {"color": theme.quiet} if values[1] in ("base", SHORTEST_ORDER, "") else bold, {}, over)
     for x, head, text, style in zip(layout.places, layout.heads, values, styles, strict=False):
         words = writer.write(x, base, text, _VALUE, ha="right", **style)
-        if not layout.beside and head and text not in ("base", ""):
+        if not layout.beside and head and text != "base":
             writer.write_beside(words, -_HEAD, base, head, ha="right", color=theme.quiet)
 
 
@@ -277,10 +286,8 @@ def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float, b
     )  # fmt: skip
 
 
-def _add_axis(
-    writer: Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float, every: Sequence[Boxes]
-) -> None:
-    """Add the axis of time below all rows, which begin and end at `rows`, with a triangle at the end of each step."""
+def _add_axis(writer: Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float) -> None:
+    """Add the axis of time below all rows, which begin and end at `rows`."""
     (top, y), theme = rows, writer.theme
     ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
     ax.set_yticks([])
@@ -295,14 +302,7 @@ def _add_axis(
         style: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": theme.grid, "linewidth": 0.5}
         ax.vlines(ax.get_xticks(), 0.0, y - top, **style)
         ax.set_zorder(-1)
-    ends = sorted({end for end in (makespan(boxes.timeline) for boxes in every) if end <= longest * (1 + 1e-9)})
-    ax.plot(
-        ends, [4.0] * len(ends), "v", color=theme.text, markersize=7 * POINTS, clip_on=False, zorder=8,
-        transform=ax.get_xaxis_transform(), markeredgewidth=0,
-    )  # fmt: skip
-    steps = max(boxes.timeline.schedule.iterations for boxes in every)
-    end = f"; ▼ end of {f'{steps} steps' if steps > 1 else 'step'}" if ends else ""
-    words = f"time ({unit.symbol}){end}"
+    words = f"time ({unit.symbol})"
     if layout.beside:
         writer.write(layout.right + 14, y + 18, words, color=theme.quiet)
     else:

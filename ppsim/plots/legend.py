@@ -13,17 +13,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
+from ppsim.actions import Kind
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.marks import DASHES, DOTS, NO_LINES, ChartLines, Difference
 from ppsim.plots.memory_strip import MemoryStrip
-from ppsim.plots.palette import Theme
+from ppsim.plots.palette import Theme, is_plain
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
 _SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
-MIXED = "narrow actions mix their colours"
+MIXED, ONE_TONE = "narrow actions mix their colours", "actions too narrow for the tones of their kinds"
 
 
 class Texts(NamedTuple):
@@ -95,6 +96,9 @@ class Legend:
             "reverse": any(boxes.reverse.any() for boxes in marked),
         }
         entries = [one for one in legend_entries(every, until) if drawn.get(one.sort, True)]
+        if is_plain(theme):
+            busy = LegendEntry("kind", "busy", Kind.F)
+            entries = [busy, *(one for one in entries if one.sort not in ("kind", "slot"))]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
         for name, dashes in DASHES.items() if lines.transfers else ():
@@ -107,26 +111,25 @@ class Legend:
                 self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
         if lines.has_path:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
-        found = {one.what for one in slowest} | ({"device"} if lines.slow.devices else set())
-        frame = {"marker": "s", "markersize": 4.5, "markerfacecolor": "none", "markevery": [1], "linestyle": "none"}
-        for what, text, style in (
-            ("device", "slowest device", {**frame, "color": theme.limit, "markeredgewidth": 1.2 * POINTS}),
-            ("straggler", "straggler", {**frame, "color": theme.limit}),
-            ("stall", "stall", {"color": theme.limit, "linewidth": 2 * POINTS}),
-            ("longer", "longer than simulated", {"color": theme.longer, "linewidth": 3 * POINTS}),
+        found = {one.what for one in slowest}
+        for what, text, colour, wide in (
+            ("stall", "stall", theme.limit, 2),
+            ("longer", "longer than simulated", theme.longer, 3),
         ):
             if what in found:
-                self._add(text, **style)
+                self._add(text, color=colour, linewidth=wide * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
             if any(memory.emptiest(number) is not None for number in range(len(every))):
                 self._add(f"{memory.name} of the emptiest", color=theme.edge, linewidth=POINTS)
+        remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
-        remarks += [MIXED] if mixed else []
+        remarks += [ONE_TONE if is_plain(theme) else MIXED] if mixed else []
         unmarked = [boxes for boxes in every if not any(boxes is one for one in marked)]
         if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
             remarks.append("stages of narrow actions not marked")
         self.entries += [LegendEntry("mixed", text) for text in remarks]
+        self.first_remark = self.entries[-len(remarks)] if remarks else None  # begins a line
 
     def _add(self, text: str, **style: Any) -> None:
         self.entries.append(_Line(text, style))
@@ -138,7 +141,7 @@ class Legend:
         for entry in self.entries:
             words = _SHORT.get(entry.text, entry.text) if short else entry.text
             wide = _indent(entry) + text_width(words, _SIZE)
-            if x and x + wide > width:
+            if x and (x + wide > width or entry is self.first_remark):
                 x, line = 0.0, line + 1
             found.append((x, line, words))
             x += wide + _SPACE
@@ -155,7 +158,8 @@ class Legend:
             for part in self._swatch(entry, left + x, y, writer.high):
                 part.set_transform(writer.figure.dpi_scale_trans)
                 writer.figure.add_artist(part)
-            writer.write(left + x + _indent(entry), y + 10, words, gid="legend")
+            quiet: Any = {} if _indent(entry) else {"color": self.theme.quiet}
+            writer.write(left + x + _indent(entry), y + 10, words, gid="legend", **quiet)
 
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""

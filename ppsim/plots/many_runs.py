@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from itertools import cycle, pairwise, product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, cast
 
 import matplotlib
@@ -52,7 +52,7 @@ _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
 _SMALL = 6.0  # points: size of all words but the title
 _MARGIN = 14 / PIXELS  # inches, as in Gantt charts
-_MARKERS = "osD^vP*X"
+_MARKERS, _DASHES = "osD^vP*X", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
     ((side * (7 if abs(up) < 10 else 14), up), side)
@@ -83,10 +83,9 @@ def draw_lines(
         for names, pairs in _distinct(lines):
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
-            (colour, marker), name = styles[names[0]], ("; " if ", " in names[0] else ", ").join(names)
-            style: Any = {"color": colour, "marker": marker, "markersize": 3.5, "clip_on": False, "zorder": 3}
-            axes.plot(numbers, scaled, linewidth=1.1, label=name, **style)
-            ends.append((numbers[-1], scaled[-1], name, colour))
+            style, name = styles[names[0]], ("; " if ", " in names[0] else ", ").join(names)
+            axes.plot(numbers, scaled, linewidth=1.1, label=name, markersize=3.5, clip_on=False, zorder=3, **style)
+            ends.append((numbers[-1], scaled[-1], name, style["color"]))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
         axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
         if len(lines) > 1 and len(ends) <= MAX_DIRECT:
@@ -96,9 +95,19 @@ def draw_lines(
     return figure
 
 
-def _styles(names: Iterable[Any], theme: str) -> dict[Any, tuple[str, str]]:
-    """Return a colour and a marker by name, so that a schedule looks the same in all charts of a sweep."""
-    return dict(zip(names, zip(cycle(COLOURS[theme][:-1]), cycle(_MARKERS)), strict=False))
+def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
+    """Return the style by name, so that a schedule looks the same in all charts of a sweep.
+
+    Once all colours are used, lines are dashed, then dotted.
+    """
+    colours = COLOURS[theme][:-1]
+    return {
+        name: {
+            "color": colours[place % len(colours)], "marker": _MARKERS[place % len(_MARKERS)],
+            "linestyle": _DASHES[place // len(colours) % len(_DASHES)],
+        }
+        for place, name in enumerate(names)
+    }  # fmt: skip
 
 
 def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[list[str], list[tuple[float, float]]]]:
@@ -166,15 +175,17 @@ def draw_front(
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
-    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour if a few schedules
-    have several points each; `varied` is what else differs, and its value at each pair, written at the first and last
-    of each of many. `limit` is the usable memory, drawn if a point comes near it. `what` was run; `heading` stands
-    instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises
-    ConfigError for others.
+    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour and a line;
+    `varied` is what else differs, and its value at each pair, written at the front and at the first and last of each
+    schedule. `limit` is the usable memory, drawn if a point comes near it, and gives memory its unit. `what` was run;
+    `heading` stands instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or
+    "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
-        byte, symbol = axis_unit(max(pair[0] for pair in pairs), unit)
+        highest = max(pair[0] for pair in pairs)
+        has_limit = limit is not None and limit < _NEAR * highest
+        byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, fits = [(x * byte, y * second) for x, y in pairs], [limit is None or x <= limit for x, _ in pairs]
         front = _clear_front(pairs, [number for number, one in enumerate(fits) if one or not any(fits)])
@@ -185,7 +196,7 @@ def draw_front(
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         inks = _draw_points(axes, points, groups, fits, colours)
         taken = []
-        if limit is not None and limit < _NEAR * max(pair[0] for pair in pairs):
+        if has_limit and limit is not None:
             style: Any = {"color": colours.limit, "linewidth": 0.8, "linestyle": (0, (5, 2.5)), "zorder": 1}
             taken.append(axes.axvline(limit * byte, **style))
             style = {"color": colours.limit, "fontsize": font_points(_SMALL), "textcoords": "offset points"}
@@ -200,15 +211,12 @@ def draw_front(
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
         others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
-        if is_short := bool(inks and word) and len(points) > MAX_BARS:
+        if inks and word and len(points) > MAX_BARS:
             places = {group: number for number, group in enumerate(groups)}  # the last of each
-            others = sorted({*map(groups.index, places), *places.values()} - {*front})
-            names = [str(values[number]) if number in others else name for number, name in enumerate(names)]
+            others, names = sorted({*map(groups.index, places), *places.values()} - {*front}), [*map(str, values)]
             axes.scatter((), (), s=0, label=f"labels: {word}")
         _add_legend(axes, colours)
-        named = _name_points(axes, points, names, front, others, inks or [colours.quiet] * len(points), taken)
-        if (named == len(points) and not is_short) or not inks:
-            _add_legend(axes, colours, -1 if all(fits) else -2)  # names tell the groups
+        _name_points(axes, points, names, front, others, inks or [colours.quiet] * len(points), taken)
     return figure
 
 
@@ -229,18 +237,21 @@ def _draw_points(
 ) -> list[str]:
     """Draw points, hollow if they do not fit; return the colour of each if it is that of its group, or else nothing."""
     kinds = [*dict.fromkeys(groups)]
-    if not (grouped := 1 < len(kinds) <= min(len(_MARKERS), len(points) // 2)):
+    if not (grouped := 1 < len(kinds) <= len(points) // 2):
         kinds, groups = [None], [None] * len(points)
-    styles = _styles(kinds, theme.name) if grouped else {None: (theme.edge, "o")}
+    styles = _styles(kinds, theme.name) if grouped else {None: {"color": theme.edge, "marker": "o"}}
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
-    for kind, (ink, marker) in styles.items():
-        mine = [number for number, group in enumerate(groups) if group == kind]
+    for kind, style in styles.items():
+        mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
         axes.scatter(*zip(*(points[number] for number in mine), strict=True), marker=marker, edgecolors=ink,
-                     facecolors=[ink if fits[number] else "none" for number in mine], **size)  # fmt: skip
+                     facecolors=[ink if fits[number] else theme.paper for number in mine], **size)  # fmt: skip
         axes.scatter((), (), marker=marker, color=ink, label=kind, **size)
+        if grouped:
+            line: Any = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.6, "zorder": 2}
+            axes.plot(*zip(*(points[number] for number in mine), strict=True), **line)
     if not all(fits):
         axes.scatter((), (), facecolors="none", edgecolors=theme.quiet, label="hollow: over the limit", **size)
-    return [styles[group][0] for group in groups] if grouped else []
+    return [styles[group]["color"] for group in groups] if grouped else []
 
 
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
@@ -264,11 +275,11 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
 def _name_points(
     axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int],
     others: Iterable[int], inks: Sequence[str], drawn: Sequence[Any],
-) -> int:  # fmt: skip
-    """Name both ends of the front and corners between them, then `others`; return how many have a name.
+) -> None:  # fmt: skip
+    """Name both ends of the front and corners between them, then `others`.
 
     Names do not meet each other nor, if they have space elsewhere or in two lines, what is `drawn`. One that is not
-    level with its point has a line to it.
+    level with its point has a line to it, which passes no other point.
     """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
@@ -279,26 +290,29 @@ def _name_points(
         taken += [Bbox.from_extents(right - point, below, right + point, y)]
     barred = [part.get_window_extent().padded(point) for part in drawn]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
-    named = 0
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         strong: Any = {"fontweight": "bold"} if number in front else {}
         words, short = names[number], names[number].replace(", ", ",\n")
-        ways = [(words, barred), (short, barred), (words, [])]
-        for (words, lines), (offset, side) in product(ways, _OFFSETS):
+        ways = [(words, barred, True), (short, barred, True), (words, [], False)]
+        for (words, lines, strict), (offset, side) in product(ways, _OFFSETS):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "color": inks[number]}
             name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
             name.set(**strong, bbox={"facecolor": figure_of(axes).get_facecolor(), "edgecolor": "none", "pad": 0.6})
             box = name.get_window_extent()
-            if room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, [*taken, *lines])):
+            middle = offset[0] - side, offset[1] + 2
+            ahead = places[number] + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
+            passed = (
+                [one for one in (*taken, *lines) if one.count_contains(ahead)] if strict and abs(middle[1]) > 3 else []
+            )
+            passed = [one for one in passed if not one.contains(*places[number])]
+            free = room.contains(*box.min) and room.contains(*box.max) and not passed
+            if free and not any(map(box.overlaps, [*taken, *lines])):
                 taken.append(box.padded(point))
-                named += 1
-                if abs(offset[1] + 2) > 3:
+                if abs(middle[1]) > 3:
                     leader: Any = {**_LEADER, "color": inks[number], "shrinkB": 4}
-                    middle = offset[0] - side, offset[1] + 2
                     axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
                 break
             name.remove()
-    return named
 
 
 def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str) -> Figure:
@@ -328,19 +342,17 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     return figure
 
 
-def _add_legend(axes: Axes, theme: Theme, last: int | None = None) -> None:
-    """Give the figure a legend below the axes, of the entries from `last` on, in rows that add to its height."""
+def _add_legend(axes: Axes, theme: Theme) -> None:
+    """Give the figure a legend below the axes, in rows that add to its height."""
     figure, (handles, labels) = figure_of(axes), axes.get_legend_handles_labels()
-    handles, labels = handles[last:], [str(label) for label in labels[last:]]
-    widths = [text_width(label, 2 * _SMALL) + 30 for label in labels]
+    labels = [str(label) for label in labels]
+    widths = [text_width(label, 2 * _SMALL) + 40 for label in labels]
     room, columns = figure.get_figwidth() * PIXELS - 28, len(labels)
     while columns > 1 and sum(max(widths[first::columns]) for first in range(columns)) > room:
         columns -= 1
-    for other in figure.legends:
-        other.remove()
     figure.set_figheight(_height(figure.get_figwidth()) + 0.12 * -(-len(labels) // columns))
     style: Any = {"fontsize": font_points(_SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}
-    style |= {"handlelength": 1.4, "handletextpad": 0.5, "columnspacing": 1.0}
+    style |= {"handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0}
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, **style)
 
 

@@ -23,7 +23,6 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
-from ppsim.plots.pixels import median_box
 from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
 
 _MIXED = 4.0  # pixels of the median box; narrower boxes mix their colours
@@ -71,7 +70,7 @@ NO_LINES = ChartLines()
 
 
 class Difference(NamedTuple):
-    """An action of a measured step, "straggler" or "longer", or the wait before it, "stall", and its excess."""
+    """An action of a measured step, "longer", or the wait before it, "stall", and its excess."""
 
     what: str
     box: int
@@ -86,7 +85,7 @@ def row_height(ax: Axes, boxes: Boxes) -> float:
 def row_edges(ax: Axes, boxes: Boxes) -> tuple[float, float, float]:
     """Return top and bottom of the actions, downwards from the middle of a row of height 1, and the gap below a row."""
     row = row_height(ax, boxes)
-    gap = row_gap(row, median_box(boxes) * second_of(ax), boxes.apart) / row
+    gap = row_gap(row, (boxes.narrowest or boxes.median) * second_of(ax), boxes.apart) / row
     top, bottom = (part * (1.0 - gap) - 0.5 for part in part_of_row(boxes.band))
     return top, bottom, gap
 
@@ -99,18 +98,18 @@ def second_of(ax: Axes) -> float:
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
     """Return whether boxes are so narrow, at these pixels a second, that they mix their colours."""
-    return 0.0 < median_box(boxes) * second < _MIXED
+    return 0.0 < boxes.median * second < _MIXED
 
 
 def has_marks(boxes: Boxes, second: float, row: float) -> bool:
     """Return whether boxes show marks of stages and directions, at these pixels a second and of a row."""
-    return row >= LOWEST_MARK and fade(median_box(boxes) * second) > 0
+    return row >= LOWEST_MARK and fade(boxes.median * second) > 0
 
 
 def _strength(ax: Axes, boxes: Boxes) -> float:
     """Return the strength (0..1) of lines between rows, which fade as the gaps do; 0 in low rows and if boxes mix."""
     second = second_of(ax)
-    return 0.0 if boxes.plain or is_mixed(boxes, second) else box_fade(median_box(boxes) * second)
+    return 0.0 if boxes.plain or is_mixed(boxes, second) else box_fade((boxes.narrowest or boxes.median) * second)
 
 
 def _behind(ax: Axes, boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -187,19 +186,18 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
 
     The line is joined between rows, and has a halo. It is thinner where it turns back after few pixels.
     """
-    mine = _boxes_of_path(boxes) if actions is True else _boxes_of_actions(boxes, actions)
-    if not len(mine):
+    device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
+    if not len(device):
         return
-    begin, end = boxes.start[mine], boxes.end[mine]
     _, bottom, gap = row_edges(ax, boxes)
-    lower = np.repeat(boxes.device[mine] + bottom + min(gap, PATH / row_height(ax, boxes)) / 2, 2)
+    lower = np.repeat(device + bottom + min(gap, PATH / row_height(ax, boxes)) / 2, 2)
     points = np.stack([np.stack([begin, end], axis=1).ravel(), lower], axis=1)
-    first = np.flatnonzero(np.append(True, np.diff(boxes.device[mine]) != 0))  # boxes that begin a stay in a row
-    way = np.sign(np.diff(boxes.device[mine][first].astype(int)))
+    first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
+    way = np.sign(np.diff(device[first].astype(int)))
     turns = first[np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]]  # stays at which the path turns
     run = np.append(begin[turns[1:]], end[-1]) - begin[turns]
     second = second_of(ax)
-    room = np.repeat(np.repeat(run, np.diff(np.append(turns, len(mine)))) * second, 2)
+    room = np.repeat(np.repeat(run, np.diff(np.append(turns, len(device)))) * second, 2)
     path, halo = path_widths(np.minimum(room[:-1], room[1:]))
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
@@ -217,15 +215,14 @@ def largest_differences(boxes: Boxes, other: Boxes, slow: Marks, second: float) 
     mine = [box for box, name in enumerate(names) if name in twin and boxes.device[box] == other.device[twin[name]]]
     same = [twin[names[box]] for box in mine]
     for own, others, marked, what, least in (
-        (boxes.length, other.length, slow.actions, "straggler", _SHORTEST / second),
+        (boxes.length, other.length, slow.actions, "longer", _SHORTEST / second),
         (_waits(boxes), _waits(other), slow.stalls, "stall", np.inf),
     ):
         excess = own[mine] - others[same]
         for place in np.argsort(-excess, kind="stable")[:_MARKED].tolist():
             box, seconds = mine[place], float(excess[place])
-            is_marked = names[box] in marked
-            if seconds > _LEAST * median_box(boxes) and (is_marked or seconds >= least):
-                found.append(Difference(what if is_marked else "longer", box, seconds))
+            if seconds > _LEAST * boxes.median and (names[box] in marked or seconds >= least):
+                found.append(Difference(what, box, seconds))
     return found
 
 
@@ -237,52 +234,45 @@ def _waits(boxes: Boxes) -> np.ndarray:
 
 
 def add_slow(ax: Axes, boxes: Boxes, slow: Marks, slowest: Sequence[Difference], theme: Theme) -> None:
-    """Mark a measured step: name and frame its slow devices, frame stragglers, bracket stalls.
+    """Mark a measured step: the numbers of its slow devices are bold, stalls have brackets.
 
-    What else takes longer has a bar in its box, as long as the excess. All marks lie within their own rows.
+    What takes longer has a bar in its box, as long as the excess. All marks lie within their own rows.
     """
     top, bottom, _ = row_edges(ax, boxes)
     waits, line = _waits(boxes), {"color": theme.limit, "linewidth": 2 * POINTS, "clip_on": False, "zorder": 6.5}
     second, high = second_of(ax), row_height(ax, boxes)
-
-    def frame(start: float, row: int, length: float, wide: float, colour: str) -> None:  # within the box
-        place, size = (start + wide / 2 / second, row + top + wide / 2 / high), bottom - top - wide / high
-        style: Any = {"linewidth": wide * POINTS, "edgecolor": colour, "facecolor": "none", "zorder": 6.5}
-        ax.add_patch(Rectangle(place, max(length - wide / second, 0.0), size, **style))
-
     for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True):
         if round(float(tick)) in slow.devices:
-            label.set(color=theme.limit, fontweight="bold")
-    for device in slow.devices:
-        frame(0.0, device, float(boxes.end.max(initial=0.0)), 1.2, theme.limit)
+            label.set(color=theme.text, fontweight="bold")
     for what, box, seconds in slowest:
         start, row = boxes.start[box], int(boxes.device[box])
-        if what == "straggler":
-            frame(start, row, boxes.length[box], 3.5, theme.halo)
-            frame(start, row, boxes.length[box], 2.0, theme.limit)
-        elif what == "stall":
+        if what == "stall":
             low, ends = row + bottom - 1 / high, np.repeat([start - waits[box] + 1 / second, start - 1 / second], 2)
             ax.plot(ends, [low - 6 / high, low, low, low - 6 / high], **line)
         else:
             for thick, colour in ((_BAR + 1, theme.halo), (_BAR, theme.longer)):
                 bar: Any = {"facecolor": colour, "edgecolor": "none", "zorder": 6.5}
-                ax.add_patch(Rectangle((boxes.end[box] - seconds, row + top), seconds, thick / high, **bar))
+                long = max(seconds, _SHORTEST / second)
+                ax.add_patch(Rectangle((boxes.end[box] - long, row + top), long, thick / high, **bar))
 
 
-def _boxes_of_path(boxes: Boxes) -> np.ndarray:
-    """Return the boxes on the critical path, in its order; the second of a slot's two boxes may be missing."""
-    _, chain = critical_nodes(boxes.timeline)
-    rows = np.array([node for node in chain if node < len(boxes.timeline.row_start)])
-    mine = np.searchsorted(boxes.row, rows, "right") - 1  # one box shows both rows of a timed slot
-    return mine[np.append(True, np.diff(mine) != 0)]
+def _spans_of_path(boxes: Boxes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return device, begin and end of all on the critical path that belongs to one device and takes time."""
+    (graph, chain), schedule = critical_nodes(boxes.timeline), boxes.timeline.schedule
+    transfers = np.full(len(schedule.device), -1)
+    device = np.concatenate([schedule.device, transfers, graph.stream_device])[chain]
+    begin, end = (seconds[chain] - float(boxes.timeline.device_start.min()) for seconds in (graph.start, graph.end))
+    own = (device >= 0) & (end > begin)
+    return device[own], begin[own], end[own]
 
 
-def _boxes_of_actions(boxes: Boxes, actions: Any) -> np.ndarray:
-    """Return the boxes of the given actions, in time order; ConfigError if `actions` is not a list of them."""
+def _spans_of_actions(boxes: Boxes, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return device, begin and end of the given actions, in time order; ConfigError if that is no list of actions."""
     wanted, count = np.array(actions, object), len(boxes.timeline.start)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         wanted = np.asarray(actions)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or np.any((wanted < 0) | (wanted >= count)):
         raise ConfigError(f"critical_path must be True or a list of action numbers from 0 to {count - 1}")
     mine = np.flatnonzero(np.isin(boxes.action, wanted))
-    return mine[np.lexsort((boxes.end[mine], boxes.start[mine]))]
+    mine = mine[np.lexsort((boxes.end[mine], boxes.start[mine]))]
+    return boxes.device[mine], boxes.start[mine], boxes.end[mine]

@@ -21,6 +21,7 @@ from ppsim.timeline import TimelineColumns
 
 _ALIKE = 0.95  # of the highest peak: an emptiest device with a higher one is not drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
+_SHORT = 3.0  # pixels: shorter steps of a curve are a band from the lowest to the highest level around them
 _APART = 13.0  # pixels between the base lines of the limit and, below it, the peak
 
 
@@ -90,12 +91,16 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, besi
     """
     curves, last = strip.curves[number], strip.lengths[number]
     fullest, peak = strip.fullest(number)
-    step = _steps(*curves[fullest], last)
-    style: Any = {"linewidth": 0.0, "zorder": 2}
+    window = _SHORT * ax.get_xlim()[1] / (ax.get_window_extent().width / ax.figure.dpi * PIXELS)
+    emptiest, style, drawn = strip.emptiest(number), {"linewidth": 0.0, "zorder": 2}, []
+    for device, colour, wide in ((fullest, theme.memory, 1.3), (emptiest, theme.edge, 1.0)):
+        if device is not None:
+            points, lowest = _envelope(*curves[device], last, window)
+            drawn.append((points, colour, wide, 1.7 + wide))
+            if np.any(lowest < points[:, 1]):
+                ax.fill_between(points[:, 0], lowest, points[:, 1], color=colour, alpha=0.3, **style)
+    step = drawn[0][0]
     ax.fill_between(step[:, 0], 0.0, step[:, 1], color=theme.memory, alpha=0.12, **style)
-    drawn = [(step, theme.memory, 1.3, 3.0)]
-    if (emptiest := strip.emptiest(number)) is not None:
-        drawn.append((_steps(*curves[emptiest], last), theme.edge, 1.0, 2.5))
     if strip.limit is not None:
         if is_over(peak, strip.limit):
             over: Any = np.maximum(step[:, 1], strip.limit)
@@ -120,11 +125,12 @@ def is_over(peak: float, limit: float | None) -> bool:
 
 
 def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
-    """Give the strip ticks at 0 and the limit, or else the highest peak, and at half of it where there is space."""
+    """Give the strip ticks at 0, the limit and a peak over it, or the highest peak, and at half if there is space."""
     tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
     levels = [0.0, *([highest / 2] if tall > 60 else []), highest]
+    levels += [strip.top] if (strip.top - highest) * tall > _APART * strip.top * _HEADROOM else []
     ax.set_yticks(levels, [f"{level:.3g}" for level in levels])
-    bare_axes(ax, theme, 10 * POINTS)
+    bare_axes(ax, theme, 11 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)
 
@@ -156,7 +162,27 @@ def _write(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool
         )
 
 
-def _steps(times: np.ndarray, levels: np.ndarray, last: float) -> np.ndarray:
-    """Return the points of a step curve from 0 to `last`, float64 (points, 2); `levels[0]` is before the first time."""
-    x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
-    return np.stack([x, np.repeat(levels, 2)], axis=1)
+def _envelope(
+    times: np.ndarray, levels: np.ndarray, last: float, window: float
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the points of a step curve from 0 to `last`, float64 (points, 2), and the lowest level at each.
+
+    `levels[0]` is before the first time. If steps are shorter than the window, points are those of the highest level
+    in a window around them.
+    """
+    at_once = (np.diff(times) == 0) & (levels[1:-1] <= np.maximum(levels[:-2], levels[2:]))
+    times, levels = times[~np.append(at_once, False)], levels[~np.concatenate([[False], at_once, [False]])]
+    times, levels = times[np.diff(levels) != 0], levels[np.append(True, np.diff(levels) != 0)]
+    short = np.concatenate([[False], np.diff(times) < window, [False, False]])[: len(levels) + 1]
+    if not short.any():
+        x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
+        return np.stack([x, np.repeat(levels, 2)], axis=1), np.repeat(levels, 2)
+    x = np.linspace(0.0, last, max(round(12 * last / window), 2))
+    first, at, after = (np.searchsorted(times, x + part * window, "right") for part in (-0.5, 0.0, 0.5))
+    bounds = np.stack([first, after + 1], axis=1).ravel()
+    padded = np.append(levels, levels[-1])
+    has_short, high, low = (
+        pick.reduceat(values, bounds)[::2]
+        for pick, values in ((np.logical_or, short), (np.maximum, padded), (np.minimum, padded))
+    )
+    return np.stack([x, np.where(has_short, high, levels[at])], axis=1), np.where(has_short, low, levels[at])

@@ -20,7 +20,6 @@ from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
-from ppsim.plots.pixels import median_box
 from ppsim.plots.summary import busiest_device
 from ppsim.timeline import TimelineColumns
 
@@ -85,7 +84,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "bounds": lower_bound(timeline).bounds if few else {},
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
-        "box": median_box(boxes),
+        "box": boxes.median,
         "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -80,6 +80,16 @@ def theme_of(name: Any) -> Theme:
     if not isinstance(name, str) or name not in THEMES:
         raise ConfigError(f"theme={shown(name)} is not known; use one of: {', '.join(THEMES)}")
     return THEMES[name]
+
+
+def in_one_tone(theme: Theme) -> Theme:
+    """Return the theme for actions that mix their colours: all alike in grey, where a mean may be a third kind's."""
+    return replace(theme, kinds=dict.fromkeys(theme.kinds, theme.edge)) if theme is GREY else theme
+
+
+def is_plain(theme: Theme) -> bool:
+    """Return whether all kinds have one tone."""
+    return len(set(theme.kinds.values())) == 1
 
 
 def channels(colour: str) -> tuple[int, int, int]:

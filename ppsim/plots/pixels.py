@@ -44,12 +44,6 @@ def from_linear(linear: np.ndarray) -> np.ndarray:
     return np.rint(255 * srgb).astype(np.uint8)
 
 
-def median_box(boxes: Boxes) -> float:
-    """Return the median length in seconds of the boxes that take time; 0 if none does."""
-    long = boxes.length[boxes.length > 0]
-    return float(np.median(long)) if len(long) else 0.0
-
-
 def softness(box: float) -> float:
     """Return how soft the ends of a column's footprint are, 0..1, by the width in pixels of the chart's median box.
 
@@ -95,7 +89,7 @@ def strips(
 
     `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none.
     """
-    soft = softness(median_box(boxes) * columns.per_second) if soft is None else soft
+    soft = softness(boxes.median * columns.per_second) if soft is None else soft
     finish = makespan(boxes.timeline)
     if not soft:
         return _strips(boxes, theme, finish, rule, *bins(columns, 1.0, finish))

@@ -17,7 +17,7 @@ from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.tables import page_table
-from ppsim.base.units import seconds_text
+from ppsim.base.units import percent_text, seconds_text
 from ppsim.costs import CostModel
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.profile import Profile
@@ -25,6 +25,7 @@ from ppsim.frameworks import SCHEDULES
 from ppsim.interop.replays import Trace
 from ppsim.interop.result import plain
 from ppsim.plan.resolve import Plan
+from ppsim.plots.boxes import sizes_text
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -117,9 +118,15 @@ class Explanation:
     @property
     def drawn(self) -> dict[str, Timeline]:
         """The measured step and its simulation by title; without one, the step at the medians of its own times."""
-        usual = "simulated" if self.simulated else "simulated, usual times"
+        usual = "simulated" if self.simulated else "simulated at usual times"
         other = self.simulated or simulate(self.measured.schedule, self.measured.costs)
         return {"measured": self.measured, usual: other}
+
+    @property
+    def heading(self) -> str:
+        """The family and sizes of the measured step; without an equal family, the name of the recording."""
+        sizes, found = sizes_text(self.measured.schedule), self.recognized
+        return sizes if found is None or found.moved else f"{found.family}, {sizes.partition(', ')[2]}"
 
     @property
     def step(self) -> MeasuredStep:
@@ -133,13 +140,16 @@ class Explanation:
     ) -> Figure:  # fmt: skip
         """Draw the measured step above its simulation as a matplotlib figure, with the options of `Timeline.plot`.
 
-        The slowest devices and stragglers are framed, stalls have brackets, what else takes longer has a bar.
+        The numbers of the slowest devices are bold, stalls have brackets, and actions that take longer have a bar.
         """
         from ppsim.plots.gantt import draw
 
-        titles, timelines = zip(*self.drawn.items(), strict=True)
+        error = percent_text(self.replayed / (self.measured.makespan or 1.0) - 1, signed=True).replace("-", "−")
+        notes = [f"replayed from its own times {error}", *([] if self.simulated else ["simulated at usual times"])]
+        notes += [self.measured.schedule.name] if self.measured.schedule.name not in self.heading else []
         return draw(
-            timelines, titles=titles, width=width, title=title, memory=memory, transfers=transfers,
+            [*self.drawn.values()], titles=["measured", "simulated"], width=width, memory=memory, transfers=transfers,
+            title=self.heading if title is None else title, note=" · ".join(notes),
             critical_path=critical_path, theme=theme, lead=self.step.in_words, slow=self.step.marks,
         )  # fmt: skip
 
