@@ -60,7 +60,7 @@ CHARTS = (
         "comparison",
         "Comparison with memory",
         "Boxes have their microbatch where the number fits; in grey, their kind too. Narrow actions mix their colours; "
-        "in grey they have one tone, and words have the part of each kind.",
+        "in grey they have one tone.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "

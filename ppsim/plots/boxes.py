@@ -343,13 +343,6 @@ def common_title(timelines: Sequence[TimelineColumns]) -> str:
     return ": ".join([*(names if len(names) == 1 else ()), text])
 
 
-def busy_text(boxes: Boxes) -> str:
-    """Return the part of each kind in the busy time of all devices."""
-    busy = {kind.name: float(boxes.length[boxes.kind == kind].sum()) for kind in boxes.kinds}
-    whole = sum(busy.values()) or 1.0
-    return f"busy: {', '.join(f'{name} {percent_text(part / whole, 0)}' for name, part in busy.items())}"
-
-
 def costs_text(every: Sequence[Boxes]) -> str:
     """Return the seconds of each kind of action and of transfers, equal ones together: `F, I 1 s · transfer 0.1 s`."""
     ends: dict[str, list[float]] = {}

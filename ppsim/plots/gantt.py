@@ -125,7 +125,7 @@ def _checked(
 def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int = 0) -> list[ChartBlock]:
     """Return the blocks, each with its numbers against the base of its group; one alone against its lower bound."""
     timelines = [boxes.timeline for boxes in every]
-    names = block_names(timelines) if titles is None else list(titles)
+    names = [name.replace("->", "→") for name in (block_names(timelines) if titles is None else titles)]
     longest = max(map(iteration_time, timelines))
     unit, blocks = time_unit(longest), []
     peaks = _peaks(timelines)

@@ -14,14 +14,14 @@ from matplotlib.patches import Polygon
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import time_unit
 from ppsim.plots import marks, scale
-from ppsim.plots.boxes import Boxes, busy_text, device_labels
+from ppsim.plots.boxes import Boxes, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows
 from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, text_width, time_axis
 from ppsim.plots.legend import TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
-from ppsim.plots.palette import Theme, in_one_tone, is_plain
+from ppsim.plots.palette import Theme, in_one_tone
 
 SHORTEST_ORDER = "shortest in this memory"  # a timeline at its lower bound: no order that holds no more is shorter
 MAX_TICKS = 10
@@ -30,8 +30,8 @@ _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all, where one schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
-_BESIDE_WORDS, _LONGEST_HEADING = 172, 150  # pixels: words at the right of the rows, the heading of differences
-_LEAST_ROWS = 0.52  # of the width: where names and numbers would leave rows less, they stand above the rows
+_LONGEST_HEADING = 150  # pixels: of differences
+_ABOVE, _BETWEEN, _CAPTION, _AXIS = 26, 14, 14, 46  # pixels: numbers, between two schedules, name of memory, the axis
 _APART, _HEAD = 18, 5  # pixels between two numbers, and between a number and its heading
 _ROWS = 13  # pixels for the name of the rows
 
@@ -56,16 +56,15 @@ class ChartBlock:
 
 @dataclass(frozen=True)
 class _FigureLayout:
-    """Places in pixels of the rules: width, ends of the rows; `beside`: names are left of the rows, numbers right.
+    """Places in pixels of the rules: width, ends of the rows, height of memory.
 
-    `places` are the right ends of the columns of numbers, `heads` their headings (step, difference, idle, peak): above
-    all rows if numbers are beside them, else before each number. `unit` is that of peaks.
+    `places` are the right ends of the columns of numbers, `heads` the headings before them (step, difference, idle,
+    peak). `unit` is that of peaks.
     """
 
     width: float
     left: float
     right: float
-    beside: bool
     places: tuple[float, ...]
     heads: tuple[str, ...]
     unit: str
@@ -101,28 +100,19 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     digits = max(digits, text_width("88.88", 10)) if memory else digits
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
     named = _ROWS * (blocks[0].labels[0] == "0")
-    begin = left if is_wide else left + named + digits + 8
+    rows = left + named + digits + 8
+    begin = rows if len(blocks) > 1 or not is_wide else left
     unit = MemoryStrip.unit_of([boxes.timeline for boxes in every]).symbol
     steady = "steady " * any(boxes.timeline.schedule.iterations > 1 for boxes in every)  # step and idle of that part
-    heads: tuple[str, ...] = (f"{steady}step", _against(blocks), f"{steady}idle", f"peak, {unit}")[: 3 if memory else 4]
-    wide = _widths(blocks, heads)
-    rows = right - left - names - named - digits - 8 - max(sum(wide), _BESIDE_WORDS) - 14
-    beside = is_wide and len(blocks) > 1 and rows >= _LEAST_ROWS * width
-    end = right
-    if beside:
-        right -= max(sum(wide), _BESIDE_WORDS) + 14
-    else:
-        room = right - begin - names
-        usual = (*heads[:3], "peak")
-        every_heads = (usual, usual[:3], ("", "", *usual[2:]), ("", "", usual[2]), ("", ""))
-        heads = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
-        wide = _widths(blocks, heads, unit)
-        end = begin + sum(wide) - _APART if len(blocks) == 1 else right
-    return _FigureLayout(
-        width, left + names * beside + named + digits + 8, right, beside,
-        tuple(end - sum(wide[at + 1 :]) for at in range(len(wide))), heads, unit,
-        (72 if len(blocks) == 1 else 40) if memory else 0,
-    )  # fmt: skip
+    usual = (f"{steady}step", _against(blocks), f"{steady}idle", "peak")
+    without = [] if any(block.is_over for block in blocks) else [usual[:3]]  # what is over its limit keeps its peak
+    every_heads = (usual, *without, ("", "", *usual[2:]), ("", "", usual[2]), ("", ""))
+    room = right - begin - names
+    heads: tuple[str, ...] = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
+    wide = _widths(blocks, heads, unit)
+    end = begin + sum(wide) - _APART if len(blocks) == 1 else right
+    places = tuple(end - sum(wide[at + 1 :]) for at in range(len(wide)))
+    return _FigureLayout(width, rows, right, places, heads, unit, (72 if len(blocks) == 1 else 40) if memory else 0)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
@@ -138,21 +128,21 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     return found
 
 
-def _numbers(block: ChartBlock, unit: str = "") -> tuple[str, ...]:
-    """Return the numbers of a block; above the rows, the peak has its unit."""
+def _numbers(block: ChartBlock, unit: str) -> tuple[str, ...]:
+    """Return the numbers of a block; the peak has its unit."""
     *first, peak = block.numbers
     size, *limit = peak.split(", ")
     return (*first, ", ".join([f"{size} {unit}".strip(), *limit]))
 
 
-def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], unit: str = "") -> list[float]:
-    """Return the widths of the columns of numbers, with headings above them or, if there is a unit, before them."""
+def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], unit: str) -> list[float]:
+    """Return the widths of the columns of numbers, with headings before them."""
     found = []
     for at, head in enumerate(heads):
         words = [_numbers(block, unit)[at] for block in blocks]
         value = max(text_width(text, _VALUE, text != SHORTEST_ORDER) for text in words)
         wide = text_width(head, _SUBTITLE) + _HEAD * bool(head)
-        found.append((wide + value if unit else max(wide, value)) + _APART if value else 0.0)
+        found.append(wide + value + _APART if value else 0.0)
     return found
 
 
@@ -190,29 +180,21 @@ def compose(
         every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
-    notes = [*texts.notes, *([busy_text(every[0])] if is_plain(theme) and len(every) == 1 else [])]
-    below, notes = _place_notes(layout, texts.title, notes)
-    head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * (layout.beside or below)
-    above, between = 0 if layout.beside else 26, 14
-    caption = 0 if layout.beside else 14
+    below, notes = _place_notes(layout, texts)
+    head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * below
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
-    tall = sum(rows) + len(blocks) * (above + between + (layout.memory + 8 + caption if memory else 0))
-    axis, lined = 34 if layout.beside else 46, legend.height(layout.room)
-    writer = Writer(pixels, head + tall + axis + lined + 6, theme)
+    tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + 8 + _CAPTION if memory else 0))
+    writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
     if texts.title:
         write_title(writer, texts._replace(notes=notes), layout.margin, below)
-    for place, text in zip(layout.places, layout.heads, strict=True) if layout.beside else ():
-        writer.write(place, head - 8, text, color=theme.quiet, ha="right")
     found, y = [], float(head)
     if blocks[0].labels[0] == "0":
         size = min(_SUBTITLE, _SUBTITLE * rows[0] / text_width("device", _SUBTITLE))
         x, style = layout.left - 10 - text_width(blocks[0].labels[-1], 11), {"rotation": 90, "ha": "right"}
-        writer.write(x, head + above + rows[0] / 2, "device", size, color=theme.quiet, va="center", **style)
+        writer.write(x, head + _ABOVE + rows[0] / 2, "device", size, color=theme.quiet, va="center", **style)
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
-        if is_plain(theme) and layout.beside:
-            writer.write(layout.places[-1], y + 32, busy_text(boxes), color=theme.quiet, ha="right")
-        y += above
+        y += _ABOVE
         ax = writer.axes(layout.left, y, layout.right - layout.left, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
@@ -220,54 +202,49 @@ def compose(
         lines.add_to(ax, boxes, theme)
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
-        _mark_end(ax, makespan(boxes.timeline), longest, theme, high, layout.beside)
+        _mark_end(ax, makespan(boxes.timeline), longest, theme, high)
         found.append(ax)
         y += high + 8
         if strip is not None:
-            y += caption
+            y += _CAPTION
             area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
-            draw_memory(area, strip, number, theme, beside=layout.beside)
-            if layout.beside:
-                writer.write(_MARGIN, y + layout.memory / 2, strip.name, color=theme.quiet, va="center")
-            else:
-                writer.write(layout.left, y - 2, strip.caption(number), color=theme.quiet)
+            draw_memory(area, strip, number, theme)
+            writer.write(layout.left, y - 2, strip.caption(number), color=theme.quiet)
             y += layout.memory + 8
-        y += between - 8
-    _add_axis(writer, layout, (head, y), longest)
-    legend.draw(writer, layout.margin, y + axis)
+        y += _BETWEEN - 8
+    _add_axis(writer, layout, y, longest)
+    legend.draw(writer, layout.margin, y + _AXIS)
     return found
 
 
-def _place_notes(layout: _FigureLayout, title: str, notes: list[str]) -> tuple[bool, list[str]]:
+def _place_notes(layout: _FigureLayout, texts: Texts) -> tuple[bool, Sequence[str]]:
     """Return whether the notes stand below the title and not beside it, and as many of them as fit."""
-    beside = layout.room - text_width(title, TITLE, True) - 12
+    beside, notes = layout.room - text_width(texts.title, TITLE, True) - 12, texts.notes
     if not notes or text_width(" · ".join(notes), _SUBTITLE) <= beside:
         return False, notes
-    whole = layout.places[0] - 60 - layout.margin if layout.beside else layout.room
-    while len(notes) > 1 and text_width(" · ".join(notes), _SUBTITLE) > whole:
+    while len(notes) > 1 and text_width(" · ".join(notes), _SUBTITLE) > layout.room:
         notes = notes[:-1]
     return True, notes
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
-    """Write a block's name, and its step, difference, idle time and peak, with headings if they are above the rows."""
+    """Write a block's name, and its step, difference, idle time and peak with their headings."""
     theme, base = writer.theme, y + 15
-    values = _numbers(block, "" if layout.beside else layout.unit)
+    values = _numbers(block, layout.unit)
     if named:
-        left = _MARGIN if layout.beside else layout.left
-        room = (layout.left if layout.beside else layout.places[0]) - left
+        room = layout.places[0] - layout.left - text_width(layout.heads[0] + values[0], _VALUE, True) - _APART
         size = max(min(_NAME, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
-        writer.write(left, base, block.name, size, fontweight="bold")
+        writer.write(layout.left, base, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
     styles = (bold, {"color": theme.quiet} if values[1] in ("base", SHORTEST_ORDER, "") else bold, {}, over)
     for x, head, text, style in zip(layout.places, layout.heads, values, styles, strict=False):
         words = writer.write(x, base, text, _VALUE, ha="right", **style)
-        if not layout.beside and head and text != "base":
+        if head and text != "base":
             writer.write_beside(words, -_HEAD, base, head, ha="right", color=theme.quiet)
 
 
-def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float, beside: bool) -> None:
+def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -> None:
     """Draw a line at the end of the step over all rows; a cut timeline gets a torn edge and its end instead."""
     if end > longest * (1 + 1e-9):
         unit, teeth = time_unit(longest), max(round(high / 12), 2) * 2 + 1
@@ -276,8 +253,9 @@ def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float, b
         torn: Any = {"transform": ax.transAxes, "facecolor": theme.paper, "edgecolor": "none", "zorder": 7}
         ax.add_patch(Polygon([*edge.tolist(), (1.01, 1), (1.01, 0)], clip_on=False, **torn))
         style: Any = {"fontsize": font_points(11 * POINTS), "va": "center", "color": theme.text, "zorder": 8}
-        words = f"→ {end * unit.factor:,.1f} {unit.symbol}" if beside else ""  # else the step is above the rows
-        ax.annotate(words, (1, 0.5), (3, 0), "axes fraction", "offset points", annotation_clip=False, **style)
+        style |= {"ha": "right", "bbox": {"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0}}
+        words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
+        ax.annotate(words, (1, 0.5), (-6, 0), "axes fraction", "offset points", **style)
         return
     beyond = 3 / (high or 1)
     ax.plot(
@@ -286,9 +264,9 @@ def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float, b
     )  # fmt: skip
 
 
-def _add_axis(writer: Writer, layout: _FigureLayout, rows: tuple[float, float], longest: float) -> None:
-    """Add the axis of time below all rows, which begin and end at `rows`."""
-    (top, y), theme = rows, writer.theme
+def _add_axis(writer: Writer, layout: _FigureLayout, y: float, longest: float) -> None:
+    """Add the axis of time below all rows, which end at y."""
+    theme = writer.theme
     ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
     ax.set_yticks([])
     unit = time_axis(ax, longest, MAX_TICKS if layout.width >= _WIDE else 8)
@@ -298,12 +276,5 @@ def _add_axis(writer: Writer, layout: _FigureLayout, rows: tuple[float, float], 
         axis="x", length=4 * POINTS, width=POINTS, color=theme.edge, pad=4 * POINTS, labelcolor=theme.quiet,
         labelsize=font_points(11 * POINTS),
     )  # fmt: skip
-    if layout.beside:  # lines through all rows and between them
-        style: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": theme.grid, "linewidth": 0.5}
-        ax.vlines(ax.get_xticks(), 0.0, y - top, **style)
-        ax.set_zorder(-1)
-    words = f"time ({unit.symbol})"
-    if layout.beside:
-        writer.write(layout.right + 14, y + 18, words, color=theme.quiet)
-    else:
-        ax.set_xlabel(words, color=theme.quiet, fontsize=font_points(11 * POINTS), labelpad=2, loc="right")
+    style: Any = {"color": theme.quiet, "fontsize": font_points(11 * POINTS)}
+    ax.set_xlabel(f"time ({unit.symbol})", labelpad=2, loc="right", **style)

@@ -19,7 +19,7 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.marks import DASHES, DOTS, NO_LINES, ChartLines, Difference
 from ppsim.plots.memory_strip import MemoryStrip
-from ppsim.plots.palette import Theme, is_plain
+from ppsim.plots.palette import Theme
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
@@ -96,7 +96,8 @@ class Legend:
             "reverse": any(boxes.reverse.any() for boxes in marked),
         }
         entries = [one for one in legend_entries(every, until) if drawn.get(one.sort, True)]
-        if is_plain(theme):
+        one_tone = len({*theme.kinds.values()}) == 1
+        if one_tone:
             busy = LegendEntry("kind", "busy", Kind.F)
             entries = [busy, *(one for one in entries if one.sort not in ("kind", "slot"))]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
@@ -124,7 +125,7 @@ class Legend:
                 self._add(f"{memory.name} of the emptiest", color=theme.edge, linewidth=POINTS)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
-        remarks += [ONE_TONE if is_plain(theme) else MIXED] if mixed else []
+        remarks += [ONE_TONE if one_tone else MIXED] if mixed else []
         unmarked = [boxes for boxes in every if not any(boxes is one for one in marked)]
         if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
             remarks.append("stages of narrow actions not marked")

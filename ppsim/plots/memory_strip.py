@@ -22,7 +22,7 @@ from ppsim.timeline import TimelineColumns
 _ALIKE = 0.95  # of the highest peak: an emptiest device with a higher one is not drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _SHORT = 3.0  # pixels: shorter steps of a curve are a band from the lowest to the highest level around them
-_APART = 13.0  # pixels between the base lines of the limit and, below it, the peak
+_APART = 13.0  # pixels between two ticks
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class MemoryStrip:
         return f"{three_digits(value)} {self.symbol}" if self.symbol else f"{value:.4g}"
 
 
-def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, beside: bool) -> None:
-    """Draw the strip of one timeline: the fullest device, the emptiest if it has less, the limit, and words.
+def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme) -> None:
+    """Draw the strip of one timeline: the fullest device, the emptiest if it has less, and the limit, named once.
 
     What is over the limit has its colour, and a stronger line.
     """
@@ -116,7 +116,8 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, *, besi
         )
     ax.set_ylim(0.0, strip.top * _HEADROOM)
     _dress(ax, strip, theme)
-    _write(ax, strip, number, theme, beside)
+    if strip.limit is not None and number == 0:
+        _name_limit(ax, strip, number, theme)
 
 
 def is_over(peak: float, limit: float | None) -> bool:
@@ -135,31 +136,17 @@ def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)
 
 
-def _write(ax: Axes, strip: MemoryStrip, number: int, theme: Theme, beside: bool) -> None:
-    """Write the limit once, and beside the rows the peak with its device; over the limit it is bold in its colour.
-
-    The limit's name stands beside its line, or within the strip: above its line, or below it where memory is over it.
-    """
-    style: Any = {"fontsize": font_points(11 * POINTS), "annotation_clip": False, "textcoords": "offset points"}
-    (fullest, peak), size = strip.fullest(number), ax.get_window_extent()
-    if strip.limit is not None and number == 0:
-        tall = size.height / ax.figure.dpi * PIXELS
-        place: Any = {"xytext": (7, max(strip.limit / (strip.top * _HEADROOM) * tall - 4, _APART) * POINTS)}
-        words, at = f"{'usable' if strip.symbol else 'limit'} {strip.amount(strip.limit)}", (1, 0)
-        if not beside:
-            at, (times, levels) = (1, strip.limit / (strip.top * _HEADROOM)), strip.curves[number][fullest]
-            first = ax.get_xlim()[1] * (1 - text_width(words, 11) / (size.width / ax.figure.dpi * PIXELS))
-            is_covered = float(levels[np.searchsorted(times, first, "right") :].max()) > strip.limit
-            place = {"xytext": (-2, -1.5 if is_covered else 1), "ha": "right", "va": "top" if is_covered else "bottom"}
-            place["path_effects"] = [withStroke(linewidth=4 * POINTS, foreground=theme.paper)]
-        ax.annotate(words, at, xycoords="axes fraction", color=theme.limit, **style, **place)
-    if beside:
-        style |= {"color": theme.quiet}
-        style |= {"fontweight": "bold", "color": theme.limit} if is_over(peak, strip.limit) else {}
-        at_limit = ", at the limit" * (strip.limit is not None and abs(peak - strip.limit) <= 1e-9 * strip.limit)
-        ax.annotate(
-            f"peak {strip.amount(peak)} on device {fullest}{at_limit}", (1, 0), (7, 0.5), "axes fraction", **style
-        )
+def _name_limit(ax: Axes, strip: MemoryStrip, number: int, theme: Theme) -> None:
+    """Write the limit's name within the strip: above its line, or below it where memory is over it."""
+    size, (times, levels) = ax.get_window_extent(), strip.curves[number][strip.fullest(number)[0]]
+    limit = strip.limit or 0.0
+    words = f"{'usable' if strip.symbol else 'limit'} {strip.amount(limit)}"
+    first = ax.get_xlim()[1] * (1 - text_width(words, 11) / (size.width / ax.figure.dpi * PIXELS))
+    is_covered = float(levels[np.searchsorted(times, first, "right") :].max()) > limit
+    style: Any = {"xytext": (-2, -1.5 if is_covered else 1), "ha": "right", "va": "top" if is_covered else "bottom"}
+    style |= {"path_effects": [withStroke(linewidth=4 * POINTS, foreground=theme.paper)], "color": theme.limit}
+    style |= {"fontsize": font_points(11 * POINTS), "annotation_clip": False, "textcoords": "offset points"}
+    ax.annotate(words, (1, limit / (strip.top * _HEADROOM)), xycoords="axes fraction", **style)
 
 
 def _envelope(

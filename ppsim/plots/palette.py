@@ -87,11 +87,6 @@ def in_one_tone(theme: Theme) -> Theme:
     return replace(theme, kinds=dict.fromkeys(theme.kinds, theme.edge)) if theme is GREY else theme
 
 
-def is_plain(theme: Theme) -> bool:
-    """Return whether all kinds have one tone."""
-    return len(set(theme.kinds.values())) == 1
-
-
 def channels(colour: str) -> tuple[int, int, int]:
     """Return red, green and blue (0..255) of #rrggbb."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
