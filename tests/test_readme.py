@@ -1,6 +1,7 @@
 """README.md and docs/: their code runs, what they show is what comes out, and their links lead to files."""
 
 import doctest
+import io
 import re
 
 import make_command_docs
@@ -9,8 +10,11 @@ import make_gallery
 import make_pages
 import make_schedule_docs
 import matplotlib
+import numpy as np
 import pytest
 from command_line import ROOT, UNIT_COSTS, ppsim
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread, imsave
 
 import ppsim as library
 
@@ -101,6 +105,19 @@ def test_the_gallery_is_up_to_date_and_has_its_pictures():
     pictures = {picture.stem for picture in (ROOT / "docs" / make_gallery.PICTURES).iterdir()}
     charts = (*make_gallery.CHARTS, *make_gallery.PAGES, *make_gallery.OTHERS)
     assert pictures == {name for chart in charts for row in make_gallery.files(chart) for name in row}
+
+
+@pytest.mark.parametrize("theme", make_gallery.THEMES)
+def test_a_picture_of_few_colours_keeps_those_of_its_legend(theme, tmp_path, monkeypatch):
+    monkeypatch.setattr(make_gallery, "DOCS", tmp_path)
+    (tmp_path / make_gallery.PICTURES).mkdir(parents=True)
+    legend = [to_rgb(colour) for colour in make_gallery.colours_of(theme)]
+    others = np.random.default_rng(1).random((2000 - len(legend), 3))
+    drawn, name = io.BytesIO(), f"collectives-64-{theme}"
+    imsave(drawn, np.concatenate([legend, others]).reshape(40, 50, 3), format="png")
+    make_gallery.save_picture(name, drawn.getvalue())
+    kept = imread(tmp_path / make_gallery.PICTURES / f"{name}.png")[..., :3].reshape(-1, 3)
+    assert kept[: len(legend)] == pytest.approx(np.asarray(legend), abs=1e-6)
 
 
 def test_the_schedules_page_is_up_to_date():

@@ -153,7 +153,7 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
         )
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
         words = [f"{size:.4g}" if held is None else three_digits(size) for size in sizes]
-        found.append((", limit ".join(words), is_over(peak, limit)))
+        found.append((", limit ".join([f"{words[0]} {unit.symbol}", *words[1:]]), is_over(peak, limit)))
     return found
 
 

@@ -59,7 +59,7 @@ class _FigureLayout:
     """Places in pixels of the rules: width, ends of the rows, height of memory.
 
     `places` are the right ends of the columns of numbers, `heads` the headings before them (step, difference, idle,
-    peak). `unit` is that of peaks.
+    peak).
     """
 
     width: float
@@ -67,7 +67,6 @@ class _FigureLayout:
     right: float
     places: tuple[float, ...]
     heads: tuple[str, ...]
-    unit: str
     memory: float
 
     @property
@@ -102,17 +101,16 @@ def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _Figur
     named = _ROWS * (blocks[0].labels[0] == "0")
     rows = left + named + digits + 8
     begin = rows if len(blocks) > 1 or not is_wide else left
-    unit = MemoryStrip.unit_of([boxes.timeline for boxes in every]).symbol
     steady = "steady " * any(boxes.timeline.schedule.iterations > 1 for boxes in every)  # step and idle of that part
     usual = (f"{steady}step", _against(blocks), f"{steady}idle", "peak")
     without = [] if any(block.is_over for block in blocks) else [usual[:3]]  # what is over its limit keeps its peak
     every_heads = (usual, *without, ("", "", *usual[2:]), ("", "", usual[2]), ("", ""))
     room = right - begin - names
-    heads: tuple[str, ...] = next((one for one in every_heads if sum(_widths(blocks, one, unit)) <= room), ("",))
-    wide = _widths(blocks, heads, unit)
+    heads: tuple[str, ...] = next((one for one in every_heads if sum(_widths(blocks, one)) <= room), ("",))
+    wide = _widths(blocks, heads)
     end = begin + sum(wide) - _APART if len(blocks) == 1 else right
     places = tuple(end - sum(wide[at + 1 :]) for at in range(len(wide)))
-    return _FigureLayout(width, rows, right, places, heads, unit, (72 if len(blocks) == 1 else 40) if memory else 0)
+    return _FigureLayout(width, rows, right, places, heads, (72 if len(blocks) == 1 else 40) if memory else 0)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
@@ -128,18 +126,11 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     return found
 
 
-def _numbers(block: ChartBlock, unit: str) -> tuple[str, ...]:
-    """Return the numbers of a block; the peak has its unit."""
-    *first, peak = block.numbers
-    size, *limit = peak.split(", ")
-    return (*first, ", ".join([f"{size} {unit}".strip(), *limit]))
-
-
-def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], unit: str) -> list[float]:
+def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> list[float]:
     """Return the widths of the columns of numbers, with headings before them."""
     found = []
     for at, head in enumerate(heads):
-        words = [_numbers(block, unit)[at] for block in blocks]
+        words = [block.numbers[at] for block in blocks]
         value = max(text_width(text, _VALUE, text != SHORTEST_ORDER) for text in words)
         wide = text_width(head, _SUBTITLE) + _HEAD * bool(head)
         found.append(wide + value + _APART if value else 0.0)
@@ -230,7 +221,7 @@ def _place_notes(layout: _FigureLayout, texts: Texts) -> tuple[bool, Sequence[st
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
     """Write a block's name, and its step, difference, idle time and peak with their headings."""
     theme, base = writer.theme, y + 15
-    values = _numbers(block, layout.unit)
+    values = block.numbers
     if named:
         room = layout.places[0] - layout.left - text_width(layout.heads[0] + values[0], _VALUE, True) - _APART
         size = max(min(_NAME, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
