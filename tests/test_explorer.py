@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import ppsim
+from ppsim.explorer import answers
 from ppsim.explorer.server import (
     MAX_FILE_BYTES,
     RefusedError,
@@ -306,6 +307,19 @@ def test_faster_schedules_are_ranked_at_equal_work(client):
     assert not {"auto", "pipedream"} & steps.keys()
     runs = {one["schedule"]: one["runs"] for one in found}
     assert (runs["zb-v"], runs["seq1f1b-zb"]) == (True, False)
+
+
+def test_the_page_knows_the_comparison_of_its_first_visit(client):
+    stored = client.get("/api/families").json()["first"]  # written by scripts/make_first_answers.py
+    answer = client.post("/api/better", json={**CASE, "latency": 0}).json()
+    assert answer == {"found": stored, "left": 0}
+
+
+def test_a_comparison_ends_after_its_seconds_and_counts_what_is_left(monkeypatch):
+    monkeypatch.setattr(answers, "LONGEST_SEARCH", 0)
+    status, body = answers.answer_to("better", {}, json.dumps(CASE).encode())
+    assert (status, json.loads(body)["found"]) == (200, [])
+    assert json.loads(body)["left"] > 20
 
 
 def test_a_search_finds_an_order_within_the_same_memory(client):

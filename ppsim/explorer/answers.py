@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -32,6 +34,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import csv_text
 from ppsim.search import families, find_family
 from ppsim.studies.compare import compare
+from ppsim.studies.worker_pool import InProcess
 
 LONGEST_SEARCH = 50  # seconds
 MAX_COMPARED = 40_000  # devices x microbatches
@@ -111,9 +114,27 @@ def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
     return None
 
 
+class _Limited(InProcess):
+    """An executor that begins no call after some seconds; `left` counts what it did not begin."""
+
+    def __init__(self, seconds: float):
+        self.end, self.left = time.monotonic() + seconds, 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """Return the call's result, or after the end a reason why there is none."""
+        if time.monotonic() < self.end:
+            return super().submit(fn, *args, **kwargs)
+        self.left += 1
+        return super().submit(str, "not begun")
+
+
 def faster(case: Case, configs: Configs) -> dict[str, Any]:
-    """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first."""
-    own = {key: value for key, value in case.items() if key not in ("csv", "options", "stages_per_device")}
+    """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first.
+
+    The key `seconds` limits the comparison; `left` counts the families that it leaves out.
+    """
+    limited = _Limited(_seconds_of(case) if "seconds" in case else LONGEST_SEARCH)
+    own = {key: value for key, value in case.items() if key not in ("csv", "options", "stages_per_device", "seconds")}
     own["schedule"] = "1f1b"
     in_proportion = True
     try:
@@ -122,8 +143,10 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
         in_proportion, changes = False, changes_of(own, configs)
     config = config_of(own, changes, configs)
     if config.schedule["devices"] * config.schedule["microbatches"] > MAX_COMPARED:
-        return {"found": []}
-    runs = [run for run in compare(config).timelines if not find_family(run.schedule.name).asynchronous]
+        return {"found": [], "left": 0}
+    runs = [
+        run for run in compare(config, executor=limited).timelines if not find_family(run.schedule.name).asynchronous
+    ]
     runs = [run for run in runs if in_proportion or not has_shared_stages(run.schedule)]
     experts = config.model is not None and config.model.experts > 0
     return {
@@ -133,7 +156,8 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
                 "runs": bool(frameworks_running(run.schedule.name, experts)),
             }
             for run in runs
-        ]
+        ],
+        "left": limited.left,
     }  # fmt: skip
 
 
@@ -143,9 +167,7 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
     The case has the key `seconds` in addition; the answer has the seconds that the search took, fewer if it ended by
     itself. Raises PpsimError.
     """
-    seconds = case.get("seconds")
-    if type(seconds) is not int or not 0 < seconds <= LONGEST_SEARCH:
-        raise ConfigError(f"seconds: {shown(seconds)} must be a whole number from 1 to {LONGEST_SEARCH}")
+    seconds = _seconds_of(case)
     case = {key: value for key, value in case.items() if key != "seconds"}
     config, run = simulated(case, changes_of(case, configs), configs)
     device, stage = run.schedule.holdings.T
@@ -162,6 +184,13 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
     )
     took, found = time.monotonic() - begun, config.simulate(Schedule.of(columns))
     return {"step": found.iteration_time, "peak": _peak(found), "csv": csv_text(found.schedule), "seconds": took}
+
+
+def _seconds_of(case: Case) -> int:
+    seconds = case.get("seconds")
+    if type(seconds) is not int or not 0 < seconds <= LONGEST_SEARCH:
+        raise ConfigError(f"seconds: {shown(seconds)} must be a whole number from 1 to {LONGEST_SEARCH}")
+    return seconds
 
 
 def _peak(run: Timeline) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import shlex
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 from ppsim.analysis.measures import shown_in
@@ -355,6 +357,7 @@ def choices(configs: Configs) -> dict[str, Any]:
             for family in families().values()
         ],
         "transports": list(TRANSPORTS),
+        "first": json.loads(files("ppsim.explorer").joinpath("page", "first.json").read_text(encoding="utf-8")),
         "configs": {
             name: {"schedule": plain(dict(load_config(path).schedule)), "keys": keys_of(path), "costs": _costs_of(path)}
             for name, path in configs.items()

@@ -182,6 +182,8 @@ async def _worked(request: Request, work: str, configs: Mapping[str, str], media
         body = await _read(request)
         workers = request.app.state.searchers if work in LONG_WORK else request.app.state.workers
         status, body = await workers.answer((work, dict(configs), body), request.is_disconnected)
+        if work == "simulate":
+            request.app.state.searchers.start()  # which the page asks next
     except RefusedError as refused:
         return _no(refused.status, refused.sentence)
     except ClientDisconnect:
@@ -345,6 +347,11 @@ class RequestWorkers:
                 worker.shutdown()
             if not self._has_ended:
                 self._idle.append(worker if is_usable else _started())
+
+    def start(self) -> None:
+        """Start a process if there is none."""
+        if not (self._busy or self._idle or self._has_ended):
+            self._idle.append(_started())
 
     def end(self) -> None:
         """End all processes; requests in progress are rejected."""

@@ -2,7 +2,7 @@
 
 import json
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -20,8 +20,11 @@ FRAMES = "return new Promise((done) => requestAnimationFrame(() => requestAnimat
 
 def state_of(page):
     """The state in the address, once it has settled."""
-    page.until("return location.hash === '#' + encodeURIComponent(JSON.stringify(state))")
-    return json.loads(unquote(page.run("return location.hash"))[1:])
+    page.until("return location.hash === '#' + linkText()")
+    state = page.run("return state")
+    read = page.run("const kept = state; readLink(); const text = linkText(); state = kept; return text")
+    assert read == page.run("return location.hash.slice(1)")
+    return state
 
 
 def start(page, explorer, common=UNIT, schedules=TWO, view=""):
@@ -43,6 +46,7 @@ def give(page, name, text, place=0):
     page.run("arguments[0].closest('details')?.setAttribute('open', '')", field)
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys(text)
+    page.run("arguments[0].dispatchEvent(new Event('change'))", field)  # as Enter and Tab do
 
 
 def choose(page, label, value):

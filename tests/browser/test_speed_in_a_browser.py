@@ -32,7 +32,7 @@ CHANGE = """
     const [microbatches, done] = arguments, begun = performance.now();
     const field = document.querySelector("input[name=microbatches]");
     field.value = microbatches;
-    field.dispatchEvent(new Event("input"));
+    field.dispatchEvent(new Event("change"));
     (function look() {
       const drawn = Number(document.documentElement.dataset.drawn);
       if (drawn > begun && !runs.some((run) => run.flight)) done(drawn - begun); else requestAnimationFrame(look);

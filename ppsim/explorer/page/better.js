@@ -3,9 +3,11 @@ const PAUSE = 700, SLICES = [5, 15, 40], STOPPED = "stopped";   // milliseconds 
 let faster = { key: "", found: [] }, asking = null, asked = 0, pausing = 0;
 const searches = new Map();   // schedule's object -> { controller, begun, seconds, best }
 
-function askFaster() {   // the other families at these sizes and costs, as soon as nothing has changed for a while
+const keyOf = (common) => JSON.stringify({ ...common, by_device: caseOf(0).by_device });
+function askFaster(seconds = 8) {   // the other families at these sizes and costs, as soon as nothing has changed for a while
   clearTimeout(pausing);
-  const common = JSON.stringify({ ...state.common, by_device: caseOf(0).by_device });
+  const common = keyOf(state.common);
+  if (common === keyOf(START.common) && offer.first.length) faster = { key: common, found: offer.first };   // of the first visit, known beforehand
   if (common === faster.key || gone || runs.every((run) => run.result?.faults)) return;
   pausing = setTimeout(async () => {
     asking?.abort();
@@ -14,8 +16,8 @@ function askFaster() {   // the other families at these sizes and costs, as soon
     const tick = () => { if (asking === mine && !mine.signal.aborted && faster.key !== common) { viewer.mark(marks()); setTimeout(tick, 1000); } };
     tick();
     try {
-      const response = await ask("/api/better", rest, mine.signal);
-      faster = { key: common, found: response.ok ? (await response.json()).found : [] };
+      const response = await ask("/api/better", { ...rest, seconds }, mine.signal);
+      faster = { key: common, found: [], ...(response.ok ? await response.json() : { stopped: true }) };
     } catch { if (!mine.signal.aborted || mine.signal.reason === STOPPED) faster = { key: common, found: [], stopped: true }; }   // a later change asks anew
     viewer.mark(marks());
   }, PAUSE);
@@ -31,12 +33,12 @@ function betterOf(index) {   // { above (its bound), text, act: [text of the but
   const { good } = runs[index];
   if (!good || !chartFor(index).step) return {};   // no verdict before its number
   const { chart, lower_bound: bound } = good;
-  return { above: bound.gap < 5e-4 ? "at its bound" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, ...adviceOn(index, good) };
+  return { above: bound.gap < 5e-4 ? "in its shortest order" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, ...adviceOn(index, good) };
 }
 
 function adviceOn(index, { chart, lower_bound: bound }) {
   const { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit", than = (step) => share(step, chart.step);
-  const answered = faster.key === JSON.stringify({ ...state.common, by_device: caseOf(0).by_device }), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
+  const answered = faster.key === keyOf(state.common), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
   const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(peak)} instead of ${number(most)}${held}`);
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : " (no framework runs it)");
@@ -59,6 +61,7 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   if (other) return { text: `${other.schedule}: ${than(other.step)}, ${memory(other.peak)}${unrun(other)}`, act: add(other) };
   if (time) return { text: `comparing, ${time} s`, act: ["Stop", () => asking.abort(STOPPED)] };
   if (answered && faster.stopped) return { text: "not compared", act: ["Compare", () => { faster.key = ""; askFaster(); }] };
+  if (answered && faster.left) return { text: `${faster.left} families not compared yet`, act: ["Compare on", () => { faster.key = ""; askFaster(50); }] };
   return { text: asks ? "comparing …" : "", act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
 }
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);

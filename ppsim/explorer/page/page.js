@@ -40,12 +40,14 @@ find("rail").addEventListener("focusin", () => { for (const run of runs) run.bef
 const open = (wanted) => find("views").setAttribute("aria-expanded", String(find("top").classList.toggle("open", wanted)));
 find("views").addEventListener("click", () => open());
 document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#top")) open(false); });
-find("against").querySelector("select").addEventListener("change", (event) => viewer.setBase(Number(event.target.value)));
 find("range").querySelector("p").append(...[["the whole step", 0, 1], ["its first half", 0, 0.5], ["its second half", 0.5, 1]].map(([name, from, to]) => plain(name, () => viewer.select(from, to))));
 find("tabs").append(...["Chart", "Setup", "Range", "Better"].map((name) => button(name, () => sheet(name))));
 find("grip").addEventListener("click", () => sheet("Chart"));
 find("file").addEventListener("change", () => { take(find("file").files[0]); find("file").value = ""; });
+find("undo").addEventListener("click", () => history.back());
+find("redo").addEventListener("click", () => history.forward());
 document.addEventListener("keydown", (event) => {   // keys of the chart work wherever nothing is typed
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.target.closest("input, dialog")) { event.preventDefault(); find(event.shiftKey ? "redo" : "undo").click(); }
   if (event.defaultPrevented || event.target.closest("input, select, textarea, dialog, summary, canvas")) return;
   if (event.key === "\\") return fold();
   if (event.target.closest("button") && [" ", "Enter"].includes(event.key)) return;
@@ -60,9 +62,12 @@ document.addEventListener("drop", (event) => {
   take(event.dataTransfer.files[0]);
 });
 window.addEventListener("resize", () => { if (shown) showTable(); });
+window.addEventListener("popstate", showSteps);
 window.addEventListener("hashchange", () => {
   if (location.hash === written) return;
+  clearTimeout(writing);
   readLink();
+  settled = linkText("");
   runs = [];
   shown = false;
   viewer.setState(state.view);

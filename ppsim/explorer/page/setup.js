@@ -15,12 +15,15 @@ function row(text, input, meaning = "") {
 
 function field(holder, key, usual = "", step = 0, redraw = () => change()) {   // an input of a key; the usual value is not stored; with a step a drag changes it
   const input = make("input", { type: "text", name: key, value: holder[key] ?? usual ?? "", spellcheck: false, autocomplete: "off" });
+  let told = input.value, rests = 0;   // what counts; until when more is typed
   const set = () => {
-    const value = valueOf(input.value);
+    if (input.value === told) return;
+    const value = valueOf(told = input.value);
     if (value === "" || (usual !== "" && String(value) === String(usual))) delete holder[key]; else holder[key] = value;
     redraw();
   };
-  input.addEventListener("input", set);
+  input.addEventListener("input", () => { clearTimeout(rests); rests = setTimeout(set, LONG); });   // not a number that is half typed
+  input.addEventListener("change", () => { clearTimeout(rests); set(); });
   if (step) dragged(input, step, set);
   return input;
 }
@@ -43,6 +46,18 @@ function dragged(input, step, set) {   // a drag along a number changes it, and 
   });
 }
 
+const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|s)\)/, "");
+
+function wrongFields() {   // [input, what it takes] of fields that no schedule can have
+  const rule = ({ name, value }) => {
+    const text = value.trim();
+    if (["devices", "microbatches"].includes(name)) return /^[1-9]\d*$/.test(text) ? "" : "a whole number of 1 or more";
+    if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, or nothing";
+    return !COSTS.includes(name) || /^($|[[.\d])/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
+  };
+  return [...document.querySelectorAll("#setup input")].map((input) => [input, rule(input)]).filter(([, words]) => words);
+}
+
 function menu(text, values, value, set, meaning = "") {
   const select = make("select", {}, ...values.map(([key, title]) => make("option", { value: key, textContent: title, selected: key === value })));
   select.addEventListener("change", () => set(select.value));
@@ -59,8 +74,8 @@ function showSetup() {
   parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name === common.transport ? name : `${name} – ${QUEUES[name]}`])], common.transport || "",
     (name) => { if (name) common.transport = name; else delete common.transport; change(); showSetup(); document.querySelector("#setup [name=transport]").focus(); }, QUEUES[common.transport] || "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
-  if (hasTable()) parts.push(row("Fused F and B (s)", field(common, "overlap", "", 0.05), "seconds of one slot of F and B; empty: one after the other"),
-    row("Memory limit (act.)", field(common, "memory_limit", "", 1), "microbatches whose activations a device may keep, each for its share of the model"));
+  if (hasTable()) parts.push(row("Fused F and B (s)", Object.assign(field(common, "overlap", "", 0.05), { placeholder: "F, then B" }), "seconds of one slot of F and B; empty: one after the other"),
+    row("Memory limit (act.)", Object.assign(field(common, "memory_limit", "", 1), { placeholder: "none" }), "microbatches whose activations a device may keep, each for its share of the model"));
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), adder()), make("div", { id: "cards" }, ...state.schedules.map(card)));
   if (config) parts.push(...keysOf(config));
   place.replaceChildren(...parts);
@@ -75,16 +90,19 @@ function costTable() {   // the first row is of all devices; further rows name d
     const line = body.children.length, one = rows[line - 1] || { devices: "" };
     const after = () => {
       if (!rows.includes(one)) { rows.push(one); body.append(add()); }
+      inherit();
       change();
     };
     const where = field(one, "devices", "", 0, after);
     where.name = "by_device";
-    where.placeholder = line === 1 ? (common.devices > 16 ? "3, 8–15" : "1, 2–3") : "";
+    where.placeholder = "+ device";
     return make("tr", {}, cell(`devices, row ${line}`, where, `${line},0`), ...CELLS.map(([key, , title], at) => cell(`${title} (s), row ${line}`, field(one, key, "", key === "latency" ? 0.01 : 0.05, after), `${line},${at + 1}`)));
   };
+  const inherit = () => [...body.children].slice(1).forEach((line, at) => CELLS.forEach(([key], cell) => { line.cells[cell + 1].firstChild.placeholder = rows[at]?.devices ? String(common[key] ?? "") : ""; }));   // what an empty cell has
   const of_all = make("input", { value: "all", readOnly: true, tabIndex: -1 });
-  body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05), `0,${at + 1}`))));
+  body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05, () => { inherit(); change(); }), `0,${at + 1}`))));
   for (let line = 0; line <= rows.length; line++) body.append(add());
+  inherit();
   const table = make("table", { id: "costs", title: "a pasted block of cells fills the rows" }, make("thead", {}, make("tr", {}, ...["devices", ...CELLS.map(([, text]) => text)].map((textContent, at) => make("th", { textContent, scope: "col", title: CELLS[at - 1]?.[2] || "" })))), body);
   table.addEventListener("keydown", (event) => {
     const [line, at] = (event.target.dataset.place || "").split(",").map(Number);

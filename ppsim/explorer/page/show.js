@@ -55,7 +55,8 @@ function plainly(text) {   // in the words of the page: "12 microbatches" for "m
 function wordsOf(index) {   // a schedule's faults for its note, and shortly for the rail if a size is at fault
   const { devices, microbatches } = state.common, text = faultsOf(index).join(" "), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
   const least = key === "microbatches" && /at least ([^;]* = )?(\d+)/.exec(text)?.[2] === String(value);
-  return { note: !isKnown(index) ? "this ppsim knows no schedule of this name." : least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : plainly(text), rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : "" };
+  const wrong = wrongFields(), [first] = wrong;
+  return { note: wrong.length > 1 ? `${wrong.length} fields are wrong: ${wrong.map(([input]) => labelOf(input)).join(", ")}.` : wrong.length && !first[0].value ? `${labelOf(first[0])}: give ${first[1]}.` : !isKnown(index) ? "this ppsim knows no schedule of this name." : least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : plainly(text), rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : "" };
 }
 
 function keyIn(text, fix) {   // the field that a fault is about
@@ -66,17 +67,25 @@ function keyIn(text, fix) {   // the field that a fault is about
   return (/costs\.(\w+)|schedule\.(\w+)|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
 }
 
-function showFaults() {   // the field concerned, and in a schedule's card the size that it needs; the note has the sentence
+function showFaults() {   // below each wrong field what it takes; of a schedule alone, in its card the size that it needs
+  for (const one of document.querySelectorAll("#setup .below")) one.remove();
   for (const input of document.querySelectorAll("#setup [aria-invalid]")) input.removeAttribute("aria-invalid");
+  const shared = commonFault(), say = (input, words) => {
+    input.setAttribute("aria-invalid", "true");
+    input.closest("details")?.setAttribute("open", "");
+    (input.closest(".pair, #costs") ?? input.closest(".field")).after(make("p", { className: "fault below", textContent: words }));
+  };
+  const wrong = wrongFields();
+  for (const [input, rule] of wrong) say(input, `${labelOf(input)}: ${rule}`);
   for (const index of all()) {
     const text = faultsOf(index).join("\n"), box = find("cards")?.children[index], key = text && keyIn(text, runs[index].result.fix);
     if (!box) continue;
-    box.classList.toggle("bad", !!text && !commonFault());
-    box.querySelector(".fault").textContent = text && !commonFault() ? wordsOf(index).rail : "";
-    if (!text) continue;
+    box.classList.toggle("bad", !!text && !shared);
+    box.querySelector(".fault").textContent = text && !shared ? wordsOf(index).rail : "";
+    if (!text || wrong.length || (!shared && ["devices", "microbatches"].includes(key))) continue;   // others take this size
     const named = [...document.querySelectorAll("#setup input, #setup select")].filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
     const quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
-    for (const input of quoted.length ? quoted : named.slice(0, 1)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); }
+    for (const input of quoted.length ? quoted : named.slice(0, 1)) if (!input.hasAttribute("aria-invalid")) say(input, wordsOf(index).note);
   }
 }
 
@@ -93,16 +102,17 @@ function missingConfig() {   // what to do about a link to a config that this se
 
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
-  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value.toLocaleString("en")} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}`, () => { state.common[key] = value; showAll(); })
+  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value.toLocaleString("en")} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}${shared || !["devices", "microbatches"].includes(key) ? "" : " for all"}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
     : !isKnown(index) ? replacing(families(index, "choose one", "Known schedules"), index) : "";
+  const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo));
+  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo, drop));
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
 }
 
-const counted = (number, things) => `${number} ${number === 1 ? things.slice(0, -1) : things}`;
+const counted = (number, things) => `${number.toLocaleString("en")} ${number === 1 ? things.slice(0, -1) : things}`;
 
 function differing(good, index) {   // the sizes of a picture that differ from those of the page
   const { common } = state, words = SIZES.slice(0, 2).filter((key) => good.common[key] !== common[key]).map((key) => counted(good.common[key], key));
@@ -127,12 +137,11 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   const now = JSON.stringify([rows, base, lines.offsetWidth, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)])]);
   if (now === placed) return;
   placed = now;
-  for (const select of document.querySelectorAll("#against select")) select.value = String(base);
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
   lines.replaceChildren(...rows.length ? [at(make("span", { className: "caption", textContent: "better?" }), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { above, text, act } = betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent, title: textContent === above ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent, title: textContent === above ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is above the bound goes first, then what is known of the other
@@ -146,15 +155,11 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
 
 function showTitle() {   // of the picture, not of what is being typed
   const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (common[key] > 0 ? common[key] : "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
-  const own = (common.by_device || []).filter((row) => CELLS.some(([key]) => ![undefined, ""].includes(row[key]))).map(({ devices }) => devices).join(", "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
+  const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${devices}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), SIZES.slice(0, 2).map((key) => counted(size(key), key)).join(", ")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
-  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : model ? "" : common.config, ...(own ? [`other costs by device: ${own}`] : []), ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), common.transport || ""].filter(Boolean).join(" · ");
+  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : model ? "" : common.config, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized.join("")} · ppsim explorer`;
-  const against = find("against"), select = against.querySelector("select");
-  against.hidden = state.schedules.length < 2;
-  select.replaceChildren(...all().map((index) => make("option", { value: index, textContent: nameOf(index) })));
-  select.value = String(baseOf());
 }
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
@@ -193,7 +198,7 @@ function showCopies() {
   const line = (title, ...content) => make("div", {}, make("span", { className: "quiet", textContent: title }), ...content);
   dialog.replaceChildren(make("header", {}, make("b", { textContent: "Copy or save" }), make("span", { className: "grow" }), button("Close", () => dialog.close())),
     line("Schedules", select), line("Copy to the clipboard", button("link to this page", () => copy(location.href)), button("table of measures", () => copy(measuresOf(chosen))), ...texts),
-    make("p", { className: "quiet", textContent: "The link works on this machine, while ppsim explore runs. To others, send the interactive page." }),
+    make("p", { className: "quiet", textContent: "Link: what is after # opens in every ppsim explore. To others, send the interactive page." }),
     line("Save as a file", ...endings.map((ending) => button(`${FILES[ending]} (.${ending})`, () => save(chosen, ending)))), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
   if (!dialog.open) dialog.showModal();
 }
@@ -201,13 +206,15 @@ function showCopies() {
 function measuresOf(chosen) {   // a table with tabs: measure, values, definition
   const results = chosen.map((index) => runs[index].good), rows = new Map(results.flatMap(({ measures }) => measures.map((one) => [one.name, one])));
   const text = ({ measures }, name) => measures.find((one) => one.name === name)?.text ?? "–";
-  return [["measure", ...chosen.map(nameOf), "definition"], ...[...rows.values()].map((one) => [one.title, ...results.map((result) => text(result, one.name)), one.meaning])].map((cells) => cells.join("\t")).join("\n")
+  return [["measure", ...chosen.map(nameOf), "definition"], ...[...rows.values()].filter((one) => results.some((result) => !["–", "unknown"].includes(text(result, one.name)))).map((one) => [one.title, ...results.map((result) => text(result, one.name)), one.meaning])].map((cells) => cells.join("\t")).join("\n")
     + results.map(({ memory }, at) => (memory ? `\n\n${nameOf(chosen[at])}: ${memory}` : "")).join("");
 }
 
 function copy(text) {
-  find("copied").textContent = text;
-  find("copied").hidden = false;
+  const pressed = document.activeElement, place = find("copied"), lines = text.split("\n").map((line) => line.split("\t"));
+  place.replaceChildren(...(lines[0].length > 1 ? [make("table", {}, ...lines.map((cells) => make("tr", {}, ...cells.map((cell) => make("td", { textContent: cell, colSpan: cells.length === 1 ? lines[0].length : 1 })))))] : [text]));
+  place.hidden = false;
+  if (pressed.closest("#copies")) pressed.textContent = pressed.textContent.replace(/( ✓)?$/, " ✓");
   navigator.clipboard?.writeText(text).catch(() => {});
 }
 

@@ -1,7 +1,7 @@
-// The page's state, one object that the address holds; each of its schedules is one request to the server.
+// The page's state, which the address holds; each of its schedules is one request to the server.
 const START = { common: { devices: 4, microbatches: 8, forward: 1, input_grad: 1, weight_grad: 1, latency: 0, transport: "async" }, schedules: [{ schedule: "1f1b" }, { schedule: "zb-h1" }], view: "" };
 const COSTS = ["forward", "input_grad", "weight_grad", "latency", "overlap"], SIZES = ["devices", "microbatches", "stages_per_device"];
-const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which work is shown, and a newer request cancels an older one
+const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which work is shown, a newer request cancels an older one, and what is typed counts
 const token = new URLSearchParams(location.search).get("token");
 const find = (id) => document.getElementById(id);
 let notice = "";   // a fault of none of the page's schedules; the next change removes it
@@ -32,13 +32,39 @@ function caseOf(index) {   // the body of a request; the library chooses the val
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value !== "" && value !== null && value !== undefined));
 }
 
+// The address: #p=4&m=8&s=1f1b,interleaved-1f1b:4, what else differs from the first visit, then the viewer's own keys.
+const LINK = { p: "devices", m: "microbatches", F: "forward", I: "input_grad", W: "weight_grad", transfer: "latency", slot: "overlap", limit: "memory_limit", transport: "transport", config: "config" };
+
+function linkText(view = state.view) {
+  const { common, schedules } = state, words = new URLSearchParams(), more = Object.fromEntries(Object.entries(common).filter(([, value]) => typeof value !== "object" || Object.keys(value).length));
+  for (const [name, key] of Object.entries(LINK)) {
+    if (typeof (common[key] ?? "") === "object") continue;
+    delete more[key];
+    if (["p", "m"].includes(name) || common[key] !== START.common[key]) words.set(name, common[key] ?? "");
+  }
+  const named = schedules.map((one) => (Object.keys(one).every((key) => ["schedule", "stages_per_device"].includes(key) || !Object.keys(one[key] || {}).length) && one.schedule ? `${one.schedule}${one.stages_per_device ? `:${one.stages_per_device}` : ""}` : null));
+  if (named.includes(null)) more.schedules = schedules; else words.set("s", named.join());
+  if (Object.keys(more).length) words.set("more", JSON.stringify(more));
+  return [words.toString().replaceAll("%2C", ",").replaceAll("%3A", ":"), view].filter(Boolean).join("&");
+}
+
 function readLink() {
   written = location.hash;
-  if (location.hash.length < 2) return;
+  if (location.hash.length < 2) { state = structuredClone(START); return; }
   try {
-    const found = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-    if (!Array.isArray(found.schedules) || !found.schedules.length || typeof found.common !== "object") throw new Error("no state");
-    state = { common: found.common || {}, schedules: found.schedules.slice(0, MOST).map((one) => ({ ...one })), view: String(found.view || "") };
+    if (location.hash[1] === "%" || location.hash[1] === "{") {   // as links were
+      const found = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+      if (!Array.isArray(found.schedules) || !found.schedules.length || typeof found.common !== "object") throw new Error("no state");
+      state = { common: found.common || {}, schedules: found.schedules, view: String(found.view || "") };
+    } else {
+      const words = new URLSearchParams(location.hash.slice(1)), { schedules, ...more } = JSON.parse(words.get("more") || "{}"), common = { ...START.common, ...more };
+      if (!words.has("p")) throw new Error("no state");
+      for (const [name, key] of Object.entries(LINK)) if (words.has(name)) { if (words.get(name) === "") delete common[key]; else common[key] = valueOf(words.get(name)); }
+      const listed = (words.get("s") || "1f1b").split(",").map((text) => { const [schedule, stages] = text.split(":"); return { schedule, ...(stages ? { stages_per_device: valueOf(stages) } : {}) }; });
+      for (const name of [...Object.keys(LINK), "s", "more"]) words.delete(name);
+      state = { common, schedules: schedules || listed, view: words.toString().replaceAll("%2C", ",") };
+    }
+    state.schedules = state.schedules.slice(0, MOST).map((one) => ({ ...one }));
     notice = "";
     halve(state.common);
   } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
@@ -51,15 +77,23 @@ function halve(common) {   // a backward that is a number becomes its two parts,
   Object.assign(common, { input_grad: backward / 2, weight_grad: backward / 2 });
 }
 
-function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag
+let steps = 0, settled = "";   // the last step that can be done again; the state of the address without its view
+function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag; what is set, unlike what is seen, is a step to go back to
   clearTimeout(writing);
   writing = setTimeout(() => {
     if (location.hash !== written) return;   // a new address, which is read next
-    const text = "#" + encodeURIComponent(JSON.stringify(state));
+    const text = "#" + linkText(), now = linkText(""), is_new = !!settled && now !== settled, at = (history.state?.at || 0) + Number(is_new);
     if (text.length > LONGEST_LINK) { notice = "The dropped file is too large to be part of the address."; return showNotes(); }
-    history.replaceState(null, "", location.pathname + location.search + text);
-    written = location.hash;
+    history[is_new ? "pushState" : "replaceState"]({ at }, "", location.pathname + location.search + text);
+    if (is_new) steps = at;
+    written = location.hash; settled = now;
+    showSteps();
   }, 150);
+}
+
+function showSteps() {   // whether there is something to undo, or to do again
+  const at = history.state?.at || 0;
+  find("undo").disabled = at === 0; find("redo").disabled = at >= steps;
 }
 
 function change(indexes = all()) {

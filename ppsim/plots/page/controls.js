@@ -91,7 +91,7 @@ function fillLegend() {   // only what is drawn; entries of kinds and lanes are 
   const add = (is_drawn, ...what) => { if (is_drawn) entries.push(entry(...what)); };
   for (const kind of inOrder(kinds.values()))
     entries.push(hider(kind.title, swatch(fillOf(kind))));
-  add(true, "idle", theme.idle);
+  add(charts.some((chart) => !isReal(chart) || Object.keys(chart.ledger).length), "idle", theme.idle);
   add(mixed, "narrow actions mix their colours");
   add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
   add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");

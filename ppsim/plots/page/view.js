@@ -13,7 +13,8 @@ const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) :
 const right = () => (phone() ? 12 : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
-const tallestRow = () => (charts.length < 2 || (charts.length < 3 && !phone()) ? 60 : charts.length > 2 && phone() ? 34 : 44);
+const seenCharts = () => charts.filter((chart) => !isBare(chart)).length;
+const tallestRow = () => (seenCharts() < 2 || (seenCharts() < 3 && !phone()) ? 60 : seenCharts() > 2 && phone() ? 34 : 44);
 const shown = () => Math.min(charts.length, 4);   // schedules that share the height
 
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
@@ -28,7 +29,7 @@ const isBare = (chart) => chart.faulty && !isReal(chart);
 
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   if (isBare(chart)) return { rows: note(), memory: 0 };
-  const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + note() + BELOW)) / Math.max(shown() - bare, 1), alone = charts.length === 1;
+  const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + note() + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;

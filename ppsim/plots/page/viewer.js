@@ -32,7 +32,8 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
   charts = found; base = Math.min(base, Math.max(charts.length - 1, 0));
   mark(marks);
-  until = shownSeconds(charts.map((chart) => chart.makespan));
+  const live = charts.filter((chart) => isReal(chart) && !chart.dimmed);   // pictures from before a change are cut
+  until = shownSeconds((live.length ? live : charts).map((chart) => chart.makespan));
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
   canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}`).join("; "));
