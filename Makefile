@@ -10,7 +10,7 @@ TESTS := -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable -m "not
 ALONE := $(shell grep -lr "mark\.alone" --include="test_*.py" tests)
 # Compiled modules are kept even if the environment says otherwise: hundreds of processes of the tests import the same.
 unexport PYTHONDONTWRITEBYTECODE
-PAGES := glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs \
+PAGES := first_answers glossary schedule_docs gallery cost_docs accuracy_docs reliability_docs synthesis_docs choosing_docs \
 	communicator_docs towers_docs fill_docs flags_page pages \
 	command_docs browser_pictures notebooks
 

@@ -8,12 +8,7 @@ from ppsim.explorer.answers import faster
 FIRST = Path("ppsim/explorer/page/first.json")
 
 
-def first() -> str:
-    """Return the comparison of the page's first case, as the server would answer it."""
-    case = {"devices": 4, "microbatches": 8, "forward": 1, "input_grad": 1, "weight_grad": 1, "latency": 0}
-    rows = [json.dumps(row) for row in faster({**case, "transport": "async"}, {})["found"]]
-    return "[\n" + ",\n".join(rows) + "\n]\n"
-
-
 if __name__ == "__main__":
-    FIRST.write_text(first(), encoding="utf-8")
+    case = {"devices": 4, "microbatches": 8, "forward": 1, "input_grad": 1, "weight_grad": 1, "latency": 0}
+    found = faster({**case, "transport": "async"}, {})["found"]
+    FIRST.write_text(json.dumps(found, separators=(",", ":")) + "\n", encoding="utf-8")

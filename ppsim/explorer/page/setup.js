@@ -183,7 +183,7 @@ function card(one, index) {
   const is_base = index === baseOf(), last = state.schedules.length === 1, is_file = one.schedule === undefined;
   if (is_file) box.append(make("b", { textContent: one.name || "dropped file" }));
   else box.append(replacing(families(index, isKnown(index) ? "" : `${one.schedule} (unknown)`, `Schedule ${index + 1}`), index));
-  box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: is_base ? "base" : `Base: schedule ${index + 1}` })]),
+  box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: `Base: schedule ${index + 1}` })]),
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
   const family = offer.families.find((known) => known.name === one.schedule);
   if (is_file) box.append(make("small", { className: "quiet", textContent: "sizes as in the file" }));
