@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import ppsim
-from ppsim.explorer import answers
 from ppsim.explorer.server import (
     MAX_FILE_BYTES,
     RefusedError,
     RequestWorkers,
+    answer_to,
     is_loopback,
     make_app,
 )
@@ -316,8 +316,8 @@ def test_the_page_knows_the_comparison_of_its_first_visit(client):
 
 
 def test_a_comparison_ends_after_its_seconds_and_counts_what_is_left(monkeypatch):
-    monkeypatch.setattr(answers, "LONGEST_SEARCH", 0)
-    status, body = answers.answer_to("better", {}, json.dumps(CASE).encode())
+    monkeypatch.setattr("ppsim.explorer.answers.LONGEST_SEARCH", 0)
+    status, body = answer_to("better", {}, json.dumps(CASE).encode())
     assert (status, json.loads(body)["found"]) == (200, [])
     assert json.loads(body)["left"] > 20
 

@@ -193,11 +193,11 @@ function showCopies() {
   const select = make("select", { label: "Schedules", onchange: () => { chosenRun = select.value === "all" ? "all" : Number(select.value); showCopies(); } },
     ...[["all", "all schedules"], ...drawn.map((index) => [index, `${index + 1}: ${nameOf(index)}`])].map(([value, textContent]) => make("option", { value, textContent, selected: value === chosenRun })));
   const one = chosenRun === "all" && drawn.length === 1 ? drawn[0] : chosenRun, chosen = one === "all" ? drawn : [one];
-  const texts = one === "all" ? [] : Object.entries({ command: "command line", config: "config (YAML)", python: "Python" }).map(([key, text]) => button(text, () => copy(runs[one].good.copies[key])));
+  const texts = one === "all" ? [] : Object.entries({ command: "command line", config: "config (YAML)", python: "Python" }).map(([key, text]) => button(text, ({ currentTarget }) => copy(runs[one].good.copies[key], currentTarget)));
   const endings = one === "all" ? ["html", "svg", "png"] : ["html", "csv", "svg", "png"];
   const line = (title, ...content) => make("div", {}, make("span", { className: "quiet", textContent: title }), ...content);
   dialog.replaceChildren(make("header", {}, make("b", { textContent: "Copy or save" }), make("span", { className: "grow" }), button("Close", () => dialog.close())),
-    line("Schedules", select), line("Copy to the clipboard", button("link to this page", () => copy(location.href)), button("table of measures", () => copy(measuresOf(chosen))), ...texts),
+    line("Schedules", select), line("Copy to the clipboard", button("link to this page", ({ currentTarget }) => copy(location.href, currentTarget)), button("table of measures", ({ currentTarget }) => copy(measuresOf(chosen), currentTarget)), ...texts),
     make("p", { className: "quiet", textContent: "Link: what is after # opens in every ppsim explore. To others, send the interactive page." }),
     line("Save as a file", ...endings.map((ending) => button(`${FILES[ending]} (.${ending})`, () => save(chosen, ending)))), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
   if (!dialog.open) dialog.showModal();
@@ -210,11 +210,11 @@ function measuresOf(chosen) {   // a table with tabs: measure, values, definitio
     + results.map(({ memory }, at) => (memory ? `\n\n${nameOf(chosen[at])}: ${memory}` : "")).join("");
 }
 
-function copy(text) {
-  const pressed = document.activeElement, place = find("copied"), lines = text.split("\n").map((line) => line.split("\t"));
+function copy(text, pressed) {
+  const place = find("copied"), lines = text.split("\n").map((line) => line.split("\t"));
   place.replaceChildren(...(lines[0].length > 1 ? [make("table", {}, ...lines.map((cells) => make("tr", {}, ...cells.map((cell) => make("td", { textContent: cell, colSpan: cells.length === 1 ? lines[0].length : 1 })))))] : [text]));
   place.hidden = false;
-  if (pressed.closest("#copies")) pressed.textContent = pressed.textContent.replace(/( ✓)?$/, " ✓");
+  pressed.textContent = pressed.textContent.replace(/( ✓)?$/, " ✓");
   navigator.clipboard?.writeText(text).catch(() => {});
 }
 
