@@ -21,13 +21,13 @@ from ppsim.plots import marks
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
 from ppsim.plots.figures import checked_width, figure_of, follows_page, settings, time_axis
-from ppsim.plots.gantt_figure import MAX_TICKS, SHORTEST_ORDER, ChartBlock, Texts, compose, prepare_rows
+from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, Texts, compose, prepare_rows
 from ppsim.plots.legend import Legend
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, in_one_tone, theme_of
-from ppsim.plots.scale import step_number
+from ppsim.plots.scale import SHORTEST_ORDER, step_number
 from ppsim.timeline import TimelineColumns
 
 _OUTLIER, _GAP = 3.0, 2.0  # a timeline over this times the median is cut, if it is this times the next shorter one

@@ -22,8 +22,8 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import Theme, in_one_tone
+from ppsim.plots.scale import SHORTEST_ORDER
 
-SHORTEST_ORDER = "shortest in this memory"  # a timeline at its lower bound: no order that holds no more is shorter
 MAX_TICKS = 10
 _MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # pixels of the rules, as all sizes below
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
