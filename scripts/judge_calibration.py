@@ -42,7 +42,7 @@ SEED = 27
 CHOSE = ("1B", "3B", "80B", "hagemann", "bloom", "internevo", "flagperf")  # the priors' widths or the rule of the fit
 # No part in any choice; earlier releases of bridge had one. From oellm on: set aside, and judged once on 2026-11-28.
 JUDGED = ("8B", "llm_foundry", "bridge", "oellm", "gipfelsturm", "yafsdp", "lambda-gb300", "crusoe", "qwen", "prime-rl",
-          "vtrain", "megatron-tutorials", "xtuner-deepspeed")
+          "vtrain", "megatron-tutorials", "xtuner-deepspeed")  # fmt: skip
 HURTS = 0.005  # median error that a fit adds, from which it has hurt
 NEAR = {"1B": 2, "3B": 2, "8B": 2, "80B": 8}  # most nodes of a fitted run
 NODES, EVERY = {"1 to 4": 4, "1 to 16": 16, "1 to 64": 64}, {"all": 1 << 20}  # of predicted runs
