@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from ppsim.base.units import percent_text
-from ppsim.plots.figures import PAGE, Chart, font_points, plain_axes, rendered, settings
+from ppsim.plots.figures import PAGE, font_points, plain_axes, rendered, settings
 from ppsim.plots.many_runs import COLOURS, name_ends, titled_axes
 from ppsim.plots.palette import LIGHT
 
@@ -53,8 +53,7 @@ def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:
     """Return a row of dots per class at predicted / measured, of (measured, predicted) seconds; True is out of view."""
     rows = len(classes)
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(PAGE, 0.31 * rows + 0.75), facecolor=LIGHT.paper)
-        axes = figure.add_subplot()
+        figure, axes = titled_axes(PAGE, LIGHT, "Predicted against measured steps by class", "", 0.31 * rows + 0.95)
         plain_axes(axes, LIGHT, SIZE)
         axes.set(xscale="log", xlim=ENDS, ylim=(rows - 0.5, -0.5))
         axes.set_xlabel("predicted step / measured step", fontsize=font_points(SIZE))
@@ -73,7 +72,7 @@ def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:
                 _add_dots(axes, ratios, place + (0.2 if is_out else -0.2), colour)
         axes.scatter((), (), s=55, label="median", **MEDIAN)
         axes.axvspan(1 / 1.25, 1.25, color=LIGHT.grid, alpha=0.45, linewidth=0, zorder=0.5, label="within 25 %")
-        figure.legend(loc="outside upper right", ncols=4, frameon=False, fontsize=font_points(SIZE))
+        figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=font_points(SIZE))
     return rendered(figure, "svg").decode()
 
 

@@ -278,17 +278,25 @@ def draw(found: dict[str, Any]) -> None:
     searched, cases = regrets(found).values(), found["advice"]
     steps = [(one["step"] or one["advised"], one["advised"]) for one in cases.values()]
     notes = [one["words"] if one["step"] else f"{one['words']} makes it fit" for one in cases.values()]
-    for name, rows, values, remarks, title in (
+    for name, rows, values, remarks, title, unit in (
         (
             "regret",
             [row for row, _, _ in searched],
             [value for _, _, value in searched],
             [""] * len(searched),
-            "regret",
+            "Regret of published layouts",
+            "predicted step above that of the best layout found",
         ),
-        ("advice", list(cases), [after / before - 1 for before, after in steps], notes, "change of the step"),
+        (
+            "advice",
+            list(cases),
+            [after / before - 1 for before, after in steps],
+            notes,
+            "First advice for each faulty config",
+            "change of the step",
+        ),
     ):
-        save_figure(functools.partial(draw_bars, rows, values, remarks, title), IMAGES / f"{name}.svg")
+        save_figure(functools.partial(draw_bars, rows, values, remarks, title, unit), IMAGES / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -710,12 +710,12 @@ def test_the_ledger_has_the_rows_names_and_its_causes_in_reading_order():
     figure = timeline.plot_ledger()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ViT 0", "backbone 1", "backbone 2"]
     legend = [text for text in figure.texts if text.get_gid() == "legend"]
-    causes = [text.get_text().partition(" ")[0] for text in sorted(legend, key=lambda one: one.get_position()[::-1])]
-    assert [text.get_text().partition(" ")[0] for text in legend] == [
+    causes = [text.get_text().partition(",")[0] for text in sorted(legend, key=lambda one: one.get_position()[::-1])]
+    assert [text.get_text().partition(",")[0] for text in legend] == [
         one for one in ppsim.analysis.CAUSES if one in causes
     ]
     idle = f"{timeline.bubble_fraction:.1%}".replace("%", " %")
-    assert f"idle {idle} of a step of {timeline.makespan:.2f} s, average over devices" in words_of(figure)
+    assert f"mean idle time of devices {idle} of a step of {timeline.makespan:.2f} s" in words_of(figure)
 
 
 def test_figures_of_many_runs_have_a_theme_and_a_width():
@@ -833,7 +833,9 @@ def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
     assert lines.get_suptitle() == "unit costs, 8 microbatches: idle time over devices"
     name = lines.axes[0].yaxis.label
     assert (name.get_text(), name.get_rotation()) == ("idle time (%)", 0)
-    assert front.get_suptitle().startswith("unit costs, 8 microbatches: step time against peak activations")
+    assert front.get_suptitle().startswith(
+        "unit costs, 8 microbatches: step time on 2 to 4 devices against peak activations"
+    )
     (legend,) = front.legends
     assert [text.get_text() for text in legend.get_texts()] == ["1f1b", "zb-h1", "Pareto front"]
 
@@ -870,9 +872,33 @@ def test_a_logarithmic_axis_has_a_tick_at_each_doubling_of_a_round_number():
 
 
 def test_bars_are_sorted_and_have_their_values_with_a_true_minus():
-    (axes,) = draw_bars(["a", "b", "c"], [-0.1, -0.5, 0.0], ["DP 1 -> 2", "", ""], "change").axes
+    (axes,) = draw_bars(["a", "b", "c"], [-0.1, -0.5, 0.0], ["DP 1 -> 2", "", ""], "Changes", "change").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a", "c"]
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["−50.0 %", "−10.0 %", "DP 1 → 2", "0.0 %"]
+    assert axes.figure.get_suptitle() == "Changes"
+
+
+def test_bars_of_zero_without_a_note_are_one_row():
+    (axes,) = draw_bars([*"abcde"], [0.1, 0.0, 0.0, 0.0, 0.0], ["", "", "", "", "kept"], "Regret", "regret").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "e", "3 others"]
+
+
+def test_one_part_of_a_dualpipe_slot_enters_at_the_other_end():
+    boxes = make_boxes(ppsim.simulate(ppsim.build("dualpipe", devices=4, microbatches=8), ppsim.Costs(overlap=2.6)))
+    first, second = (boxes.stages_of_parts(half)[1][boxes.slot] for half in (0, 1))
+    assert np.all(first != second)
+
+
+def test_of_crowded_transfers_only_those_waited_for_are_drawn():
+    costs = ppsim.Costs(latency=0.05)
+    words = {}
+    for stages in (1, 4):
+        name = "1f1b" if stages == 1 else "interleaved-1f1b"
+        options = {} if stages == 1 else {"stages_per_device": stages}
+        timeline = ppsim.simulate(ppsim.build(name, devices=8, microbatches=16, **options), costs)
+        words[stages] = words_of(timeline.plot(transfers=True))
+    assert "transfer of a forward" in words[1]
+    assert "transfer of a forward that a device waits for" in words[4]
 
 
 @pytest.mark.parametrize("width", [3.3, 7.0])
@@ -890,3 +916,10 @@ def test_low_rows_in_given_axes_have_a_legend_of_words():
     axes = Figure(figsize=(7, 3)).subplots()
     run("bpipe", 64, 128, ppsim.Costs(latency=0.1)).plot(ax=axes)
     assert "rows too low for evictions" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_a_chart_of_named_schedules_keeps_their_order():
+    names = ["gpipe", "zb-h1", "1f1b"]
+    found = ppsim.compare(ROOT / "configs" / "unit-costs.yaml", names)
+    assert [timeline.schedule.name for timeline in found.drawn] == names
+    assert found.timelines[0].schedule.name == "zb-h1"

@@ -80,7 +80,7 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     Unless the schedules were `named`, the table has those that fit and are faster than the config's own; `verbose` adds
     the other rows, the MFU, layout strings, reasons and which order is certain.
     """
-    rows, is_whole = comparison.rows(), comparison.named or verbose
+    rows, is_whole = comparison.rows(), bool(comparison.named) or verbose
     own = None if comparison.current is None else comparison.current.schedule.name
     states = _states(comparison)
     now = None if comparison.current is None else comparison.current.iteration_time

@@ -79,6 +79,13 @@ class Boxes(Spans):
         return np.where(self.slot, self.timeline.schedule.kind[self.row + (half if self.slot.any() else 0) * self.slot],
                         self.kind)  # fmt: skip
 
+    def stages_of_parts(self, half: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return `local` and `reverse` of each box; for a fused slot, those of its first (0) or second (1) part."""
+        if not (half and self.slot.any()):
+            return self.local, self.reverse
+        local, reverse = local_stage(self.timeline.schedule)
+        return local[self.row + self.slot], reverse[self.row + self.slot]
+
     @cached_property
     def step_begins(self) -> np.ndarray:
         """Index of each device's first box of every iteration but the first."""

@@ -116,9 +116,8 @@ class ChartRows(Artist):
         opaque = np.where(is_paper, 0, 255).astype(np.uint8)  # the grid shows on paper
         context = renderer.new_gc()
         image = np.concatenate([pixels, opaque], axis=2)[::-1]
-        renderer.draw_image(
-            context, round(place.x(first)), round(place.top - height / finer), np.ascontiguousarray(image)
-        )
+        corner = round(place.x(first)), round(place.top - height / finer)
+        renderer.draw_image(context, *corner, np.ascontiguousarray(image))
         context.restore()
 
     def _draw_polygons(self, renderer: Any, place: Place, gap: float) -> None:
@@ -181,7 +180,7 @@ class ChartRows(Artist):
             mine = instants[boxes.kind[instants] == kind]
             self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
         for kind, mine, edges in boxes.parts(boxes.length > 0):
-            self._marks(renderer, place, kind, mine, place.band(boxes.device[mine], edges, gap), wide[mine])
+            self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
 
@@ -189,16 +188,19 @@ class ChartRows(Artist):
         """Draw upright lines around these places."""
         self._rectangles(renderer, left - thick / 2, left + thick / 2, top, bottom, colour)
 
-    def _marks(self, renderer: Any, place: Place, kind: Kind, mine: np.ndarray, band: Any, wide: np.ndarray) -> None:
+    def _marks(
+        self, renderer: Any, place: Place, kind: Kind, mine: np.ndarray, edges: Any, gap: float, wide: np.ndarray
+    ) -> None:  # fmt: skip
         """Draw the marks of later stages at the lower edge of boxes, those of the other direction at the upper edge."""
         boxes, pixel = self.boxes, place.pixel
-        top, bottom = band
+        local, reverse = (one[mine] for one in boxes.stages_of_parts(int(edges[0] > boxes.band[0])))
+        top, bottom = place.band(boxes.device[mine], edges, gap)
         if not len(mine) or float(top[0] - bottom[0]) < scale.LOWEST_MARK * pixel:
             return
         thick, inset = (size * pixel for size in scale.mark_bar(float(top[0] - bottom[0]) / pixel))
         pad = np.where(wide >= 8, 1.5, 0.5) * pixel
         left, right = place.x(boxes.start[mine]) + pad, place.x(boxes.end[mine]) - pad
-        long = scale.mark_length(boxes.local[mine], boxes.locals, wide)
+        long = scale.mark_length(local, boxes.locals, wide)
         strength = np.ceil(scale.fade(np.minimum(wide, self._usual(place))) * 5) / 5  # alike on all devices
         for level in np.unique(strength[strength > 0]).tolist():
             shade = (self.theme.on[kind], level)
@@ -206,7 +208,7 @@ class ChartRows(Artist):
             low = bottom[later] + inset
             end = left[later] + long[later] * (right - left)[later]
             self._rectangles(renderer, left[later], end, low + thick, low, shade)
-            other = (strength == level) & boxes.reverse[mine]
+            other = (strength == level) & reverse
             high = top[other] - inset
             self._rectangles(renderer, left[other], right[other], high, high - thick, shade)
 
@@ -228,8 +230,8 @@ class ChartRows(Artist):
                     return
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
                 words = [before + boxes.number(row + half) for row in boxes.row[mine].tolist()]
-                marked = boxes.local[mine] > 0, boxes.reverse[mine]
-                yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], *marked)
+                local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
+                yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], local > 0, reverse)
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 

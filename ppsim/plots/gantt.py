@@ -147,10 +147,8 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
         held = None if unit.symbol == "act." else peak_memory(run)
-        limit, peak = (
-            usable_limit(run, held is not None),
-            float((peak_activations(run) if held is None else held).max()),
-        )
+        limit = usable_limit(run, held is not None)
+        peak = float((peak_activations(run) if held is None else held).max())
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
         words = [f"{size:.4g}" if held is None else three_digits(size) for size in sizes]
         found.append((", limit ".join([f"{words[0]} {unit.symbol}", *words[1:]]), is_over(peak, limit)))

@@ -179,10 +179,7 @@ def compose(
     if texts.title:
         write_title(writer, texts._replace(notes=notes), layout.margin, below)
     found, y = [], float(head)
-    if blocks[0].labels[0] == "0":
-        size = min(_SUBTITLE, _SUBTITLE * rows[0] / text_width("device", _SUBTITLE))
-        x, style = layout.left - 10 - text_width(blocks[0].labels[-1], 11), {"rotation": 90, "ha": "right"}
-        writer.write(x, head + _ABOVE + rows[0] / 2, "device", size, color=theme.quiet, va="center", **style)
+    writer.name_rows(blocks[0].labels, layout.left - 8, head + _ABOVE + rows[0] / 2, rows[0])
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         _write_numbers(writer, layout, block, y, len(blocks) > 1)
         y += _ABOVE

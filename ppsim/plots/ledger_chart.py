@@ -12,15 +12,7 @@ from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import (
-    PIXELS,
-    checked_width,
-    follows_page,
-    font_points,
-    plain_axes,
-    settings,
-    text_width,
-)  # fmt: skip
+from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
 from ppsim.plots.scale import device_steps, number_text, round_ticks, step_number
@@ -49,15 +41,16 @@ def draw_ledger(
         legend = Legend([], colours)
         parts = {cause: 100 * seconds / (step or 1.0) for cause, seconds in ledger.items()}
         parts = {cause: part for cause, part in parts.items() if part.mean() >= 0.05}
-        legend.entries = [LegendEntry("cause", f"{cause} {percent_text(part.mean() / 100)}", lane=cause)
+        legend.entries = [LegendEntry("cause", f"{cause}, mean {percent_text(part.mean() / 100)}", lane=cause)
                           for cause, part in parts.items()]  # fmt: skip
         unit = time_unit(step)
         of_step = f"{step_number(step * unit.factor, step * unit.factor)} {unit.symbol}"
-        notes = [f"idle {percent_text(bubble_fraction(timeline))} of a step of {of_step}, average over devices"]
+        notes = [f"mean idle time of devices {percent_text(bubble_fraction(timeline))} of a step of {of_step}"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
-        top, left = 28 + 18 * below, margin + max(text_width(label, _SIZE) for label in labels) + 8
+        named = 13 * (labels[0] == "0")  # pixels of the word before the numbers
+        top, left = 28 + 18 * below, margin + named + max(text_width(label, _SIZE) for label in labels) + 8
         height = top + rows + _AXIS + legend.height(wide - 2 * margin) + 6
         writer = Writer(wide, height, colours)
         write_title(writer, Texts(title, "", notes), margin, below)
@@ -82,5 +75,6 @@ def draw_ledger(
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
         for device, idle in enumerate(reached.tolist() if devices <= _NAMED else ()):
             ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
+        writer.name_rows(labels, left - 8, top + rows / 2, rows)
         legend.draw(writer, margin, top + rows + _AXIS)
     return writer.figure

@@ -47,6 +47,12 @@ class Writer:
         style = {"color": self.theme.text, "va": "baseline", "fontsize": font_points(size * POINTS), **style}
         return self.figure.text(x / self.wide, 1 - y / self.high, text, parse_math=False, **style)
 
+    def name_rows(self, labels: Sequence[str], right: float, middle: float, high: float) -> None:
+        """Write "device" once before the labels of rows, which end at `right`, unless these have names of their own."""
+        if labels[0] == "0":
+            size, x = min(_SIZE, _SIZE * high / text_width("device", _SIZE)), right - text_width(labels[-1], 11) - 2
+            self.write(x, middle, "device", size, color=self.theme.quiet, va="center", rotation=90, ha="right")
+
     def write_beside(self, other: Any, apart: float, y: float, text: str, **style: Any) -> None:
         """Write a text from some pixels after the end of another text, or to some pixels before its begin."""
         style = {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "textcoords": "offset points", **style}
@@ -91,10 +97,7 @@ class Legend:
         without_transfers: bool = False, until: float = np.inf,
     ):  # fmt: skip
         self.theme = theme
-        drawn = {
-            "stage": any(boxes.locals > 1 for boxes in marked),
-            "reverse": any(boxes.reverse.any() for boxes in marked),
-        }
+        drawn = {"stage": any(one.locals > 1 for one in marked), "reverse": any(one.reverse.any() for one in marked)}
         entries = [one for one in legend_entries(every, until) if drawn.get(one.sort, True)]
         one_tone = len({*theme.kinds.values()}) == 1
         if one_tone:
@@ -102,8 +105,9 @@ class Legend:
             entries = [busy, *(one for one in entries if one.sort not in ("kind", "slot"))]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
+        waited = " that a device waits for" * lines.waited
         for name, dashes in DASHES.items() if lines.transfers else ():
-            self._add(f"transfer of a {name}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
+            self._add(f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
         if any(len(boxes.timeline.schedule.evicted) and not boxes.plain for boxes in every):
             if mixed:
                 remarks.append("actions too narrow for evictions")
@@ -113,12 +117,10 @@ class Legend:
         if lines.has_path:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
         found = {one.what for one in slowest}
-        for what, text, colour, wide in (
-            ("stall", "stall", theme.limit, 2),
-            ("longer", "longer than simulated", theme.longer, 3),
-        ):
-            if what in found:
-                self._add(text, color=colour, linewidth=wide * POINTS)
+        if "stall" in found:
+            self._add("stall", color=theme.limit, linewidth=2 * POINTS)
+        if "longer" in found:
+            self._add("longer than simulated", color=theme.longer, linewidth=3 * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
             if any(memory.emptiest(number) is not None for number in range(len(every))):

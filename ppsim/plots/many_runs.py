@@ -16,7 +16,6 @@ from ppsim.analysis.measures import pareto_front
 from ppsim.base.units import axis_unit, percent_text
 from ppsim.costs import Costs
 from ppsim.plots.figures import (
-    PAGE,
     PIXELS,
     Chart,
     checked_width,
@@ -175,11 +174,11 @@ def draw_front(
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
-    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour and a line;
-    `varied` is what else differs, and its value at each pair, written at the front and at the first and last of each
-    schedule. `limit` is the usable memory, drawn if a point comes near it, and gives memory its unit. `what` was run;
-    `heading` stands instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or
-    "grey". Raises ConfigError for others.
+    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour. `varied` is what
+    else differs if it is one key, and its value at each pair: a line joins the points of a schedule, and the front and
+    the ends of lines have values. `limit` is the usable memory, drawn if a point comes near it, and gives memory its
+    unit. `what` was run; `heading` stands instead of this and the title. `width` is that of the figure in inches,
+    `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
@@ -194,13 +193,13 @@ def draw_front(
         figure, axes = titled_axes(width, colours, heading, axis_names[1])
         axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        inks = _draw_points(axes, points, groups, fits, colours)
+        inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "")
         taken = []
         if has_limit and limit is not None:
-            style: Any = {"color": colours.limit, "linewidth": 0.8, "linestyle": (0, (5, 2.5)), "zorder": 1}
-            taken.append(axes.axvline(limit * byte, **style))
-            style = {"color": colours.limit, "fontsize": font_points(_SMALL), "textcoords": "offset points"}
-            style |= {"xytext": (3, -7), "xycoords": ("data", "axes fraction")}
+            ink = colours.limit
+            taken.append(axes.axvline(limit * byte, color=ink, linewidth=0.8, linestyle=(0, (5, 2.5)), zorder=1))
+            style: Any = {"textcoords": "offset points", "xycoords": ("data", "axes fraction"), "color": ink}
+            style |= {"xytext": (3, -7), "fontsize": font_points(_SMALL)}
             taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", (limit * byte, 1.0), **style))
         style = {"label": "Pareto front of what fits" if any(fits) and not all(fits) else "Pareto front"}
         style |= {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
@@ -233,9 +232,17 @@ def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) ->
 
 
 def _draw_points(
-    axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[bool], theme: Theme
+    axes: Axes,
+    points: Sequence[tuple[float, float]],
+    groups: Sequence[Any],
+    fits: Sequence[bool],
+    theme: Theme,
+    joined: bool,
 ) -> list[str]:
-    """Draw points, hollow if they do not fit; return the colour of each if it is that of its group, or else nothing."""
+    """Draw points, hollow if they do not fit; return the colour of each if it is that of its group, or else nothing.
+
+    Those of a group are `joined` if one key alone varies.
+    """
     kinds = [*dict.fromkeys(groups)]
     if not (grouped := 1 < len(kinds) <= len(points) // 2):
         kinds, groups = [None], [None] * len(points)
@@ -246,7 +253,7 @@ def _draw_points(
         axes.scatter(*zip(*(points[number] for number in mine), strict=True), marker=marker, edgecolors=ink,
                      facecolors=[ink if fits[number] else theme.paper for number in mine], **size)  # fmt: skip
         axes.scatter((), (), marker=marker, color=ink, label=kind, **size)
-        if grouped:
+        if grouped and joined:
             line: Any = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.6, "zorder": 2}
             axes.plot(*zip(*(points[number] for number in mine), strict=True), **line)
     if not all(fits):
@@ -301,39 +308,40 @@ def _name_points(
             box = name.get_window_extent()
             middle = offset[0] - side, offset[1] + 2
             ahead = places[number] + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
-            passed = (
-                [one for one in (*taken, *lines) if one.count_contains(ahead)] if strict and abs(middle[1]) > 3 else []
-            )
-            passed = [one for one in passed if not one.contains(*places[number])]
-            free = room.contains(*box.min) and room.contains(*box.max) and not passed
-            if free and not any(map(box.overlaps, [*taken, *lines])):
+            is_led, near = abs(middle[1]) > 3, [*taken, *lines]
+            passed = [one for one in near if one.count_contains(ahead) and not one.contains(*places[number])]
+            free = room.contains(*box.min) and room.contains(*box.max) and not (passed and strict and is_led)
+            if free and not any(map(box.overlaps, near)):
                 taken.append(box.padded(point))
-                if abs(middle[1]) > 3:
+                if is_led:
                     leader: Any = {**_LEADER, "color": inks[number], "shrinkB": 4}
                     axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
                 break
             name.remove()
 
 
-def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str) -> Figure:
-    """Draw a bar per name, the largest first, with its percent at its end and a note at the right of all."""
+def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str, unit: str) -> Figure:
+    """Draw a bar per name, the largest first, with its percent of `unit` at its end and a note at the right of all.
+
+    Three names or more whose bars would be 0 and that have no note are one row.
+    """
     with matplotlib.rc_context(settings()):
-        figure = Chart(figsize=(PAGE, 0.7 + 0.2 * len(names)))
-        axes = figure.add_subplot()
-        names, notes = ([word.replace("->", "→") for word in words] for words in (names, notes))
-        rows = sorted(range(len(names)), key=lambda row: -abs(fractions[row]))
-        axes.barh(range(len(rows)), [100 * fractions[row] for row in rows], 0.7, color=COLOURS[LIGHT.name][1])
-        plain_axes(axes, LIGHT, _SMALL)
+        rows = sorted(zip(names, fractions, notes, strict=True), key=lambda row: -abs(row[1]))
+        zeros = [row for row in rows if abs(row[1]) < 5e-4 and not row[2]]
+        if len(zeros) > 2:
+            rows = [*(row for row in rows if row not in zeros), (f"{len(zeros)} others", 0.0, "")]
+        figure, axes = titled_axes(None, LIGHT, title, "", 0.9 + 0.2 * len(rows))
+        axes.barh(range(len(rows)), [100 * row[1] for row in rows], 0.7, color=COLOURS[LIGHT.name][1])
         axes.axvline(0.0, color=LIGHT.text, linewidth=0.8)
-        for place, row in enumerate(rows):
-            text = percent_text(fractions[row], signed=True).replace("-", "−")
-            back = fractions[row] <= 0 > min(fractions)
+        for place, (_, fraction, note) in enumerate(rows):
+            text = percent_text(fraction, signed=True).replace("-", "−")
+            back = fraction <= 0 > min(fractions)
             style: Any = {"fontsize": font_points(_SMALL), "color": LIGHT.text, "va": "center"}
             shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
-            axes.annotate(text, (100 * fractions[row], place), ha="right" if back else "left", **shift, **style)
-            axes.text(1.02, place, notes[row], transform=axes.get_yaxis_transform(), **style)
-        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{title} (%)")
-        axes.set_yticks(range(len(rows)), [names[row] for row in rows])
+            axes.annotate(text, (100 * fraction, place), ha="right" if back else "left", **shift, **style)
+            axes.text(1.02, place, note.replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
+        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{unit} (%)")
+        axes.set_yticks(range(len(rows)), [row[0].replace("->", "→") for row in rows])
         axes.margins(x=0.18)
         axes.locator_params(axis="x", nbins=6)
         axes.grid(visible=False, axis="y")
@@ -350,7 +358,7 @@ def _add_legend(axes: Axes, theme: Theme) -> None:
     room, columns = figure.get_figwidth() * PIXELS - 28, len(labels)
     while columns > 1 and sum(max(widths[first::columns]) for first in range(columns)) > room:
         columns -= 1
-    figure.set_figheight(_height(figure.get_figwidth()) + 0.12 * -(-len(labels) // columns))
+    figure.set_figheight(figure.get_figheight() + 0.12 * -(-len(labels) // columns))
     style: Any = {"fontsize": font_points(_SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}
     style |= {"handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0}
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, **style)
@@ -361,15 +369,13 @@ def _heading(what: str, chart: str) -> str:
     return f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
 
 
-def _height(width: float) -> float:
-    """Return the height of a figure without its legend, in inches."""
-    return max(0.55 * width, 2.1) if width < 5 else 0.45 * width
-
-
-def titled_axes(width: float | None, theme: Theme, title: str, name: str) -> tuple[Figure, Axes]:
+def titled_axes(
+    width: float | None, theme: Theme, title: str, name: str, height: float | None = None
+) -> tuple[Figure, Axes]:
     """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name."""
     wide = checked_width(width)
-    figure = Chart(figsize=(wide, _height(wide)), facecolor=theme.paper)
+    height = height or (max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide)
+    figure = Chart(figsize=(wide, height), facecolor=theme.paper)
     axes, margin, layout = figure.add_subplot(), _MARGIN if wide >= 5 else 0.02, cast(Any, figure.get_layout_engine())
     layout.set(w_pad=margin)
     plain_axes(axes, theme, _SMALL)

@@ -13,6 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 from ppsim.actions import Kind
+from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
 from ppsim.base.progress import say
@@ -27,6 +28,7 @@ from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, PATH, box_fade, fade
 
 _MIXED = 4.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
+_CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
 DOTS: Any = (0, (1, 1.2))  # of evictions
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
@@ -37,11 +39,13 @@ class ChartLines:
     """Lines upon the rows of a chart.
 
     `critical` is True for the critical path, or a list of actions; `slow` marks a measured step, the first timeline.
+    `waited`: only the transfers that an idle device waits for.
     """
 
     transfers: bool = False
     critical: Any = None
     slow: Marks = UNMARKED
+    waited: bool = False
 
     @property
     def has_path(self) -> bool:
@@ -55,13 +59,16 @@ class ChartLines:
         if all(boxes.plain or is_mixed(boxes, second) for boxes in every):
             say("transfers are not drawn: actions are too narrow, or rows too low")
             return replace(self, transfers=False), list(every)
-        return self, [boxes if boxes.plain else replace(boxes, apart=APART_FOR_LINES) for boxes in every]
+        apart = [makespan(one.timeline) * second * len(one.offsets) / (one.timeline.plan.remote.sum() or 1)
+                 for one in every]  # fmt: skip
+        spread = [boxes if boxes.plain else replace(boxes, apart=APART_FOR_LINES) for boxes in every]
+        return replace(self, waited=bool(min(apart) < _CROWDED)), spread
 
     def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> None:
         """Draw the evictions, the transfers and the path of one chart."""
         add_evictions(ax, boxes, theme)
         if self.transfers:
-            add_transfers(ax, boxes, theme)
+            add_transfers(ax, boxes, theme, self.waited)
         if self.has_path:
             add_critical_path(ax, boxes, self.critical, theme)
 
@@ -149,12 +156,17 @@ def _ends(ax: Axes, boxes: Boxes, sender: np.ndarray, receiver: np.ndarray) -> n
     return np.stack([sender + np.where(down, bottom, top), receiver + np.where(down, top, bottom)], axis=1)
 
 
-def add_transfers(ax: Axes, boxes: Boxes, theme: Theme) -> None:
-    """Draw each transfer as a line from the sender, when it starts, to the receiver; those of backwards are dashed."""
+def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
+    """Draw each transfer, or each one waited for, as a line from sender to receiver; those of backwards are dashed."""
     timeline, plan, schedule = boxes.timeline, boxes.timeline.plan, boxes.timeline.schedule
     if not (strength := _strength(ax, boxes)):
         return
     consumer = np.flatnonzero(plan.remote)
+    if waited:
+        least = 1e-9 * makespan(timeline)
+        rows = boxes.row[_waits(boxes) > least]
+        at_end = timeline.transfer_end[consumer] >= timeline.row_start[consumer] - least
+        consumer = consumer[at_end & np.isin(consumer, rows)]
     origin = float(timeline.device_start.min())
     times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
     rows = _ends(ax, boxes, schedule.device[plan.source[consumer]], schedule.device[consumer])

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.patheffects import withStroke
 
 from ppsim.analysis.bubbles import makespan
@@ -16,6 +15,7 @@ from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
 from ppsim.base.units import ScaledUnit, axis_unit, three_digits
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, bare_axes, font_points, text_width
+from ppsim.plots.marks import add_lines, second_of
 from ppsim.plots.palette import Theme
 from ppsim.timeline import TimelineColumns
 
@@ -51,9 +51,8 @@ class MemoryStrip:
         scaled = [[(times, levels * unit.factor) for times, levels in every] for every in curves]
         top = max(highest * unit.factor, limit or 0.0) or 1.0
         lengths = [makespan(timeline) for timeline in timelines]
-        return cls(
-            "memory" if in_bytes else "activations", unit.symbol if in_bytes else "", limit, top, lengths, scaled
-        )
+        name, symbol = ("memory", unit.symbol) if in_bytes else ("activations", "")
+        return cls(name, symbol, limit, top, lengths, scaled)
 
     @staticmethod
     def unit_of(timelines: Sequence[TimelineColumns]) -> ScaledUnit:
@@ -91,7 +90,7 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme) -> None
     """
     curves, last = strip.curves[number], strip.lengths[number]
     fullest, peak = strip.fullest(number)
-    window = _SHORT * ax.get_xlim()[1] / (ax.get_window_extent().width / ax.figure.dpi * PIXELS)
+    window = _SHORT / second_of(ax)
     emptiest, style, drawn = strip.emptiest(number), {"linewidth": 0.0, "zorder": 2}, []
     for device, colour, wide in ((fullest, theme.memory, 1.3), (emptiest, theme.edge, 1.0)):
         if device is not None:
@@ -105,15 +104,12 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, theme: Theme) -> None
         if is_over(peak, strip.limit):
             over: Any = np.maximum(step[:, 1], strip.limit)
             ax.fill_between(step[:, 0], strip.limit, over, color=theme.limit, alpha=0.3, **style)
-            drawn.append(
-                (np.stack([step[:, 0], np.where(over > strip.limit, over, np.nan)], axis=1), theme.limit, 2.6, 3.5)
-            )
+            above = np.stack([step[:, 0], np.where(over > strip.limit, over, np.nan)], axis=1)
+            drawn.append((above, theme.limit, 2.6, 3.5))
         dashes: Any = (0, (5, 2.5))
         ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=dashes, zorder=4)
     for points, colour, wide, order in drawn:
-        ax.add_collection(
-            LineCollection([points], colors=colour, linewidths=wide * POINTS, zorder=order), autolim=False
-        )
+        add_lines(ax, [points], colors=colour, linewidths=wide * POINTS, zorder=order)
     ax.set_ylim(0.0, strip.top * _HEADROOM)
     _dress(ax, strip, theme)
     if strip.limit is not None and number == 0:
@@ -149,9 +145,7 @@ def _name_limit(ax: Axes, strip: MemoryStrip, number: int, theme: Theme) -> None
     ax.annotate(words, (1, limit / (strip.top * _HEADROOM)), xycoords="axes fraction", **style)
 
 
-def _envelope(
-    times: np.ndarray, levels: np.ndarray, last: float, window: float
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def _envelope(times: np.ndarray, levels: np.ndarray, last: float, window: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the points of a step curve from 0 to `last`, float64 (points, 2), and the lowest level at each.
 
     `levels[0]` is before the first time. If steps are shorter than the window, points are those of the highest level

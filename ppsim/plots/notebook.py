@@ -52,9 +52,8 @@ def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
         f'style="max-width:100%" src="data:image/png;base64,{png}">'
     )
     box = f'<div id="{name}" style="position:relative;background:{notebook_theme(theme).paper}">{still}</div>'
-    return Html(
-        reader_style(box) + box + _SCRIPT.format(name=name, height=height, page=page, follow="" if theme else _FOLLOW)
-    )
+    script = _SCRIPT.format(name=name, height=height, page=page, follow="" if theme else _FOLLOW)
+    return Html(reader_style(box) + box + script)
 
 
 def ledger_html(found: LedgerColumns) -> Html:

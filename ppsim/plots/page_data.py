@@ -202,12 +202,8 @@ def _waits(boxes: Boxes) -> tuple[list[PageColumn], int]:
     box_of_row = np.searchsorted(boxes.row, np.arange(len(plan.source)), side="right") - 1
     source, target = box_of_row[plan.source[consumer]], box_of_row[consumer]
     origin = float(timeline.device_start.min())
-    start, end, ready = (
-        _ticks(times - origin, timeline)
-        for times in (
-            timeline.transfer_start[consumer], timeline.transfer_end[consumer], timeline.row_end[plan.source[consumer]],
-        )
-    )  # fmt: skip
+    times = timeline.transfer_start[consumer], timeline.transfer_end[consumer], timeline.row_end[plan.source[consumer]]
+    start, end, ready = (_ticks(one - origin, timeline) for one in times)
     graph = step_graph(timeline)
     item, node = _items(boxes, graph, consumer)
     before = latest_before(graph)
@@ -269,11 +265,8 @@ def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]
         PageColumn("memory time", np.concatenate([times for times, _ in curves]), 4, summed=True),
         PageColumn("memory level", np.rint(np.concatenate([levels for _, levels in curves]) / highest * _LEVELS), 2),
     ]
-    usable, device = (
-        (usable_limit(timeline, in_bytes=False), None)
-        if in_bytes is None
-        else (usable_limit(timeline), device_memory(timeline))
-    )
+    usable = usable_limit(timeline, in_bytes is not None)
+    device = None if in_bytes is None else device_memory(timeline)
     unit = "microbatches through one device share" if in_bytes is None else "bytes"
     return columns, {"unit": unit, "most": highest, "peaks": _short(peaks), "capacity": usable, "device": device}
 

@@ -26,8 +26,6 @@ from ppsim.timeline import TimelineColumns
 PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "prediction modules", "head": "the head"}
 _NOTABLE = 0.02  # report a device only if it is this much busier than the average over devices
 MAX_DEVICES = 16  # rows of the table of devices; more devices form groups
-
-
 _SMALLEST_SHARE = 0.01  # causes of less idle time are left out
 _BAR = 20  # characters of the longest bar
 
@@ -72,14 +70,10 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
         held = peak_activations(timeline)
         device = int(held.argmax())
         limit = usable_limit(timeline, in_bytes=False)
-        fits = (
-            "" if limit is None else f"{'over' if fit_of(timeline) == 'over' else 'within'} the limit of {limit:.3g}; "
-        )
-        return (
-            "activations",
-            f"{held[device]:.3g}",
-            f"{fits}microbatches of a device share on device {device}, the fullest",
-        )
+        within = "over" if fit_of(timeline) == "over" else "within"
+        fits = "" if limit is None else f"{within} the limit of {limit:.3g}; "
+        remark = f"{fits}microbatches of a device share on device {device}, the fullest"
+        return "activations", f"{held[device]:.3g}", remark
     device = int(peak.argmax())
     fits = "" if usable is None else f"{fit_of(timeline)}: {value_text(usable, 'bytes')} usable on "
     return "memory", value_text(peak[device], "bytes"), f"{fits}device {device}, the fullest"
@@ -93,15 +87,9 @@ def _idle_lines(timeline: TimelineColumns) -> list[str]:
     if not causes:
         return []
     largest = idle[causes[0]]
-    rows = [
-        (
-            "" if number else "idle",
-            cause,
-            percent_text(idle[cause] / total, 0),
-            "#" * round(_BAR * idle[cause] / largest),
-        )
-        for number, cause in enumerate(causes)
-    ]
+    bars = ["#" * round(_BAR * idle[cause] / largest) for cause in causes]
+    shares = [percent_text(idle[cause] / total, 0) for cause in causes]
+    rows = [*zip(["idle", *[""] * len(causes)], causes, shares, bars, strict=False)]
     return ["", *(f"{line:<42}  {CAUSES[cause]}" for line, cause in zip(aligned(rows), causes, strict=True))]
 
 

@@ -119,9 +119,8 @@ class AdviceList:
         shown = self.better[:MAX_BARS]
         step = self.run.iteration_time
         changes = [one.step_difference / step for one in shown]
-        return draw_bars(
-            [one.words for one in shown], changes, [one.removes or "" for one in shown], "change of the step"
-        )
+        names, removed = [one.words for one in shown], [one.removes or "" for one in shown]
+        return draw_bars(names, changes, removed, "Single changes that gain most", "change of the step")
 
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")

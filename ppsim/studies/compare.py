@@ -64,7 +64,9 @@ class Comparison:
     headroom: float = declared(
         "fraction of each device's memory that must stay free for a run to fit", default=HEADROOM
     )
-    named: bool = declared("True if the schedules were listed; if not, they are all that need no search", default=True)
+    named: Sequence[str] = declared(
+        "the schedules that were listed, in the order of charts; empty if they are all that need no search", default=()
+    )
 
     __repr__ = short_repr
 
@@ -111,14 +113,15 @@ class Comparison:
     def drawn(self) -> list[Timeline]:
         """Return the timelines of a chart: the base, and all that were named or else the fastest.
 
-        Among the fastest, those that fit and train on new weights go before the others.
+        Named ones keep their order. Among the fastest, those that fit and train on new weights go before the others.
         """
+        if self.named:
+            return sorted(self.timelines, key=lambda run: self.named.index(run.schedule.name))
         base = self._base(self.timelines)
         others = [run for number, run in enumerate(self.timelines) if number != base]
-        if not self.named:
-            first = sorted(others, key=lambda run: (fits_within(run, self.headroom) is False, asynchronous(run)))
-            kept = {id(run) for run in first[: MAX_PANELS - 1]}
-            others = [run for run in others if id(run) in kept]
+        first = sorted(others, key=lambda run: (fits_within(run, self.headroom) is False, asynchronous(run)))
+        kept = {id(run) for run in first[: MAX_PANELS - 1]}
+        others = [run for run in others if id(run) in kept]
         return [*self.timelines[base : base + 1], *others]
 
     def _chart(self, titles: Sequence[str] | None) -> dict[str, Any]:
@@ -227,7 +230,7 @@ class Comparison:
 
     def _chart_numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return a row per schedule with the numbers that a chart gives it, and their units."""
-        base = self.timelines[self._base(self.timelines)]
+        base = self.drawn[self._base(self.drawn)]
         versus = f"vs {base.schedule.name}"
         rows = [
             {
@@ -329,9 +332,8 @@ def compare(
     timelines.sort(
         key=lambda run: (asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name)
     )
-    return Comparison(
-        timelines, refused, _current(case, timelines), HEADROOM if headroom is None else headroom, bool(listed)
-    )
+    spare = HEADROOM if headroom is None else headroom
+    return Comparison(timelines, refused, _current(case, timelines), spare, [*chosen] if listed else [])
 
 
 def _sizes(case: Config) -> tuple[int, int]:
@@ -361,7 +363,7 @@ def _compare_list(items: Sequence[Any], costs: CostModel | None, transport: str)
         if not isinstance(item, Schedule | Timeline):
             raise ConfigError(f"{shown(item)} cannot be compared with runs; list timelines and schedules only")
     runs = [one if isinstance(one, Timeline) else simulate(one, costs, transport=transport) for one in items]
-    return Comparison(runs, {}, runs[0])
+    return Comparison(runs, {}, runs[0], named=[run.schedule.name for run in runs])
 
 
 def _attempt(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: float | None) -> Timeline | str:

@@ -144,6 +144,9 @@ class Sweep:
         names = [self._name(point) for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
+        if "schedule.devices" in self._varied:
+            sizes = [as_number(point.changes["schedule.devices"]) or 0.0 for point, _ in runs]
+            step += f" on {min(sizes):g} to {max(sizes):g} devices"
         words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name, "heading": title}
         if len(varied := [key for key in self._varied if key != "schedule.name"]) == 1:
             words["varied"] = short_key(varied[0]).replace("_", " "), [run.changes[varied[0]] for run, _ in runs]
