@@ -63,7 +63,7 @@ def path_of(axes):
 def test_one_timeline_has_its_step_its_distance_to_the_bound_and_its_idle_part():
     words = words_of(run("zb-v", costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)).plot())
     assert {"step", "vs bound", "idle", "26.8 s", "+1.5 %", "10.4 %"} <= set(words)
-    assert "shortest in this memory" in words_of(run().plot())
+    assert "shortest for its actions and memory" in words_of(run().plot())
 
 
 def test_the_title_is_followed_by_the_costs_and_narrow_actions_are_one_tone_in_grey():

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
@@ -58,14 +59,16 @@ class Place:
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True):
+    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True, path: bool = False):
         super().__init__()
-        self.boxes, self.theme, self.labels = boxes, theme, labels
+        self.boxes, self.theme, self.labels = boxes, theme, labels and not path
         self._family, self._digit = matplotlib.rcParams["font.family"], text_width("0000", 10) / 40
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
         self.set_zorder(2)
         ax.add_artist(self)
+        if path and labels:
+            _NumbersAbove(ax, boxes, theme).set_zorder(6.2)
 
     def get_window_extent(self, renderer: Any = None) -> Any:
         """Return the extent of the axes."""
@@ -231,7 +234,10 @@ class ChartRows(Artist):
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
                 words = [before + boxes.number(row + half) for row in boxes.row[mine].tolist()]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
-                yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], local > 0, reverse)
+                ink, outline = theme.on[kind], withStroke(linewidth=4 * POINTS, foreground=theme.kinds[kind])
+                for text in self._texts(place, boxes, mine, band, words, sizes[mine], ink, local > 0, reverse):
+                    text.set_path_effects([outline] * isinstance(self, _NumbersAbove))
+                    yield text
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
@@ -262,3 +268,14 @@ class ChartRows(Artist):
             text.set_figure(self._ax.figure)
             text.set_transform(IdentityTransform())
             yield text
+
+
+class _NumbersAbove(ChartRows):
+    """The numbers of rows above their path, each with an outline in its box's colour."""
+
+    @allow_rasterization
+    def draw(self, renderer: Any) -> None:
+        """Draw the numbers."""
+        place = self.place(renderer)
+        for text in self._numbers(place, self._gap(place)):
+            self._draw_part(text, renderer)

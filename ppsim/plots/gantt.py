@@ -133,7 +133,7 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
         run, first = boxes.timeline, number - number % (group or len(every))
         against = timelines[min(first + base, len(timelines) - 1)]
         step = f"{step_number(iteration_time(run) * unit.factor, longest * unit.factor)} {unit.symbol}"
-        differs = _bound_text(run) if len(every) == 1 else "base" if run is against else _difference(run, against)
+        differs = _bound_text(run, peaks[number][1]) if len(every) == 1 else "base" if run is against else _difference(run, against)
         idle = percent_text(steady_bubble_fraction(run))
         if filled := _filled_seconds(run):
             after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
@@ -176,12 +176,12 @@ def _difference(run: TimelineColumns, base: TimelineColumns) -> str:
     return percent_text(iteration_time(run) / before - 1.0, signed=True).replace("-", "−") if before > 0 else ""
 
 
-def _bound_text(run: TimelineColumns) -> str:
-    """Return how far the makespan is above its lower bound; empty for measured runs, several iterations, many rows."""
+def _bound_text(run: TimelineColumns, over: bool) -> str:
+    """Return how far the makespan is above its lower bound; empty at it if over the limit, and without one."""
     if run.engine == "measured" or run.schedule.iterations > 1 or len(run.row_start) > _BOUNDED:
         return ""
     gap = lower_bound(run).gap
-    return SHORTEST_ORDER if gap < 5e-4 else percent_text(gap, signed=True)
+    return percent_text(gap, signed=True) if gap >= 5e-4 else "" if over else SHORTEST_ORDER
 
 
 def _shown_seconds(every: Sequence[Boxes]) -> float:
@@ -209,7 +209,7 @@ def _draw_into(
     ax.set_ylabel("device")
     ax.set_xlabel(f"time ({unit.symbol})")
     ax.set_title(title, loc="left", parse_math=False)
-    ChartRows(ax, boxes, theme, labels)
+    ChartRows(ax, boxes, theme, labels, lines.has_path)
     lines.add_to(ax, boxes, theme)
     marked = [boxes] if marks.has_marks(boxes, second, row) else []
     Legend([boxes], theme, lines, mixed=marks.is_mixed(boxes, second), marked=marked).add_to(ax)

@@ -21,7 +21,7 @@ from ppsim.timeline import TimelineColumns
 
 _ALIKE = 0.95  # of the highest peak: an emptiest device with a higher one is not drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
-_SHORT = 3.0  # pixels: shorter steps of a curve are a band from the lowest to the highest level around them
+_SHORT = 3.0  # pixels: several shorter steps of a curve are a band from the lowest to the highest level around them
 _APART = 13.0  # pixels between two ticks
 
 
@@ -155,6 +155,8 @@ def _envelope(times: np.ndarray, levels: np.ndarray, last: float, window: float)
     times, levels = times[~np.append(at_once, False)], levels[~np.concatenate([[False], at_once, [False]])]
     times, levels = times[np.diff(levels) != 0], levels[np.append(True, np.diff(levels) != 0)]
     short = np.concatenate([[False], np.diff(times) < window, [False, False]])[: len(levels) + 1]
+    dips = np.concatenate([[False], levels[1:-1] < np.minimum(levels[:-2], levels[2:]), [False, False]])[: len(short)]
+    short &= ~dips | np.append(False, short[:-1]) | np.append(short[1:], False)
     if not short.any():
         x = np.concatenate([[0.0], np.repeat(times, 2), [last]])
         return np.stack([x, np.repeat(levels, 2)], axis=1), np.repeat(levels, 2)
