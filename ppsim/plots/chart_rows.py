@@ -234,7 +234,7 @@ class ChartRows(Artist):
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
                 words = [before + boxes.number(row + half) for row in boxes.row[mine].tolist()]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
-                ink, outline = theme.on[kind], withStroke(linewidth=4 * POINTS, foreground=theme.kinds[kind])
+                ink, outline = theme.on[kind], withStroke(linewidth=3 * POINTS, foreground=theme.kinds[kind])
                 for text in self._texts(place, boxes, mine, band, words, sizes[mine], ink, local > 0, reverse):
                     text.set_path_effects([outline] * isinstance(self, _NumbersAbove))
                     yield text

@@ -133,7 +133,8 @@ def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | N
         run, first = boxes.timeline, number - number % (group or len(every))
         against = timelines[min(first + base, len(timelines) - 1)]
         step = f"{step_number(iteration_time(run) * unit.factor, longest * unit.factor)} {unit.symbol}"
-        differs = _bound_text(run, peaks[number][1]) if len(every) == 1 else "base" if run is against else _difference(run, against)
+        bound = _bound_text(run, peaks[number][1]) if len(every) == 1 else "base"
+        differs = bound if len(every) == 1 or run is against else _difference(run, against)
         idle = percent_text(steady_bubble_fraction(run))
         if filled := _filled_seconds(run):
             after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
