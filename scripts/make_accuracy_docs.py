@@ -77,6 +77,8 @@ CALIBRATED = {name: f"nanotron {name}, up to 64 nodes" for name in ("1B", "3B", 
     "oellm": "OpenEuroLLM 32B on JUPITER", "gipfelsturm": "Megatron-LM, a course on Alps", "yafsdp": "YaFSDP",
     "lambda-gb300": "torchtitan, GPT OSS on GB300", "crusoe": "torchtitan on Crusoe's clusters",
     "qwen": "Qwen, full fine-tuning", "prime-rl": "prime-rl, its trainer",
+    "vtrain": "vTrain's measurements, several nodes", "megatron-tutorials": "Megatron-LM tutorials on 8 H100",
+    "xtuner-deepspeed": "XTuner with DeepSpeed, long sequences",
 }  # fmt: skip
 CALIBRATED_NODES = ("all", "1 to 64")
 ERRORS = ("runs", "median error", "mean of absolute errors", "worst")
