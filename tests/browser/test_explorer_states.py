@@ -165,6 +165,20 @@ def test_better_schedules_are_named_and_added(compared, page, explorer):
     assert steps[1] < steps[0]
 
 
+def test_a_row_of_costs_on_the_first_visit_is_compared_anew(compared, page, explorer):
+    page.browser.get(explorer + "#p=4&m=8&s=1f1b,zb-h1")
+    page.until("return typeof runs !== 'undefined' && runs.length > 0 && faster.found.length > 0")
+    page.run(
+        "window.asked_for = []; const { fetch } = window; window.fetch = (path, given) => {"
+        "  if (path !== '/api/better') return fetch(path, given);"
+        "  asked_for.push(JSON.parse(given.body).by_device); return Promise.resolve(Response.json({ found: [] })); };"
+    )
+    give(page, "by_device", "2")
+    give(page, "forward", "2", place=1)
+    assert page.until("return asked_for.find((rows) => rows?.[0].forward === 2)") == [{"devices": 2, "forward": 2}]
+    page.until("return faster.key.includes('by_device') && !faster.found.length")
+
+
 def test_of_four_schedules_the_slowest_but_the_base_is_replaced(page, explorer):
     start(page, explorer, schedules=[{"schedule": name} for name in ("zb-h1", "gpipe", "zb-v", "1f1b")])
     settled(page)

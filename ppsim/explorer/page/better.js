@@ -3,7 +3,7 @@ const PAUSE = 700, SLICES = [5, 15, 40], STOPPED = "stopped";   // milliseconds 
 let faster = { key: "", found: [] }, asking = null, asked = 0, pausing = 0;
 const searches = new Map();   // schedule's object -> { controller, begun, seconds, best }
 
-const keyOf = (common) => JSON.stringify({ ...common, by_device: caseOf(0).by_device });
+const keyOf = (common) => JSON.stringify({ ...common, by_device: rowsOf(common) });
 function askFaster(seconds = 8) {   // the other families at these sizes and costs, as soon as nothing has changed for a while
   clearTimeout(pausing);
   const common = keyOf(state.common);

@@ -24,11 +24,15 @@ function baseOf() {   // the chosen one, or the first with numbers
   return isLive(chosen) ? chosen : all().find(isLive) ?? chosen;
 }
 
+function rowsOf({ by_device }) {   // the rows of costs in which something is typed, if any
+  const rows = (by_device || []).filter((row) => Object.values(row).some((value) => value !== ""));
+  return rows.length ? rows : undefined;
+}
+
 function caseOf(index) {   // the body of a request; the library chooses the values of empty fields
   const { name, ...own } = state.schedules[index], merged = { ...state.common, ...own };
   if (merged.csv !== undefined) for (const key of ["schedule", "options", ...SIZES]) delete merged[key];
-  merged.by_device = (merged.by_device || []).filter((row) => Object.values(row).some((value) => value !== ""));
-  if (!merged.by_device.length) delete merged.by_device;
+  merged.by_device = rowsOf(merged);
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value !== "" && value !== null && value !== undefined));
 }
 
