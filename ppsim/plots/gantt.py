@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
-from ppsim.analysis.interval import short_interval
+from ppsim.analysis.interval import interval_in_words
 from ppsim.analysis.memory import peak_activations, peak_memory, usable_limit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
@@ -36,24 +36,11 @@ _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
 @follows_page
 def draw(
-    timelines: TimelineColumns | Sequence[TimelineColumns],
-    *,
-    ax: Axes | None = None,
-    width: float | None = None,
-    memory: bool | str = False,
-    transfers: bool = False,
-    title: str | None = None,
-    titles: Sequence[str] | None = None,
-    labels: bool | str = "auto",
-    critical_path: Any = None,
-    until: float | None = None,
-    theme: str = "light",
-    group: int | None = None,
-    base: int = 0,
-    note: str = "",
-    lead: str = "",
-    slow: Marks = UNMARKED,
-) -> Figure:
+    timelines: TimelineColumns | Sequence[TimelineColumns], *, ax: Axes | None = None, width: float | None = None,
+    memory: bool | str = False, transfers: bool = False, title: str | None = None, titles: Sequence[str] | None = None,
+    labels: bool | str = "auto", critical_path: Any = None, until: float | None = None, theme: str = "light",
+    group: int | None = None, base: int = 0, note: str = "", lead: str = "", slow: Marks = UNMARKED,
+) -> Figure:  # fmt: skip
     """Draw Gantt charts of timelines as a matplotlib figure, one below the other on one time axis.
 
     A chart has a row per device, a colour per kind, and idle time in one pale tone. A pixel shows the mean of its
@@ -164,7 +151,7 @@ def _filled_seconds(run: TimelineColumns) -> float:
 def _single_note(block: ChartBlock) -> list[str]:
     """Return the 90 % interval of a step, how many pieces of work fill how much of the idle time, and the costs."""
     run = block.boxes.timeline
-    parts, filled = [short_interval(run).strip(" ()").replace("90 %:", "90 % interval")], _filled_seconds(run)
+    parts, filled = [interval_in_words(run)], _filled_seconds(run)
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")

@@ -81,12 +81,12 @@ class _FigureLayout:
 
 
 def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
-    """Give each device a row, device 0 on top, and label those at 1, 2, 4 ... steps."""
+    """Give each device a row, device 0 on top, and label those at 1, 2, 4 ... steps, and the last."""
     devices = len(labels)
     ax.set_ylim(devices - 0.5, -0.5)
-    every = scale.device_steps(row)
+    named = scale.named_devices(devices, row)
     top, bottom, _ = marks.row_edges(ax, boxes)
-    ax.set_yticks(np.arange(0, devices, every) + (top + bottom) / 2, labels[::every])
+    ax.set_yticks(np.array(named) + (top + bottom) / 2, [labels[device] for device in named])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[:].set_visible(False)
 

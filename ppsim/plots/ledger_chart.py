@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 
-from ppsim.analysis.bubbles import bubble_fraction, makespan
+from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
@@ -15,7 +15,7 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
-from ppsim.plots.scale import device_steps, number_text, round_ticks, step_number
+from ppsim.plots.scale import named_devices, number_text, round_ticks, step_number
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def draw_ledger(
         parts = {cause: part for cause, part in parts.items() if part.mean() >= 0.05}
         legend.entries = [LegendEntry("cause", f"{cause}, mean {percent_text(part.mean() / 100)}", lane=cause)
                           for cause, part in parts.items()]  # fmt: skip
-        unit = time_unit(step)
-        of_step = f"{step_number(step * unit.factor, step * unit.factor)} {unit.symbol}"
-        notes = [f"mean idle time of devices {percent_text(bubble_fraction(timeline))} of a step of {of_step}"]
+        unit = time_unit(iteration_time(timeline))
+        seconds = step_number(*[iteration_time(timeline) * unit.factor] * 2)
+        notes = [f"step {seconds} {unit.symbol}, mean idle time of devices {percent_text(bubble_fraction(timeline))}"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
@@ -65,9 +65,9 @@ def draw_ledger(
         ax.set_xticks(round_ticks(longest, 10 if wide > 700 else 5))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
         ax.spines["bottom"].set_bounds(0.0, longest)
-        every = device_steps(rows / devices)
         ax.set(ylim=(devices - 0.5, -0.5))
-        ax.set_yticks(range(0, devices, every), labels[::every])
+        named = named_devices(devices, rows / devices)
+        ax.set_yticks(named, [labels[device] for device in named])
         plain_axes(ax, colours, _SIZE * POINTS)
         ax.set_xlabel("idle time (% of the step)", loc="right", color=colours.quiet)
         ax.tick_params(axis="y", length=0)

@@ -120,7 +120,8 @@ class Legend:
         if "stall" in found:
             self._add("stall", color=theme.limit, linewidth=2 * POINTS)
         if "longer" in found:
-            self._add("longer than simulated", color=theme.longer, linewidth=3 * POINTS)
+            most = ": the five that exceed most" * (sum(one.what == "longer" for one in slowest) == 5)
+            self._add(f"longer than simulated{most}", color=theme.longer, linewidth=3 * POINTS)
         if memory is not None:
             self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
             if any(memory.emptiest(number) is not None for number in range(len(every))):

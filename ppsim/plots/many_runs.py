@@ -193,6 +193,7 @@ def draw_front(
         figure, axes = titled_axes(width, colours, heading, axis_names[1])
         axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axes.locator_params(axis="x", integer=all(float(x).is_integer() for x, _ in points))
         inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "")
         taken = []
         if has_limit and limit is not None:
@@ -232,13 +233,9 @@ def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) ->
 
 
 def _draw_points(
-    axes: Axes,
-    points: Sequence[tuple[float, float]],
-    groups: Sequence[Any],
-    fits: Sequence[bool],
-    theme: Theme,
+    axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[bool], theme: Theme,
     joined: bool,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """Draw points, hollow if they do not fit; return the colour of each if it is that of its group, or else nothing.
 
     Those of a group are `joined` if one key alone varies.

@@ -96,6 +96,12 @@ def device_steps(row: float, apart: float = 14.0) -> int:
     return max(2 ** math.ceil(math.log2(apart / row)), 1) if row > 0 else 1
 
 
+def named_devices(devices: int, row: float) -> list[int]:
+    """Return the devices that are named: those at `device_steps`, and the last in place of one that it would touch."""
+    every = device_steps(row)
+    return [*(one for one in range(0, devices - 1, every) if (devices - 1 - one) * row >= 14), devices - 1]
+
+
 def step_number(value: float, longest: float) -> str:
     """Return a step time in a chart whose longest is given, in one unit: in three digits, at least one decimal."""
     places = max(2 - math.floor(math.log10(longest)), 1) if longest > 0 else 1

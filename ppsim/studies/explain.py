@@ -146,7 +146,6 @@ class Explanation:
 
         error = percent_text(self.replayed / (self.measured.makespan or 1.0) - 1, signed=True).replace("-", "−")
         notes = [f"replayed from its own times {error}", *([] if self.simulated else ["simulated at usual times"])]
-        notes += [self.measured.schedule.name] if self.measured.schedule.name not in self.heading else []
         return draw(
             [*self.drawn.values()], titles=["measured", "simulated"], width=width, memory=memory, transfers=transfers,
             title=self.heading if title is None else title, note=" · ".join(notes),
