@@ -103,11 +103,11 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     context.setLineDash([]);
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
-  for (const level of tall > 60 ? [0, tick / 2, tick] : tall > 15 ? [0, tick] : [tick]) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  for (const level of [tick, 0, tick / 2]) if (level === tick || toY(0) - toY(tick) >= (level ? 40 : 12)) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;   // the legend names the lines
   const limit = `${unit === "bytes" ? "usable" : "limit"} ${number(capacity)}`, named = capacity && chart === charts.find((one) => one.memory.capacity);   // once
   const others = chart.devices > 1 && tall > 26, apart = named && toY(capacity) < top + tall - 28;   // space for another text
-  if (apart) label(`${limit} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: theme.limit });
+  if (apart) label(`${limit} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: most > capacity && edgeOf(chart) > capacity ? theme.text : theme.limit });
   label(named && !apart ? `dev. ${fullest}, ${limit}` : `${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10, widest: right() - 18 });
   if (others) label(`${hasBand(chart) ? "band" : "thin"}: the others`, x2 + 16, top + tall, { size: 10 });
 }

@@ -151,6 +151,7 @@ function hover(event) {
 function hideTip() { parts.tip.style.display = "none"; }
 
 function listen() {
+  document.addEventListener("pointerdown", ({ target }) => { if (target !== canvas) { latest = null; hideTip(); } });
   document.addEventListener("keydown", () => { hideTip(); if (step < 0 && hovered) { hovered = null; redraw(); } });   // what keys do is said in the line below
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
