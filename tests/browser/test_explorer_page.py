@@ -1,7 +1,7 @@
 """The explorer's setup, its address, files, texts to copy and keys alone, in a real Chromium."""
 
 import pytest
-from explorer_pages import CANVAS, FOUR, LLAMA, TWO, UNIT, choose, family, give, run, settled, start, state_of
+from explorer_pages import CANVAS, FOUR, IDLE, LLAMA, TWO, UNIT, choose, family, give, run, settled, start, state_of
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -100,6 +100,20 @@ def test_a_row_of_costs_names_devices_and_a_new_empty_row_follows(page, explorer
     assert "dev. 0: F 2, I 1, W 1; dev. 1-2: F 1.5, I 1, W 1" in page.text("#about")
 
 
+def test_an_empty_cost_of_a_row_shows_the_cost_that_is_simulated(page, explorer):
+    rows = [{"devices": "2-3", "forward": 1.2, "weight_grad": 1.4}, {"devices": "last", "input_grad": 2}]
+    start(page, explorer, {**UNIT, "by_device": rows}, [{"schedule": "zb-v"}])
+    costs = {"forward": [1, 1, 1.2, 1.2], "input_grad": [1, 1, 1, 2], "weight_grad": [1, 1, 1.4, 1.4]}
+    assert settled(page) == [run("zb-v", costs=costs)]
+    shown = "return [...document.querySelectorAll('#costs [data-place]')].slice(5).map((one) => one.placeholder)"
+    assert page.run(shown)[1:5] == ["1.2", "…", "1.4", "0"]
+    assert page.run(shown)[6:10] == ["1.2", "2", "1.4", "0"]
+    give(page, "weight_grad", "3", place=0)
+    give(page, "weight_grad", Keys.DELETE, place=1)
+    page.until(IDLE)
+    assert page.run(shown)[8] == "3"
+
+
 def test_a_drag_along_a_number_and_the_arrows_change_it(page, explorer):
     start(page, explorer)
     number = page.find("input[name=microbatches]")
@@ -134,7 +148,8 @@ def test_schedules_are_added_up_to_four_removed_and_made_the_base(page, explorer
     start(page, explorer)
     for name in ("zb-v", "dualpipe"):
         Select(page.find("#add")).select_by_value(name)
-        assert page.run("return document.activeElement.tagName") == "CANVAS"  # letters are keys of the chart
+        focused = "return document.activeElement === document.querySelector('#cards').lastChild.querySelector('button')"
+        assert page.run(focused)  # letters are keys of the chart
     assert len(settled(page)) == 4
     assert not page.find("#add").is_enabled()
     page.find("button[aria-label='Base: schedule 2']").click()

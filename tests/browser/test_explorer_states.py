@@ -185,6 +185,7 @@ def test_of_four_schedules_the_slowest_but_the_base_is_replaced(page, explorer):
     page.run("addFound({ schedule: 'dualpipe' })")
     settled(page)
     assert [one["schedule"] for one in state_of(page)["schedules"]] == ["zb-h1", "dualpipe", "zb-v", "1f1b"]
+    assert "dualpipe took the place of gpipe, the slowest of four; Undo brings it back." in page.text("#notes")
 
 
 def test_a_search_runs_stops_and_offers_what_it_found(page, explorer):

@@ -68,7 +68,10 @@ const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 
 function addFound(one) {   // as the next schedule; of four it replaces the slowest but the base
   let at = state.schedules.length;
-  if (at >= MOST) at = all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];
+  if (at >= MOST) {
+    at = all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];
+    notice = `${one.name || one.schedule} took the place of ${nameOf(at)}, the slowest of four; Undo brings it back.`;
+  }
   state.schedules[at] = one;
   showAll();
 }

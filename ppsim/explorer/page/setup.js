@@ -79,6 +79,7 @@ function showSetup() {
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), adder()), make("div", { id: "cards" }, ...state.schedules.map(card)));
   if (config) parts.push(...keysOf(config));
   place.replaceChildren(...parts);
+  showInherited();
   showTitle();
   showFaults();
 }
@@ -90,7 +91,6 @@ function costTable() {   // the first row is of all devices; further rows name d
     const line = body.children.length, one = rows[line - 1] || { devices: "" };
     const after = () => {
       if (!rows.includes(one)) { rows.push(one); body.append(add()); }
-      inherit();
       change();
     };
     const where = field(one, "devices", "", 0, after);
@@ -98,11 +98,9 @@ function costTable() {   // the first row is of all devices; further rows name d
     where.placeholder = "+ device";
     return make("tr", {}, cell(`devices, row ${line}`, where, `${line},0`), ...CELLS.map(([key, , title], at) => cell(`${title} (s), row ${line}`, field(one, key, "", key === "latency" ? 0.01 : 0.05, after), `${line},${at + 1}`)));
   };
-  const inherit = () => [...body.children].slice(1).forEach((line, at) => CELLS.forEach(([key], cell) => { line.cells[cell + 1].firstChild.placeholder = rows[at]?.devices ? String(common[key] ?? "") : ""; }));   // what an empty cell has
   const of_all = make("input", { value: "all", readOnly: true, tabIndex: -1 });
-  body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05, () => { inherit(); change(); }), `0,${at + 1}`))));
+  body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05), `0,${at + 1}`))));
   for (let line = 0; line <= rows.length; line++) body.append(add());
-  inherit();
   const table = make("table", { id: "costs", title: "a pasted block of cells fills the rows" }, make("thead", {}, make("tr", {}, ...["devices", ...CELLS.map(([, text]) => text)].map((textContent, at) => make("th", { textContent, scope: "col", title: CELLS[at - 1]?.[2] || "" })))), body);
   table.addEventListener("keydown", (event) => {
     const [line, at] = (event.target.dataset.place || "").split(",").map(Number);
@@ -113,6 +111,18 @@ function costTable() {   // the first row is of all devices; further rows name d
     if (/[\t\n]/.test(text.trim())) { event.preventDefault(); fillCells(text, line, at); }
   });
   return table;
+}
+
+const devicesIn = (text, every) => text.toLowerCase().replaceAll("–", "-").replaceAll("last", every.length - 1).split(",").flatMap((part) => { const [first, last = first] = part.replace("all", `0-${every.length - 1}`).split("-").map(Number); return every.slice(first, last + 1); });   // as the server reads "0, 2-3"
+
+function showInherited() {   // in each empty cell of a row the cost in force: of the last row with a cost for its devices
+  const { devices: count, by_device = [], ...common } = state.common, every = count <= 4096 ? [...Array(count).keys()] : [], rows = by_device.map((row) => ({ ...row, named: new Set(devicesIn(String(row.devices ?? ""), every)) }));
+  for (const input of document.querySelectorAll("#costs [data-place]")) {
+    const [line, at] = input.dataset.place.split(","), key = CELLS[at - 1]?.[0], of_all = String(common[key] ?? "").replace(/[[\]]/g, "").split(",");
+    if (line === "0" || !key) continue;
+    const values = new Set([...rows[line - 1]?.named ?? []].map((device) => String(rows.findLast((row) => row.named.has(device) && ![undefined, ""].includes(row[key]))?.[key] ?? (of_all[device] ?? of_all[0]).trim())));
+    Object.assign(input, { placeholder: values.size > 1 ? "…" : [...values].join(), title: values.size > 1 ? [...values].join(", ") : "" });
+  }
 }
 
 function fillCells(text, line, at) {   // a block of cells, tabs between columns
@@ -201,10 +211,10 @@ function card(one, index) {
   return box;
 }
 
-function adder() {   // the list of families, of which one is added; then the chart has the keys
+function adder() {   // the list of families, of which one is added; then its card has the focus: letters are keys of the chart
   const full = state.schedules.length >= MOST, select = families(-1, full ? `${MOST} at most` : "Add…", "Add a schedule");
   Object.assign(select, { id: "add", disabled: full });
-  select.addEventListener("change", () => { addFound({ schedule: select.value }); viewerParts.canvas.focus(); });
+  select.addEventListener("change", () => { addFound({ schedule: select.value }); find("cards").lastChild.querySelector("button").focus(); });
   return select;
 }
 

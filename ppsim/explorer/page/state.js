@@ -105,6 +105,7 @@ function change(indexes = all()) {
   writeLink();
   asking?.abort();
   stopSearches(indexes);
+  showInherited();
   for (const index of indexes) request(runs[index]);
 }
 
