@@ -272,7 +272,7 @@ function baseChart() {   // the chosen one, or the first with numbers
 }
 
 function differenceOf(chart) {
-  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? (chart.memory.most > chart.memory.capacity ? "" : RULES.shortest) : signed(chart.step / chart.bound - 1)) : "";
+  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? (chart.memory.most > (chart.memory.capacity || Infinity) ? "" : RULES.shortest) : signed(chart.step / chart.bound - 1)) : "";
   const first = baseChart();
   return chart === first ? "base" : first.step ? signed(chart.step / first.step - 1) : "—";
 }
