@@ -215,9 +215,9 @@ class ChartRows(Artist):
             high = top[other] - inset
             self._rectangles(renderer, left[other], right[other], high, high - thick, shade)
 
-    def numbers(self) -> list[Text]:
+    def numbers(self, renderer: Any = None) -> list[Text]:
         """Return the numbers that the rows show at the figure's present size."""
-        place = self.place()
+        place = self.place(renderer)
         return list(self._numbers(place, self._gap(place)))
 
     def _numbers(self, place: Place, gap: float) -> Iterator[Text]:
@@ -276,6 +276,5 @@ class _NumbersAbove(ChartRows):
     @allow_rasterization
     def draw(self, renderer: Any) -> None:
         """Draw the numbers."""
-        place = self.place(renderer)
-        for text in self._numbers(place, self._gap(place)):
+        for text in self.numbers(renderer):
             self._draw_part(text, renderer)

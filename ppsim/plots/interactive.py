@@ -23,7 +23,7 @@ from ppsim.plots.boxes import Boxes, device_labels, headline, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
-from ppsim.plots.scale import device_steps
+from ppsim.plots.scale import named_devices
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -234,8 +234,9 @@ class _Drawing:
     def lay_out(self, title: str) -> None:
         """Give the figure its title, axes, colours and sizes."""
         timeline, theme, unit = self.boxes.timeline, self.theme, self.unit
-        devices, every = timeline.schedule.devices, device_steps(_MAX_HEIGHT / timeline.schedule.devices, 28.0)
-        names = {"tickvals": list(range(0, devices, every)), "ticktext": device_labels(timeline)[::every]}
+        devices, labels = timeline.schedule.devices, device_labels(timeline)
+        named = named_devices(devices, _MAX_HEIGHT / devices, 28.0)
+        names = {"tickvals": named, "ticktext": [labels[device] for device in named]}
         bare = {"showgrid": False, "zeroline": False, "ticks": "outside"}
         self.figure.update_layout(
             title={"text": f"<b>{html.escape(title)}</b>", "x": 0.01}, template="plotly_white",

@@ -91,15 +91,10 @@ def path_widths(run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return path, path + (HALO - PATH) * np.clip((run - 6) / 6, 0.0, 1.0)
 
 
-def device_steps(row: float, apart: float = 14.0) -> int:
-    """Return every how many rows a device is named: 1, 2, 4 ..., names at least `apart` pixels from each other."""
-    return max(2 ** math.ceil(math.log2(apart / row)), 1) if row > 0 else 1
-
-
-def named_devices(devices: int, row: float) -> list[int]:
-    """Return the devices that are named: those at `device_steps`, and the last in place of one that it would touch."""
-    every = device_steps(row)
-    return [*(one for one in range(0, devices - 1, every) if (devices - 1 - one) * row >= 14), devices - 1]
+def named_devices(devices: int, row: float, apart: float = 14.0) -> list[int]:
+    """Return the devices that are named: those at 1, 2, 4 ... steps, and the last; names are `apart` pixels apart."""
+    every = max(2 ** math.ceil(math.log2(apart / row)), 1) if row > 0 else 1
+    return [*(one for one in range(0, devices - 1, every) if (devices - 1 - one) * row >= apart), devices - 1]
 
 
 def step_number(value: float, longest: float) -> str:
