@@ -225,7 +225,7 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
         "no larger activation peak",
         "which Primus can run",
         "exposed",
-        "step 1 of 0-2 (the median one) is shown",
+        "step 1 of 0-2 (the median one) is explained",
     ):
         assert words in " ".join(outcome.out.split())
     assert "begin and end of single transfers are not recorded" in outcome.err
@@ -256,7 +256,7 @@ def test_the_answer_is_the_step_its_idle_time_and_what_would_shorten_it(tmp_path
     ]
     text = " ".join(outcome.out.split())
     for words in (
-        "step 1 of 0-2 (the median one) is shown",
+        "step 1 of 0-2 (the median one) is explained",
         "equal stages: F of stage 3",
         "no larger activation peak",
         "replayed from",

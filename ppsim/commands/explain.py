@@ -106,7 +106,7 @@ def _steps(recorded: Trace, step: int | None, readings: Callable[[int], Measured
     if step is not None or len(steps) == 2:
         which = "the shorter one" if step is None else "chosen"
     shown, longest = recorded.median_step if step is None else step, steps[int(seconds.argmax())]
-    note = f"step {shown} of {_numbers(recorded)} ({which}) is shown"
+    note = f"step {shown} of {_numbers(recorded)} ({which}) is explained"
     if shown == longest:
         return [f"{note}; it is the longest"]
     slow = readings(longest).slow

@@ -95,6 +95,7 @@ def viewer_html(
                 if index != iterations.shown
             },
         }
+    about = "In words" + (f", step {iterations.numbers[iterations.shown]}" if iterations is not None else "")
     if len(charts) == 1:
         title = title_text(timelines[0]) if titles is None else names[0]
     title = title or common_title(timelines)
@@ -103,7 +104,7 @@ def viewer_html(
         {
             "TITLE": html.escape(title),
             "HEAD": "" if framed else _head(every, title, lead),
-            "TEXT": words and f'<details class="devices words"><summary>In words</summary><div>{words}</div></details>',
+            "TEXT": words and f'<details class="devices words"><summary>{about}</summary><div>{words}</div></details>',
             "OPTIONS": json.dumps(options),
             "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
             "SCRIPT": base64.b64encode(

@@ -26,6 +26,7 @@ function stepWords(index) {   // such as "step 2: 436.7 ms, the median of 5"
 function dressSteps() {   // which bar is pressed, and the words beside the bars
   [...parts.steps.querySelectorAll("button")].forEach((one, index) => one.setAttribute("aria-pressed", String(index === iteration)));
   parts.stepWords.textContent = stepWords(iteration);
+  parts.table.firstChild.textContent = `Devices, step ${options.steps.numbers[iteration]}`;
 }
 
 let given0 = null;   // the page's own data: the first step and what stands below it
