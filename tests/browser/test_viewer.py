@@ -479,6 +479,7 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     assert not re.search("longer than simulated|straggler", page.run(legend))
     assert LIGHT.longer not in colours(page)  # both charts are equal
     page.find(CANVAS).send_keys(">")
+    assert page.text(".devices summary") == "Devices, step 5"
     page.until_true(lambda: "longer than simulatedstragglerstall(the 5 longest in view)" in page.run(legend), "marks")
     page.until(FRAMES)
     assert colours(page)[LIGHT.longer] > 50  # bars in their boxes
@@ -566,6 +567,12 @@ def test_it_prints_on_one_page_of_paper_and_its_tables_on_the_next(page, stacked
     wide, high = (float(side) for side in re.findall(rb"/MediaBox \[0 0 (\S+) (\S+)\]", paper)[0])
     assert wide > high
     assert len(paper) > 20_000  # it holds the picture
+
+
+def test_one_schedule_of_four_devices_prints_on_one_page_with_its_table(page, chart):
+    page.open(chart)
+    paper = base64.b64decode(page.browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
+    assert len(re.findall(rb"/Type\s*/Page\b", paper)) == 1
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

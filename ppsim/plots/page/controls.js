@@ -128,6 +128,7 @@ function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) return;
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
+  if (found.length && rowHeight(found[place].chart) < 12) view.row = 12;   // legible
   if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}: `);
   else { choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
 }

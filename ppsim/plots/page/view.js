@@ -101,4 +101,4 @@ function clamp() {
   writing = setTimeout(writeState, 200);
 }
 
-function redraw() { if (!asked) { asked = true; requestAnimationFrame(draw); } }
+function redraw() { if (!asked && !paper) { asked = true; requestAnimationFrame(draw); } }

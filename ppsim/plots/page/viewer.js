@@ -160,7 +160,7 @@ function listen() {
   canvas.addEventListener("dblclick", showWhole);
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
-  new ResizeObserver(() => { if (parts.pane.clientHeight !== height || parts.pane.clientWidth !== width) { fit(); clamp(); } }).observe(parts.pane);   // not for parts of a pixel
+  new ResizeObserver(() => { if (paper) return; if (parts.pane.clientHeight !== height || parts.pane.clientWidth !== width) { fit(); clamp(); } }).observe(parts.pane);   // not for parts of a pixel
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   window.addEventListener("resize", () => { if (!paper) { fit(); clamp(); } });
   window.addEventListener("beforeprint", print);
