@@ -108,7 +108,8 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
   const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo, drop));
-  if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
+  const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
+  if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
 }
 
