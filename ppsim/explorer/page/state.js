@@ -24,11 +24,7 @@ function baseOf() {   // the chosen one, or the first with numbers
   return isLive(chosen) ? chosen : all().find(isLive) ?? chosen;
 }
 
-function rowsOf({ by_device }) {   // the rows of costs in which something is typed, if any
-  const rows = (by_device || []).filter((row) => Object.values(row).some((value) => value !== ""));
-  return rows.length ? rows : undefined;
-}
-
+const rowsOf = ({ by_device = [] }) => [by_device.filter((row) => Object.values(row).some((value) => value !== ""))].find((rows) => rows.length);   // in which something is typed, if any
 function caseOf(index) {   // the body of a request; the library chooses the values of empty fields
   const { name, ...own } = state.schedules[index], merged = { ...state.common, ...own };
   if (merged.csv !== undefined) for (const key of ["schedule", "options", ...SIZES]) delete merged[key];
