@@ -144,8 +144,8 @@ IMPORTED_BY_TESTS = {
         "ppsim.search.partitions", "ppsim.search.solver", "ppsim.studies.space",
     ],
     "parts of a chart or an option that no output shows alone": [
-        "ppsim.costs.partition", "ppsim.plots.boxes", "ppsim.plots.pixels", "ppsim.plots.scale",
-        "ppsim.studies.gate", "ppsim.studies.sweep",
+        "ppsim.costs.partition", "ppsim.plots.boxes", "ppsim.plots.pixels",
+        "ppsim.plots.scale", "ppsim.studies.gate", "ppsim.studies.sweep",
     ],
 }  # fmt: skip
 MOST_IMPORTS = 71  # of them in all tests; it may only fall

@@ -13,7 +13,7 @@ from published import published_runs, refused_runs
 from published_memory import published_peaks
 
 import ppsim as library
-from ppsim.analysis.interval import interval_in_words
+from ppsim.analysis import interval_in_words
 from ppsim.base.units import seconds_text
 from ppsim.costs import DEVICES, order_error
 from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, beyond, class_of, scales, spread_of

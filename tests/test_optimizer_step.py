@@ -97,7 +97,7 @@ def test_iterations_that_run_on_have_no_common_step():
 
 
 def test_unknown_optimizers_are_refused():
-    with pytest.raises(ppsim.ConfigError, match="optimizer='async' is not known; use one of: sync, post-validated"):
+    with pytest.raises(ppsim.ConfigError, match="optimizer='async' is not known; did you mean sync"):
         step("async")
     with pytest.raises(ppsim.ConfigError, match="optimizer=3 is not known"):
         step(3)

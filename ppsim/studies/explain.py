@@ -199,13 +199,9 @@ class Explanation:
 
 @checked_call()
 def explain(
-    measured: Timeline,
-    run: Timeline | None = None,
-    *,
-    framework: str | None = None,
-    profile: Profile | None = None,
+    measured: Timeline, run: Timeline | None = None, *, framework: str | None = None, profile: Profile | None = None,
     trace: Trace | None = None,
-) -> Explanation:
+) -> Explanation:  # fmt: skip
     """Explain the time of a measured step, and its difference from a simulation.
 
     Parameters
@@ -244,20 +240,13 @@ def explain(
     own, usual = replayed_plan(measured), start_overhead(measured)
     replayed = step_of(replace(own, row_lengths=own.seconds + usual)) - usual
     return Explanation(
-        measured,
-        run,
-        {} if run is None else _difference(measured, own, run),
-        replayed,
-        _variants(measured, own),
+        measured, run, {} if run is None else _difference(measured, own, run), replayed, _variants(measured, own),
         slow_parts(measured, own, run),
         {"total": float(own.transfer_seconds.sum()), "exposed": float(measured.exposed_communication.sum())},
-        better,
-        [*_notes(measured, run, profile, replayed), assumed(framework)],
-        recognized_family(measured.schedule),
-        None if trace is None else _steps(trace),
-        [] if trace is None else [_pipeline(one) for one in trace.others],
+        better, [*_notes(measured, run, profile, replayed), assumed(framework)], recognized_family(measured.schedule),
+        None if trace is None else _steps(trace), [] if trace is None else [_pipeline(one) for one in trace.others],
         stalls(measured, own),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
