@@ -74,11 +74,8 @@ CALIBRATION = DATA / "calibration.json"  # by scripts/judge_calibration.py
 CALIBRATED = {name: f"nanotron {name}, up to 64 nodes" for name in ("1B", "3B", "80B", "8B")} | {
     "hagemann": "Hagemann et al. 2023", "llm_foundry": "llm-foundry, the other rows", "internevo": "InternEvo 7B",
     "bloom": "BLOOM, before its training", "flagperf": "FlagPerf", "bridge": "Megatron-Bridge 26.04 and later",
-    "oellm": "OpenEuroLLM 32B on JUPITER", "gipfelsturm": "Megatron-LM, a course on Alps", "yafsdp": "YaFSDP",
-    "lambda-gb300": "torchtitan, GPT OSS on GB300", "crusoe": "torchtitan on Crusoe's clusters",
-    "qwen": "Qwen, full fine-tuning", "prime-rl": "prime-rl, its trainer",
-    "vtrain": "vTrain's measurements, several nodes", "megatron-tutorials": "Megatron-LM tutorials on 8 H100",
-    "xtuner-deepspeed": "XTuner with DeepSpeed, long sequences",
+} | {
+    key: one["name"] for key, one in yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"].items()
 }  # fmt: skip
 CALIBRATED_NODES = ("all", "1 to 64")
 ERRORS = ("runs", "median error", "mean of absolute errors", "worst")

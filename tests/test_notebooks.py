@@ -92,7 +92,7 @@ def test_source_and_printed_lines_fit_into_a_cell(path):
 
 
 def texts(lesson):
-    """What each cell prints or shows, but for pictures, and the words with the answers."""
+    """Return what each cell prints or shows, but for pictures, and the words with the answers."""
     parts = [(output.get("text"), output.get("data", {})) for output in outputs(lesson)]
     shown = [(text, data.get("text/plain"), data.get("text/html")) for text, data in parts]
     return [*shown, *(cell.source for cell in lesson.cells if cell.cell_type == "markdown")]
