@@ -18,8 +18,6 @@ from ppsim.search.problem import Problem, devices_of_stages
 
 PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 DOWN_F, UP_F, UP_I, DOWN_I, WEIGHT, NOTHING = range(6)  # codes of a slot; "down" and "up" are the legs of the V
-FORWARDS = 1 << DOWN_F | 1 << UP_F
-CAREFUL, DUE_FIRST, FORWARDS_FIRST = range(3)  # ways of pulling actions earlier, see `_pulled`
 NO_ROW = -1
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
@@ -74,26 +72,19 @@ def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | 
     """
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
-    blocks = [_pulled(offsets, m, 2 * activations, way) for way in (CAREFUL, DUE_FIRST, FORWARDS_FIRST)]
-    block = min(blocks, key=problem.seconds_of)
+    block = _pulled(offsets, m, 2 * activations)
     problem = replace(problem, limits=np.maximum(problem.peaks(block), activations))
-    bases = [tighten(problem.lists_of(block)) for block in blocks if problem.fits(block)]
-    found = (search_briefly(problem, bases) if search else min(bases, key=lambda lists: lists.measures)).columns()
+    tightened = tighten(problem.lists_of(block))
+    found = (search_briefly(problem, [tightened]) if search else tightened).columns()
     return block if problem.seconds_of(block) <= problem.seconds_of(found) * (1 + ROUNDING) else found
 
 
-def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleColumns:
+def _pulled(offsets: np.ndarray, m: int, most_live: int) -> ScheduleColumns:
     """Return the repeated block with actions pulled earlier, without a higher peak.
 
-    All devices step together from slot to slot. CAREFUL: each device runs the next action of its list. If that is not
-    ready, the first ready action of warm-up or drain goes first, else a W. An F goes first only if memory for all
-    actions that it passes remains. Warm-up ends when the block plans DOWN_I on device 0; drain begins after the last
-    DOWN_F there.
-
-    DUE_FIRST, FORWARDS_FIRST: an action runs in its planned slot at the latest, so its inputs are there. If the planned
-    action has run already, or if it is a W and no F is left, the slot goes to a ready action, else to a W. The ready
-    action is the one that is due first, or an F, then UP_I. An F needs free memory and passes no other F. W are never
-    later than planned while F are left, so a planned F never exceeds the peak of the block.
+    All devices step together from slot to slot, and each runs the next action of its list. If that is not ready, the
+    first ready action of warm-up or drain goes first, else a W. An F goes first only if memory for all actions that it
+    passes remains. Warm-up ends when the block plans DOWN_I on device 0; drain begins after the last DOWN_F there.
 
     `offsets`, int (4, devices), are the slots of microbatch 0's DOWN_F, UP_F, UP_I and DOWN_I; microbatch k's come
     `PERIOD` k slots later. `most_live` is the peak of the repeated block in stages x microbatches.
@@ -102,8 +93,8 @@ def _pulled(offsets: np.ndarray, m: int, most_live: int, way: int) -> ScheduleCo
     codes, slots = _block(offsets, m)
     lists, first = np.zeros(codes.size, np.int8), np.arange(p) * PERIOD * m
     call_fastest(
-        pull_block_earlier, codes.size, p, m, most_live, way, int(offsets[DOWN_I, 0]), codes.ravel(), slots.ravel(),
-        first, first.copy(), np.zeros(5 * p, np.int64), np.zeros(p, np.int64), lists,
+        pull_block_earlier, codes.size, p, m, most_live, int(offsets[DOWN_I, 0]), codes.ravel(), slots.ravel(), first,
+        first.copy(), np.zeros(5 * p, np.int64), np.zeros(p, np.int64), lists,
     )  # fmt: skip
     rows = lists.reshape(p, -1)
     return ScheduleColumns.from_blocks([_rows(rows[r], r, 2 * p - 1 - r) for r in range(p)])
@@ -124,24 +115,17 @@ def _block(offsets: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @kernel
-def pull_block_earlier(p, m, most_live, way, warm_up, planned, slots, first, filled, done, chosen, lists):
+def pull_block_earlier(p, m, most_live, warm_up, planned, slots, first, filled, done, chosen, lists):
     """Fill `lists`, (p x 6m,) codes device by device, from the planned ones, which become NOTHING; see `_pulled`.
 
     Warm-up ends in slot `warm_up`. `first` is each device's first planned row left, and `filled` its next row of
     `lists`. `done` (5 x p,) begins with 0 and counts codes; `chosen` is scratch. A slot depends on the slots before it
     on other devices, so columns cannot do this.
     """
-    rows, slot = 0, 0
+    rows = 0
     while rows < len(lists):
         for d in range(p):
-            chosen[d] = NO_ROW
-            if first[d] < (d + 1) * PERIOD * m:
-                code = planned[first[d]]
-                forwards_left = done[d] + done[p + d] < 2 * m
-                if way != CAREFUL and slots[first[d]] <= slot and (code != WEIGHT or forwards_left):
-                    chosen[d] = first[d]
-                else:
-                    chosen[d] = next_row(p, m, most_live, way, warm_up, planned, slots, first, done, d)
+            chosen[d] = next_row(p, m, most_live, warm_up, planned, slots, first, done, d)
         for d in range(p):
             if chosen[d] != NO_ROW:
                 code = planned[chosen[d]]
@@ -152,31 +136,22 @@ def pull_block_earlier(p, m, most_live, way, warm_up, planned, slots, first, fil
                 rows += 1
             while first[d] < (d + 1) * PERIOD * m and planned[first[d]] == NOTHING:
                 first[d] += 1
-        slot += 1
 
 
 @kernel
-def next_row(p, m, most_live, way, warm_up, planned, slots, first, done, d):
-    """Return the planned row that device d runs next if no action is due, or NO_ROW."""
-    now = done[d] + done[p + d] - done[WEIGHT * p + d]
-    live = highest = now
-    last_forward = PERIOD * (m - 1)
-    found, weight, passed = NO_ROW, NO_ROW, 0  # `passed` has a bit per code
+def next_row(p, m, most_live, warm_up, planned, slots, first, done, d):
+    """Return the planned row that device d runs next, or NO_ROW."""
+    live = highest = done[d] + done[p + d] - done[WEIGHT * p + d]
+    weight, passed = NO_ROW, 0  # `passed` has a bit per code
     for row in range(first[d], (d + 1) * PERIOD * m):
         code = planned[row]
         if code == NOTHING:
             continue
         if passed >> code & 1 == 0 and done[code * p + d] < supplied(p, m, done, code, d):
-            drains = slots[row] > last_forward
-            if way == CAREFUL:
-                may_go = passed == 0 or slots[row] < warm_up or drains
-                may_go = may_go and not (code == WEIGHT and drains) and (code >= UP_I or highest < most_live)
-            else:
-                may_go = code < WEIGHT and (code >= UP_I or (now < most_live and passed & FORWARDS == 0))
-            if may_go and way != FORWARDS_FIRST:
+            drains = slots[row] > PERIOD * (m - 1)
+            goes_first = passed == 0 or slots[row] < warm_up or drains
+            if goes_first and not (code == WEIGHT and drains) and (code >= UP_I or highest < most_live):
                 return row
-            if may_go and (found == NO_ROW or code < planned[found]):
-                found = row
             if code == WEIGHT:
                 weight = row
         passed |= 1 << code
@@ -187,7 +162,7 @@ def next_row(p, m, most_live, way, warm_up, planned, slots, first, done, d):
         elif code == WEIGHT:
             live -= 1
         highest = max(highest, live)
-    return weight if found == NO_ROW else found
+    return weight
 
 
 @kernel
