@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
@@ -61,7 +61,36 @@ class _Document:
         return self.fields.get(name)
 
 
-_Family = Callable[[_Document], dict[str, Any]]
+class _Key(NamedTuple):
+    """A field of a config that gives a field of a shape: a whole number, or true or false."""
+
+    name: str
+    default: Any
+    read: Callable[[_Document, str, Any], Any]
+
+
+def _count(name: str, default: Any = _MISSING) -> _Key:
+    return _Key(name, default, _Document.count)
+
+
+def _flag(name: str, default: bool = False) -> _Key:
+    return _Key(name, default, _Document.flag)
+
+
+# A part of an architecture: its fields by key or value, or a function for rules that a table cannot hold.
+_Part = Mapping[str, Any] | Callable[[_Document], dict[str, Any]]
+
+
+def _fields(document: _Document, parts: Iterable[_Part]) -> dict[str, Any]:
+    """Return the fields of a shape that the parts of an architecture give; later parts win."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        if callable(part):
+            found |= part(document)
+            continue
+        for name, key in part.items():
+            found[name] = key.read(document, key.name, key.default) if isinstance(key, _Key) else key
+    return found
 
 
 def _read(source: Source) -> _Document:
@@ -91,15 +120,15 @@ def read_shape(
         outer = {name: document.fields.get(name) for name in ("model_type", "tie_word_embeddings")}
         document = _Document(document.place, outer | text)
     kind = document.fields.get("model_type")
-    family, approximated = _FAMILIES.get(kind) if isinstance(kind, str) else None, ""
-    if family is None:
-        family = _nearest(document)
+    names, approximated = _NAMES.get(kind) if isinstance(kind, str) else None, ""
+    if names is None:
+        names = _nearest(document)
         lacking = [name for name in _SHAPE.values() if document.fields.get(name) is None]
         if document.fields.get("moe_intermediate_size") and "intermediate_size" in lacking:
             lacking.remove("intermediate_size")
         if not approximate or lacking:
-            raise _unknown(document, family, lacking)
-        like = ", ".join(_NAMES[family].split())
+            raise _unknown(document, names, lacking)
+        like = ", ".join(names.split())
         approximated = f"model_type {shown(kind)} is not known: its config is read like {like}"
     listed = document.fields.get("layers_block_type")  # Nemotron 3 Ultra gives the blocks, but not how many they are
     counted = {"num_hidden_layers": len(listed)} if isinstance(listed, list) else {}
@@ -108,47 +137,35 @@ def read_shape(
     ffn = document.count("intermediate_size", 0) or document.count("moe_intermediate_size", 0)
     shape["ffn"] = ffn or document.count("intermediate_size")
     shape["tied_embeddings"] = document.flag("tie_word_embeddings")
-    shape |= family(document) | {"approximated": approximated}
+    shape |= _fields(document, _ARCHITECTURES[names]) | {"approximated": approximated}
     if document.fields.get("max_position_embeddings") is not None:
         shape["sequence"] = document.count("max_position_embeddings")
     return document.place, shape
 
 
-def _unknown(document: _Document, family: _Family, lacking: list[str]) -> ConfigError:
-    """Return the error for an unknown model_type, with what the nearest family does not understand of its config."""
-    kind, like = document.fields.get("model_type"), _NAMES[family].split()[0]
+def _unknown(document: _Document, names: str, lacking: list[str]) -> ConfigError:
+    """Return the error for an unknown model_type, with what the nearest one does not understand of its config."""
+    kind, like = document.fields.get("model_type"), names.split()[0]
     found = "has no model_type" if kind is None else f"has model_type {shown(kind)}, which is not known"
     try:
         nearest = f"and no {', '.join(lacking)}"
         if not lacking:
-            family(document)
+            _fields(document, _ARCHITECTURES[names])
             unread = document.fields.keys() - document.read.union(_SHAPE.values())
             left = ", ".join(sorted(name for name in unread if document.fields[name] and _SHAPING.search(name)))
             nearest = f"but --approximate (`approximate: true`) reads it like {like}{left and f', without {left}'}"
     except ConfigError as error:
         nearest = f"and cannot be read like the nearest one, {like}: {str(error).removeprefix(f'{document.place}: ')}"
     return ConfigError(
-        f"{document.place}: {found}, {nearest}. The known ones are {', '.join(_FAMILIES)}. For another architecture "
+        f"{document.place}: {found}, {nearest}. The known ones are {', '.join(_NAMES)}. For another architecture "
         f"give the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
     )
 
 
-def _nearest(document: _Document) -> _Family:
-    """Return the family whose own fields a config of an unknown architecture has."""
-    for field, family in _TELLING.items():
-        if document.fields.get(field):
-            return family
-    return _llama
-
-
-def _grouped_gated(document: _Document) -> dict[str, Any]:
-    """Return the fields that Llama-like models share: RMS norms, grouped-query attention, a gated MLP."""
-    return {
-        "norm": "rmsnorm",
-        "gated": True,
-        "key_value_heads": document.count("num_key_value_heads", 0),
-        "head_size": document.count("head_dim", 0),
-    }
+def _nearest(document: _Document) -> str:
+    """Return the known architecture whose own fields a config of an unknown one has."""
+    kind = next((kind for field, kind in _TELLING.items() if document.fields.get(field)), "llama")
+    return _NAMES[kind]
 
 
 def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, Any]:
@@ -164,114 +181,39 @@ def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, 
     return {"window": window} | _pattern(["W" if one else "*" for one in local], routed * len(local))
 
 
-def _mistral(document: _Document) -> dict[str, Any]:
-    return _grouped_gated(document) | _windows(document, lambda block: True)
+def _every(period: int) -> _Part:
+    """Return the part of windows in all blocks but every `period`-th one, unless `layer_types` lists them."""
+    return lambda document: _windows(document, lambda block: (block + 1) % period != 0)
 
 
-def _gemma(document: _Document) -> dict[str, Any]:
-    tied = {"tied_embeddings": document.flag("tie_word_embeddings", True)}
-    return _grouped_gated(document) | tied | {"attention_bias": document.flag("attention_bias")}
-
-
-def _gemma2(document: _Document) -> dict[str, Any]:
-    return _gemma(document) | _windows(document, lambda block: (block + 1) % 2 != 0)
-
-
-def _gemma3(document: _Document) -> dict[str, Any]:
+def _gemma3_windows(document: _Document) -> dict[str, Any]:
     period = document.count("sliding_window_pattern", 6) or 1
-    return _gemma(document) | {"head_norm": True} | _windows(document, lambda block: (block + 1) % period != 0)
+    return _windows(document, lambda block: (block + 1) % period != 0)
 
 
-def _llama(document: _Document) -> dict[str, Any]:
-    bias = document.flag("attention_bias")
-    biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": document.flag("mlp_bias")}
-    return _grouped_gated(document) | biases
-
-
-def _mixtral(document: _Document) -> dict[str, Any]:
-    return _mistral(document) | _experts_of(document, "num_local_experts")
-
-
-def _gpt_oss(document: _Document) -> dict[str, Any]:
-    """Return the fields of GPT OSS; without `layer_types` every other block has the window."""
-    bias = document.flag("attention_bias", True)
-    biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
-    windows = _windows(document, lambda block: (block + 1) % 2 != 0)
-    return _grouped_gated(document) | _experts_of(document, "num_local_experts") | windows | biases | {"clamped": True}
-
-
-def _qwen(document: _Document) -> dict[str, Any]:
-    """Return the fields that Qwens share; `use_sliding_window` applies to blocks from `max_window_layers` on."""
+def _qwen_windows(document: _Document) -> dict[str, Any]:
+    """Return the windows of a Qwen; `use_sliding_window` applies to blocks from `max_window_layers` on."""
     if not document.flag("use_sliding_window"):
-        return _grouped_gated(document)
+        return {}
     first = document.count("max_window_layers", 28)
-    return _grouped_gated(document) | _windows(document, lambda block: block >= first)
+    return _windows(document, lambda block: block >= first)
 
 
-def _qwen2(document: _Document) -> dict[str, Any]:
-    return _qwen(document) | {"attention_bias": True}
-
-
-def _qwen2_moe(document: _Document) -> dict[str, Any]:
-    return _qwen2(document) | _qwen_experts(document) | _qwen_shared(document)
-
-
-def _qwen3(document: _Document) -> dict[str, Any]:
-    return _qwen(document) | {"head_norm": True, "attention_bias": document.flag("attention_bias")}
-
-
-def _qwen3_moe(document: _Document) -> dict[str, Any]:
-    return _qwen3(document) | _qwen_experts(document)
-
-
-def _qwen_experts(document: _Document) -> dict[str, Any]:
+def _all_blocks_alike(document: _Document) -> dict[str, Any]:
     if document.count("decoder_sparse_step", 1) != 1 or document.given("mlp_only_layers"):
         raise ConfigError(
             f"{document.place}: decoder_sparse_step and mlp_only_layers mix dense and expert blocks in a way that a "
             f"Model cannot hold; only dense blocks before all expert blocks (dense_layers) are known"
         )
-    return _experts_of(document, "num_experts") | {"expert_ffn": document.count("moe_intermediate_size")}
+    return {}
 
 
-def _gpt_neox(document: _Document) -> dict[str, Any]:
-    bias = document.flag("attention_bias", True)
-    parallel = document.flag("use_parallel_residual", True)
-    biases = {"attention_bias": bias, "projection_bias": bias, "mlp_bias": True}
-    return {"norm": "layernorm", "parallel_block": parallel, **biases}
-
-
-def _deepseek_experts(document: _Document) -> dict[str, Any]:
+def _deepseek_frequency(document: _Document) -> dict[str, Any]:
     if document.count("moe_layer_freq", 1) != 1:
         raise ConfigError(
             f"{document.place}: moe_layer_freq={document.fields['moe_layer_freq']} is not known; only 1 is"
         )
-    return _experts_of(document, "n_routed_experts") | {
-        "shared_experts": document.count("n_shared_experts", 0),
-        "expert_ffn": document.count("moe_intermediate_size"),
-        "dense_layers": document.count("first_k_dense_replace", 0),
-    }
-
-
-def _deepseek(document: _Document) -> dict[str, Any]:
-    return _llama(document) | _deepseek_experts(document)
-
-
-def _latent(document: _Document) -> dict[str, Any]:
-    """Return the fields of multi-head latent attention with a gated MLP."""
-    return {
-        "norm": "rmsnorm",
-        "gated": True,
-        "head_size": document.count("qk_nope_head_dim"),
-        "query_rank": document.count("q_lora_rank", 0),
-        "key_value_rank": document.count("kv_lora_rank"),
-        "rotary_head_size": document.count("qk_rope_head_dim"),
-        "value_head_size": document.count("v_head_dim"),
-    }
-
-
-def _deepseek_latent(document: _Document) -> dict[str, Any]:
-    predictions = {"prediction_layers": document.count("num_nextn_predict_layers", 0)}
-    return _deepseek_experts(document) | _latent(document) | predictions
+    return {}
 
 
 def _blocks(document: _Document) -> range:
@@ -309,21 +251,16 @@ def _nemotron_h(document: _Document) -> dict[str, Any]:
         )
     found = {
         "pattern": "/".join([pattern, *[_letters(document, "mtp_") or "*E"] * modules]), "num_layers": len(pattern),
-        "prediction_layers": modules, "norm": "rmsnorm", "positions": "rotary",
-        "key_value_heads": document.count("num_key_value_heads", 8),
+        "prediction_layers": modules,
         "head_size": document.count("head_dim", 0) or document.count("attention_head_dim", 128),
-        "state_heads": document.count("mamba_num_heads", 128), "state_head_size": document.count("mamba_head_dim", 64),
-        "state_size": document.count("ssm_state_size", 128),
         "state_groups": document.count("n_groups", 0) or document.count("mamba_n_groups", 8),
-        "conv_size": document.count("conv_kernel", 4),
     }  # fmt: skip
     if "E" not in pattern:
         return found
     width, shared = document.count("moe_intermediate_size"), document.count("moe_shared_expert_intermediate_size", 0)
-    return found | _experts_of(document, "n_routed_experts") | {
-        "expert_ffn": width, "expert_hidden": document.count("moe_latent_size", 0),
-        "shared_experts": _multiple(document, "moe_shared_expert_intermediate_size", shared, width),
-    }  # fmt: skip
+    experts = {**_experts("n_routed_experts"), "expert_hidden": _count("moe_latent_size", 0)}
+    shared = _multiple(document, "moe_shared_expert_intermediate_size", shared, width)
+    return found | _fields(document, [experts]) | {"expert_ffn": width, "shared_experts": shared}
 
 
 _SUBLAYERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
@@ -344,25 +281,14 @@ def _multiple(document: _Document, name: str, whole: int, width: int) -> int:
     return whole // width
 
 
-def _experts_of(document: _Document, name: str, visited: str = "num_experts_per_tok") -> dict[str, Any]:
-    return {"experts": document.count(name), "experts_per_token": document.count(visited)}
-
-
-def _qwen3_next(document: _Document) -> dict[str, Any]:
-    """Return the fields of Qwen3-Next and Qwen3.5: gated delta nets, gated attention in every fourth block, experts."""
+def _qwen3_next_blocks(document: _Document) -> dict[str, Any]:
+    """Return the blocks of Qwen3-Next and Qwen3.5: gated attention in every fourth one, else delta nets; experts."""
     types, interval = _listed(document, "layer_types"), document.count("full_attention_interval", 4) or 1
     full = [word == "full_attention" for word in types] or [(one + 1) % interval == 0 for one in _blocks(document)]
     routed, dense = document.count("num_experts", 0), document.given("mlp_only_layers") or []
     mlps = ["E" if routed and at not in dense else "-" for at in range(len(full))]
-    fields = _grouped_gated(document) | _pattern(["*" if one else "G" for one in full], mlps) | {
-        "head_norm": True, "attention_gate": True, "prediction_layers": document.count("mtp_num_hidden_layers", 0),
-        "state_heads": document.count("linear_num_value_heads", 32),
-        "state_head_size": document.count("linear_value_head_dim", 128),
-        "state_size": document.count("linear_key_head_dim", 128),
-        "state_groups": document.count("linear_num_key_heads", 16),
-        "conv_size": document.count("linear_conv_kernel_dim", 4),
-    }  # fmt: skip
-    return fields | _qwen_shared(document) | _experts_of(document, "num_experts") if routed else fields
+    fields = _pattern(["*" if one else "G" for one in full], mlps)
+    return fields | _qwen_shared(document) | _fields(document, [_experts("num_experts")]) if routed else fields
 
 
 def _qwen_shared(document: _Document) -> dict[str, Any]:
@@ -372,84 +298,131 @@ def _qwen_shared(document: _Document) -> dict[str, Any]:
     return {"expert_ffn": width, "shared_experts": shared, "shared_gate": shared > 0}
 
 
-def _kimi_linear(document: _Document) -> dict[str, Any]:
-    """Return the fields of Kimi Linear and K3: Kimi delta attention, latent attention in listed blocks, experts."""
+def _kimi_blocks(document: _Document) -> dict[str, Any]:
+    """Return the blocks of Kimi Linear and K3: Kimi delta attention, and latent attention in listed ones."""
     linear, first = _section(document, "linear_attn_config"), document.count("first_k_dense_replace", 0)
     full, size = linear.fields.get("full_attn_layers"), linear.count("head_dim")
     if not isinstance(full, list):
         raise ConfigError(f"{linear.place}: full_attn_layers={shown(full)} must list blocks, counted from 1")
-    blocks = _blocks(document)
-    return (
-        _latent(document)
-        | _experts_of(document, "num_experts", "num_experts_per_token")
-        | _pattern(["+" if at + 1 in full else "K" for at in blocks], ["-" if at < first else "E" for at in blocks])
-        | {
-            "shared_experts": document.count("num_shared_experts", 0),
-            "expert_ffn": document.count("moe_intermediate_size"), "state_heads": linear.count("num_heads"),
-            "expert_hidden": document.count("routed_expert_hidden_size", 0),
-            "residual_block": document.count("attn_res_block_size", 0),
-            "attention_gate": document.flag("mla_use_output_gate"), "full_gate": linear.flag("use_full_rank_gate"),
-            "state_groups": linear.count("num_heads"), "state_head_size": size, "state_size": size,
-            "conv_size": linear.count("short_conv_kernel_size", 4),
-        }
-    )  # fmt: skip
+    blocks, heads = _blocks(document), linear.count("num_heads")
+    pattern = _pattern(["+" if at + 1 in full else "K" for at in blocks], ["-" if at < first else "E" for at in blocks])
+    state = {"state_heads": heads, "state_groups": heads, "state_head_size": size, "state_size": size}
+    conv = linear.count("short_conv_kernel_size", 4)
+    return pattern | state | {"full_gate": linear.flag("use_full_rank_gate"), "conv_size": conv}
 
 
-def _llama4(document: _Document) -> dict[str, Any]:
-    """Return the fields of Llama 4: experts in some blocks, of `intermediate_size`, and a shared one."""
+def _llama4_blocks(document: _Document) -> dict[str, Any]:
+    """Return the blocks of Llama 4, of which some have experts."""
     step, listed = document.count("interleave_moe_layer_step", 1) or 1, document.given("moe_layers")
     routed = listed if isinstance(listed, list) and listed else [at for at in _blocks(document) if (at + 1) % step == 0]
-    width = document.count("intermediate_size")
-    return (
-        _grouped_gated(document)
-        | _experts_of(document, "num_local_experts")
-        | _pattern("*" * len(_blocks(document)), ["E" if at in routed else "-" for at in _blocks(document)])
-        | {"ffn": document.count("intermediate_size_mlp"), "expert_ffn": width, "shared_experts": 1}
-    )
+    return _pattern("*" * len(_blocks(document)), ["E" if at in routed else "-" for at in _blocks(document)])
 
 
-def _glm4_moe(document: _Document) -> dict[str, Any]:
-    return _grouped_gated(document) | _deepseek_experts(document) | {
-        "attention_bias": document.flag("attention_bias"), "head_norm": document.flag("use_qk_norm"),
-        "prediction_layers": document.count("num_nextn_predict_layers", 0),
-    }  # fmt: skip
+def _experts(name: str, visited: str = "num_experts_per_tok") -> dict[str, Any]:
+    return {"experts": _count(name), "experts_per_token": _count(visited)}
 
 
-def _minimax_m2(document: _Document) -> dict[str, Any]:
-    width = document.count("intermediate_size")
-    return (
-        _grouped_gated(document) | _experts_of(document, "num_local_experts") | {"head_norm": True, "expert_ffn": width}
-    )
+def _biases(attention: Any, mlp: Any) -> dict[str, Any]:
+    return {"attention_bias": attention, "projection_bias": attention, "mlp_bias": mlp}
 
 
-def _olmo3(document: _Document) -> dict[str, Any]:
-    windows = _windows(document, lambda block: (block + 1) % 4 != 0)
-    return _grouped_gated(document) | windows | {"head_norm": True, "attention_bias": document.flag("attention_bias")}
-
-
-def _deepseek_sparse(document: _Document) -> dict[str, Any]:
-    fields = {"index_heads": "index_n_heads", "index_head_size": "index_head_dim", "index_tokens": "index_topk"}
-    return _deepseek_latent(document) | {name: document.count(field) for name, field in fields.items()}
-
-
-_NAMES: Mapping[_Family, str] = {
-    _llama: "llama", _mistral: "mistral mistral3", _mixtral: "mixtral", _gpt_oss: "gpt_oss", _qwen2: "qwen2",
-    _qwen2_moe: "qwen2_moe", _qwen3: "qwen3 qwen3_vl qwen3_vl_text",
-    _qwen3_moe: "qwen3_moe qwen3_vl_moe qwen3_vl_moe_text",
-    _qwen3_next: "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text", _gemma: "gemma", _gemma2: "gemma2",
-    _gemma3: "gemma3 gemma3_text", _gpt_neox: "gpt_neox", _deepseek: "deepseek",
-    _deepseek_latent: "deepseek_v2 deepseek_v3 kimi_k2", _deepseek_sparse: "deepseek_v32 glm_moe_dsa",
-    _kimi_linear: "kimi_linear kimi_k3", _nemotron_h: "nemotron_h", _glm4_moe: "glm4_moe", _minimax_m2: "minimax_m2",
-    _olmo3: "olmo3", _llama4: "llama4 llama4_text",
+# RMS norms, grouped-query attention and a gated MLP, which Llama-like models share.
+_GROUPED = {
+    "norm": "rmsnorm", "gated": True, "key_value_heads": _count("num_key_value_heads", 0),
+    "head_size": _count("head_dim", 0),
 }  # fmt: skip
-_FAMILIES = {name: family for family, names in _NAMES.items() for name in names.split()}
-_TELLING = {
-    "linear_attn_config": _kimi_linear,
-    "hybrid_override_pattern": _nemotron_h,
-    "linear_num_value_heads": _qwen3_next,
-    "index_topk": _deepseek_sparse,
-    "kv_lora_rank": _deepseek_latent,
-    "n_routed_experts": _deepseek,
-    "num_experts": _qwen3_moe,
-    "num_local_experts": _mixtral,
+_HEAD_NORM, _BIAS = {"head_norm": True}, {"attention_bias": _flag("attention_bias")}
+_EXPERT_FFN = {"expert_ffn": _count("moe_intermediate_size")}
+_PREDICTIONS = {"prediction_layers": _count("num_nextn_predict_layers", 0)}
+_LLAMA = (_GROUPED, _biases(_flag("attention_bias"), _flag("mlp_bias")))
+_MISTRAL = (_GROUPED, lambda document: _windows(document, lambda block: True))
+_GEMMA = (_GROUPED, _BIAS, {"tied_embeddings": _flag("tie_word_embeddings", True)})
+_QWEN2 = (_GROUPED, _qwen_windows, {"attention_bias": True})
+_QWEN3 = (_GROUPED, _qwen_windows, _HEAD_NORM, _BIAS)
+_QWEN_EXPERTS = (_all_blocks_alike, _experts("num_experts"), _EXPERT_FFN)
+_DEEPSEEK_EXPERTS = (
+    _deepseek_frequency, _experts("n_routed_experts"), _EXPERT_FFN,
+    {"shared_experts": _count("n_shared_experts", 0), "dense_layers": _count("first_k_dense_replace", 0)},
+)  # fmt: skip
+_LATENT = {  # multi-head latent attention with a gated MLP
+    "norm": "rmsnorm", "gated": True, "head_size": _count("qk_nope_head_dim"),
+    "query_rank": _count("q_lora_rank", 0), "key_value_rank": _count("kv_lora_rank"),
+    "rotary_head_size": _count("qk_rope_head_dim"), "value_head_size": _count("v_head_dim"),
+}  # fmt: skip
+_DEEPSEEK_LATENT = (*_DEEPSEEK_EXPERTS, _LATENT, _PREDICTIONS)
+_ARCHITECTURES: Mapping[str, Sequence[_Part]] = {  # by the names in `model_type`
+    "llama": _LLAMA,
+    "mistral mistral3": _MISTRAL,
+    "mixtral": (*_MISTRAL, _experts("num_local_experts")),
+    "gpt_oss": (
+        _GROUPED, _experts("num_local_experts"), _every(2), _biases(_flag("attention_bias", True), True),
+        {"clamped": True},
+    ),
+    "qwen2": _QWEN2,
+    "qwen2_moe": (*_QWEN2, *_QWEN_EXPERTS, _qwen_shared),
+    "qwen3 qwen3_vl qwen3_vl_text": _QWEN3,
+    "qwen3_moe qwen3_vl_moe qwen3_vl_moe_text": (*_QWEN3, *_QWEN_EXPERTS),
+    "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text": (
+        _GROUPED, _HEAD_NORM, _qwen3_next_blocks,
+        {
+            "attention_gate": True, "prediction_layers": _count("mtp_num_hidden_layers", 0),
+            "state_heads": _count("linear_num_value_heads", 32), "state_size": _count("linear_key_head_dim", 128),
+            "state_head_size": _count("linear_value_head_dim", 128),
+            "state_groups": _count("linear_num_key_heads", 16), "conv_size": _count("linear_conv_kernel_dim", 4),
+        },
+    ),
+    "gemma": _GEMMA,
+    "gemma2": (*_GEMMA, _every(2)),
+    "gemma3 gemma3_text": (*_GEMMA, _HEAD_NORM, _gemma3_windows),
+    "gpt_neox": (
+        {"norm": "layernorm", "parallel_block": _flag("use_parallel_residual", True)},
+        _biases(_flag("attention_bias", True), True),
+    ),
+    "deepseek": (*_LLAMA, *_DEEPSEEK_EXPERTS),
+    "deepseek_v2 deepseek_v3 kimi_k2": _DEEPSEEK_LATENT,
+    "deepseek_v32 glm_moe_dsa": (
+        *_DEEPSEEK_LATENT,
+        {
+            "index_heads": _count("index_n_heads"), "index_head_size": _count("index_head_dim"),
+            "index_tokens": _count("index_topk"),
+        },
+    ),
+    "kimi_linear kimi_k3": (
+        _LATENT, _experts("num_experts", "num_experts_per_token"), _EXPERT_FFN, _kimi_blocks,
+        {
+            "shared_experts": _count("num_shared_experts", 0),
+            "expert_hidden": _count("routed_expert_hidden_size", 0),
+            "residual_block": _count("attn_res_block_size", 0), "attention_gate": _flag("mla_use_output_gate"),
+        },
+    ),
+    "nemotron_h": (
+        _nemotron_h,
+        {
+            "norm": "rmsnorm", "positions": "rotary", "key_value_heads": _count("num_key_value_heads", 8),
+            "state_heads": _count("mamba_num_heads", 128), "state_head_size": _count("mamba_head_dim", 64),
+            "state_size": _count("ssm_state_size", 128), "conv_size": _count("conv_kernel", 4),
+        },
+    ),
+    "glm4_moe": (_GROUPED, *_DEEPSEEK_EXPERTS, _BIAS, {"head_norm": _flag("use_qk_norm")}, _PREDICTIONS),
+    "minimax_m2": (
+        _GROUPED, _experts("num_local_experts"), _HEAD_NORM, {"expert_ffn": _count("intermediate_size")},
+    ),
+    "olmo3": (_GROUPED, _every(4), _HEAD_NORM, _BIAS),
+    "llama4 llama4_text": (
+        _GROUPED, _experts("num_local_experts"), _llama4_blocks,
+        {
+            "ffn": _count("intermediate_size_mlp"), "expert_ffn": _count("intermediate_size"), "shared_experts": 1,
+        },
+    ),
+}  # fmt: skip
+_NAMES = {name: names for names in _ARCHITECTURES for name in names.split()}
+_TELLING = {  # a field that only such a model has -> its model_type
+    "linear_attn_config": "kimi_linear",
+    "hybrid_override_pattern": "nemotron_h",
+    "linear_num_value_heads": "qwen3_next",
+    "index_topk": "deepseek_v32",
+    "kv_lora_rank": "deepseek_v2",
+    "n_routed_experts": "deepseek",
+    "num_experts": "qwen3_moe",
+    "num_local_experts": "mixtral",
 }
