@@ -56,6 +56,7 @@ class Messages(NamedTuple):
     blocks: int = 1
     lone: bool = True
     copied: bool = False  # True if a block's weights are copied out of a gather's buffer, gradients into a reduction's
+    late_gather: bool = False  # True if a distributed optimizer gathers all new weights before the first forward
     whole: bool = False  # True if each GPU sums all gradients in fp32 even if it has a part of the optimizer alone
 
 
