@@ -31,7 +31,8 @@ def test_the_product_of_an_expert_lasts_at_least_as_long_as_its_start_by_the_hos
     attention = sparse.products - router - work(start=0.0).up - _down(TOKENS * VISITS / 8)
     assert slow.products == pytest.approx(attention + router + 2 * 8 * 1000)  # up and down of eight experts
     assert work(start=1e-6) == sparse
-    assert work(start=1000.0, grouped_experts=True) == sparse
+    assert work(start=1000.0, grouped_experts=True) == slow  # Transformer Engine's cuBLAS
+    assert work(start=1000.0, grouped_experts=True, framework="mosaicml") == sparse
     assert work(start=1000.0, framework="torchtitan") == sparse
 
 

@@ -64,6 +64,17 @@ def test_compilers_and_cuda_graphs_need_no_host(spared):
     assert setup.for_stages(4, devices=1).forward[1] == pytest.approx(setup.work(setup.model.layers[1]).forward)
 
 
+@pytest.mark.parametrize(("exchange", "each"), [("ring", 18), ("gather", 9), ("all-to-all", 9)])
+def test_the_host_starts_each_step_of_a_context_parallel_attention(exchange, each):
+    setup = costs(framework="megatron-core", context=4, context_exchange=exchange)
+    alone = costs(framework="megatron-core")
+    more = 4 * each * START
+    for setups, added in (((setup, alone), more), ((costs(framework="eager", context=4), costs(framework="eager")), 0)):
+        own, other = (host_seconds(one, one.model.layers[1]) for one in setups)
+        assert own == pytest.approx([seconds + added for seconds in other])
+    assert host_seconds(setup, setup.model.layers[-1]) == (0, 0)
+
+
 def test_a_recomputed_block_is_started_twice():
     stage = costs(framework="eager", recompute="full").for_stages(4, devices=4)
     assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(250 * START, rel=0.01)
@@ -213,7 +224,9 @@ def test_a_host_starts_the_products_and_casts_of_each_expert_in_fp8(recipe, cast
     again = qwen3_30b(fp8=recipe, fp8_inputs=False).costs  # inputs that are not held in fp8 are cast again
     assert expert_starts(again, block) == (forward, backward + 8 * 2 * cast)
     assert expert_starts(costs, costs.model.layers[0]) == (0, 0)
-    for spared in ({}, {"fp8": recipe, "grouped_experts": True}, {"fp8": recipe, "fp8_experts": False}):
+    grouped = {"fp8": recipe, "grouped_experts": True}
+    assert expert_starts(qwen3_30b(**grouped).costs, block) == (forward, backward)  # one by one in Transformer Engine
+    for spared in ({}, grouped | {"framework": "mosaicml"}, {"fp8": recipe, "fp8_experts": False}):
         assert expert_starts(qwen3_30b(**spared).costs, block) == (0, 0)
 
 

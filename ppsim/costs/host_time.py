@@ -42,10 +42,11 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
 
     `recomputed`: B repeats the starts of F.
     """
-    host, start = setup.layout.run_by.host, start_seconds(setup)
-    more = host.tensor * (setup.layout.tensor > 1)
-    more += setup.layout.router_kernels if layer.expert_parameters else 0
-    gathers, sharded = host.gathers * (setup.layout.optimizer_groups[0] > 1), setup.layout.shards_by("block")
+    layout, host, start = setup.layout, setup.layout.run_by.host, start_seconds(setup)
+    more = host.tensor * (layout.tensor > 1) + layout.router_kernels * bool(layer.expert_parameters)
+    steps = layout.context / (1 if layout.chosen("context_exchange") == "ring" else 2)
+    more += host.context * steps * (layout.context > 1) * bool(layer.attention_core)
+    gathers, sharded = host.gathers * (layout.optimizer_groups[0] > 1), layout.shards_by("block")
     hooks = [(own + gathers) * sharded + more for own in host.hooks]
     ways = (host.forward + hooks[0], host.backward + hooks[1]) if layer.recomputable else (0.0, 0.0)
     each = 0.0 if setup.cluster.device.achieved is not None else FP8_EXPERT_START

@@ -304,7 +304,8 @@ class Layout:
     @property
     def groups_experts(self) -> bool:
         """If the products of a GPU's experts are one kernel, so that the host starts none of them by itself."""
-        return self.chosen("grouped_experts") or bool(self.casts and self.casts.fused_experts)
+        grouped = self.chosen("grouped_experts") and not self.run_by.host.each_expert
+        return grouped or bool(self.casts and self.casts.fused_experts)
 
     @property
     def exchanges_heads(self) -> bool:

@@ -114,8 +114,8 @@ class OperatorLaw:
     memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
     start: float = declared(
-        "seconds that a host takes to start the product of one expert after that of another", weight, 9e-6,
-        example="9e-6", unit="seconds",
+        "seconds that the host takes to start a kernel: a slow one two or three times as long", weight, 9e-6,
+        example="20e-6", unit="seconds",
     )  # fmt: skip
 
     __repr__ = short_repr
