@@ -143,6 +143,9 @@ def test_the_loss_holds_gradients_of_the_logits_while_its_backward_runs(framewor
     logits = 32 * 100 * 3 / 2
     assert run_of(layout=layout).table.recompute_bytes[-1] == of_a_logit * logits
     assert run_of(layout=replace(layout, loss_bytes=0)).table.recompute_bytes[-1] == 0
+    chunked = run_of(layout=replace(layout, loss_chunks=4)).table
+    assert chunked.recompute_bytes[-1] == (4 + of_a_logit) * logits / 4
+    assert run_of(layout=layout).table.activation_bytes[-1] - chunked.activation_bytes[-1] == 4 * logits
 
 
 def test_the_loss_is_over_before_a_block_is_recomputed():

@@ -157,7 +157,9 @@ def state(setup: Setup) -> str:
 
 def loss(setup: Setup) -> str:
     """Return the sentence about what the loss holds."""
-    return f"the loss keeps fp32 logits, and its backward {setup.layout.chosen('loss_bytes')} bytes more of each"
+    chunks = setup.layout.loss_chunks
+    kept = "fp32 logits" if chunks == 1 else f"fp32 logits of one of {chunks} parts"
+    return f"the loss keeps {kept}, and its backward {setup.layout.chosen('loss_bytes')} bytes more of each"
 
 
 def reduction(setup: Setup) -> str | None:

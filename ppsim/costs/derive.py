@@ -161,6 +161,7 @@ class DerivedCosts(Setup):
         layout = self.layout
         ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.chosen("fused_norms")
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
+        held -= LOGIT_BYTES * layer.logits / layout.tensor * (layout.loss_chunks > 1)  # none after their backward
         fragments = 1 + layout.run_by.facts.extra.fragments
         return self.factor("activations") * fragments * held * layout.microbatch_size / layout.context
 
@@ -179,7 +180,9 @@ class DerivedCosts(Setup):
             + self.gradients_of_product(one) * (recompute == "full" and one.recomputable)
             for one in dict.fromkeys(layers)
         ]
-        logits, of_loss = sum(self.share(layer.logits) for layer in layers), self.layout.chosen("loss_bytes")
+        chunks = self.layout.loss_chunks
+        logits = sum(self.share(layer.logits) for layer in layers) / chunks
+        of_loss = self.layout.chosen("loss_bytes") + LOGIT_BYTES * (chunks > 1)
         others = logits * (self.layout.tensor - 1) * self.layout.run_by.facts.extra.logits
         return max([logits * of_loss + others * (of_loss + LOGIT_BYTES), whole, *dropped])
 

@@ -173,6 +173,7 @@ class Layout:
         "loss and head are one kernel",
         rules.whole_number(0), None, example="0", default_text="the framework's",
     )  # fmt: skip
+    loss_chunks: int = _group("parts of a sequence that head and loss run one by one, each with its backward", "8")
     bf16_gradients: bool | None = _by_framework(
         "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
     )
