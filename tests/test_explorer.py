@@ -231,8 +231,8 @@ def test_a_wrong_case_is_refused_with_its_place(client, case, word):
 @pytest.mark.parametrize("text", ["[1,", "1, 2x", "{a", "'x", "%", "@", "!x 1", "a: b: c", "#5", "2024-13-45", "\x00"])
 def test_a_cost_that_is_still_being_typed_is_answered_in_the_words_of_costs(client, text):
     fault = said(client.post("/api/simulate", json={**CASE, "forward": text}))
-    legal = "give seconds such as 1.6 or 12 ms, or one value per device such as 1, 1, 1, 1.6"
-    assert fault == f"costs.forward: {text!r} is not a cost; {legal}"
+    legal = "must be seconds, such as 1.6 or 12 ms, or one value per device, such as 1, 1, 1, 1.6"
+    assert fault == f"costs.forward {text!r}: {legal}"
     other = said(client.post("/api/simulate", json={"config": "llama", "changes": {"layout.partition": "[1,"}}))
     assert other.startswith("'layout.partition': '[1,' is not a value; ")
 
@@ -262,14 +262,10 @@ def test_rows_of_costs_name_devices_and_what_differs(client):
     assert call(*shlex.split(found["copies"]["command"])[1:]).status == 0
 
 
-@pytest.mark.parametrize(
-    ("devices", "words"),
-    [("9", "not one of 0 to 3"), ("3-1", "not one of 0 to 3"), ("", "must name devices"), ("x", "such as 3, 8-15")],
-)
-def test_a_row_of_costs_without_its_devices_is_refused(client, devices, words):
+@pytest.mark.parametrize("devices", ["9", "3-1", "", "x"])
+def test_a_row_of_costs_without_its_devices_is_refused(client, devices):
     fault = said(client.post("/api/simulate", json={**CASE, "by_device": [{"devices": devices, "forward": 2}]}))
-    assert fault.startswith(f"cost by device: {devices!r} ")
-    assert words in fault
+    assert fault == f"cost by device {devices!r}: must name devices from 0 to 3, such as 0, 0-3 or last"
 
 
 def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client):
@@ -278,7 +274,9 @@ def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client)
     searched = {**CASE, "schedule": "auto", "microbatches": 4, "memory_limit": 2, "options": {"rounds": 1}}
     half = client.post("/api/simulate", json=searched).json()
     assert max(half["chart"]["memory"]["peaks"]) <= 2
-    assert "number of activations above 0" in said(client.post("/api/simulate", json={**CASE, "memory_limit": "x"}))
+    assert "must be a number above 0, such as 8" in said(
+        client.post("/api/simulate", json={**CASE, "memory_limit": "x"})
+    )
 
 
 @pytest.mark.parametrize(

@@ -183,8 +183,7 @@ def explanation_text(explanation: Explanation, steps: list[str], verbose: bool =
 
 def _html(explanation: Explanation, steps: list[str]) -> str:
     """Return the answer, the tables and the notes as HTML; a column of seconds has one unit."""
-    first, *others = [(label, " ".join(texts)) for label, *texts in _answer(explanation, steps, True) if any(texts)]
-    parts = [html_table(first, others)]
+    parts = [html_table(("the run", "", ""), [row for row in _answer(explanation, steps, True) if any(row)])]
     for table in _tables(explanation):
         units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
         parts += [page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)]

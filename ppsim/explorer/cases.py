@@ -103,7 +103,7 @@ def limit_of(case: Case) -> float | None:
     with suppress(TypeError, ValueError, OverflowError):
         if 0 < (limit := float(case["memory_limit"])) < math.inf:
             return limit
-    raise ConfigError(f"memory limit: {shown(case['memory_limit'])} must be a number of activations above 0, such as 8")
+    raise ConfigError(f"memory limit {shown(case['memory_limit'])}: must be a number above 0, such as 8, or empty")
 
 
 def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
@@ -163,12 +163,11 @@ def _devices_in(text: Any, count: int) -> list[int]:
     found: list[int] = []
     for part in str(text).lower().replace("\u2013", "-").replace("last", str(count - 1)).split(","):
         first, _, last = part.replace("all", f"0-{count - 1}").partition("-")
-        if not (first.strip().isdecimal() and (last or first).strip().isdecimal()):
-            raise ConfigError(f"cost by device: {shown(str(text))} must name devices, such as 3, 8-15 or last")
-        begin, end = int(first), int(last or first)
-        if not begin <= end < count:
-            raise ConfigError(f"cost by device: {shown(str(text))} names a device that is not one of 0 to {count - 1}")
-        found += range(begin, end + 1)
+        ends = [int(one) for one in (first, last or first) if one.strip().isdecimal()]
+        if len(ends) < 2 or not ends[0] <= ends[1] < count:
+            legal = f"must name devices from 0 to {count - 1}, such as 0, 0-{count - 1} or last"
+            raise ConfigError(f"cost by device {shown(str(text))}: {legal}")
+        found += range(ends[0], ends[1] + 1)
     return found
 
 
@@ -186,8 +185,8 @@ def _seconds(key: str, value: Any) -> list[float]:
     try:
         return [parse_quantity(part, "seconds") for part in parts]
     except ConfigError:
-        legal = "seconds such as 1.6 or 12 ms, or one value per device such as 1, 1, 1, 1.6"
-        raise ConfigError(f"costs.{key}: {shown(value)} is not a cost; give {legal}") from None
+        legal = "seconds, such as 1.6 or 12 ms, or one value per device, such as 1, 1, 1, 1.6"
+        raise ConfigError(f"costs.{key} {shown(value)}: must be {legal}") from None
 
 
 def _section(case: Case, name: str) -> Mapping[str, Any]:

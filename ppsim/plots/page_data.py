@@ -68,7 +68,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     idle = {cause: seconds for cause, seconds in ledger(timeline).items() if seconds.any()}
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     slow = dict(marks.devices)
-    if not slow and timeline.plan.noise is not None and (words := busiest_device(timeline)):
+    if not slow and timeline.engine != "measured" and (words := busiest_device(timeline)):
         slow[int(timeline.device_busy.argmax())] = words
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     few = len(timeline.row_start) <= 16 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1

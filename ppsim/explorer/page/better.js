@@ -29,11 +29,16 @@ function short(seconds, step) {   // in the unit of the step, with one decimal, 
   return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${unit}`;
 }
 
-function betterOf(index) {   // { above (its bound), text, act: [text of the button, what it does] } of a schedule
+function comparison() {   // what is known of the other families, for all schedules: { text, act }
+  const answered = faster.key === keyOf(state.common);
+  if (!answered && asking && !asking.signal.aborted && !gone) return { text: `comparing, ${secondsSince(asked)} s`, act: ["Stop", () => asking.abort(STOPPED)] };
+  if (!answered || (!faster.stopped && !faster.left)) return {};
+  return { text: faster.stopped ? "not compared" : `${counted(faster.left, "families").replace("familie", "family")} not compared yet`, act: ["Compare", () => { const seconds = faster.stopped ? undefined : 50; faster.key = ""; askFaster(seconds); }] };
+}
+
+function betterOf(index) {   // { text, act: [text of the button, what it does] } of a schedule
   const { good } = runs[index];
-  if (!good || !chartFor(index).step) return {};   // no verdict before its number
-  const { chart, lower_bound: bound } = good;
-  return { above: bound.gap < 5e-4 ? "in its shortest order" : `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, ...adviceOn(index, good) };
+  return good && chartFor(index).step ? adviceOn(index, good) : {};   // no verdict before its number
 }
 
 function adviceOn(index, { chart, lower_bound: bound }) {
@@ -44,11 +49,9 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : " (no framework runs it)");
   const best = (wanted) => { const found = known.filter(wanted); return found.find((one) => one.runs) ?? found[0]; };   // what a framework runs comes first
   const add = (one) => (state.schedules.some(({ schedule }) => schedule === one.schedule) ? null : ["Add", () => addFound({ schedule: one.schedule })]);
-  const asks = !answered && !gone, time = asks && asking && !asking.signal.aborted ? secondsSince(asked) : 0;
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity));
-    if (!other) return time ? { text: `${words}; comparing, ${time} s` } : { text: words };
-    return { text: `${words}: ${other.schedule} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
+    return !other ? { text: words } : { text: `${words}: ${other.schedule} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
@@ -59,10 +62,8 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, act: ["Search on", () => searchFor(index, [50])] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   if (other) return { text: `${other.schedule}: ${than(other.step)}, ${memory(other.peak)}${unrun(other)}`, act: add(other) };
-  if (time) return { text: `comparing, ${time} s`, act: ["Stop", () => asking.abort(STOPPED)] };
-  if (answered && faster.stopped) return { text: "not compared", act: ["Compare", () => { faster.key = ""; askFaster(); }] };
-  if (answered && faster.left) return { text: `${faster.left} families not compared yet`, act: ["Compare on", () => { faster.key = ""; askFaster(50); }] };
-  return { text: asks ? "comparing …" : "", act: bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
+  if (bound.gap < 5e-4) return { text: answered && !faster.stopped && !faster.left ? "nothing faster in this memory" : "" };
+  return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, act: state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
 }
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 

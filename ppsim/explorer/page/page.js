@@ -8,14 +8,9 @@ const viewer = startViewer(find("viewer"), {
     find("range").prepend(parts.range);
   },
   on: ["memory", "ledger"],
-  onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); markBase(); } },
+  onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); showBase(); } },
   onDraw: showLines,
 });
-
-function markBase() {
-  if (!find("cards")) return;
-  all().forEach((index) => { const one = find("cards").children[index]?.querySelector("span:last-of-type button"); if (one && one.textContent !== "✕") { one.textContent = index === baseOf() ? "base" : "Base"; one.disabled = index === baseOf(); } });
-}
 
 function showAll() {
   for (const run of runs) run.flight?.controller.abort();
@@ -40,7 +35,7 @@ find("rail").addEventListener("focusin", () => { for (const run of runs) run.bef
 const open = (wanted) => find("views").setAttribute("aria-expanded", String(find("top").classList.toggle("open", wanted)));
 find("views").addEventListener("click", () => open());
 document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#top")) open(false); });
-find("range").querySelector("p").append(...[["the whole step", 0, 1], ["its first half", 0, 0.5], ["its second half", 0.5, 1]].map(([name, from, to]) => plain(name, () => viewer.select(from, to))));
+find("range").querySelector("p").append(...[["the step", 0, 1], ["first half", 0, 0.5], ["second half", 0.5, 1]].map(([name, from, to]) => plain(name, () => viewer.select(from, to))));
 find("tabs").append(...["Chart", "Setup", "Range", "Better"].map((name) => button(name, () => sheet(name))));
 find("grip").addEventListener("click", () => sheet("Chart"));
 find("file").addEventListener("change", () => { take(find("file").files[0]); find("file").value = ""; });

@@ -51,8 +51,8 @@ const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || docume
 function wrongFields() {   // [input, what it takes] of fields that no schedule can have
   const rule = ({ name, value }) => {
     const text = value.trim();
-    if (["devices", "microbatches"].includes(name)) return /^[1-9]\d*$/.test(text) ? "" : "a whole number of 1 or more";
-    if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, or nothing";
+    if (START.common[name] && SIZES.includes(name)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number from 1, such as ${START.common[name]}`;
+    if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
     return !COSTS.includes(name) || /^($|[[.\d])/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
   };
   return [...document.querySelectorAll("#setup input")].map((input) => [input, rule(input)]).filter(([, words]) => words);
@@ -79,6 +79,7 @@ function showSetup() {
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), adder()), make("div", { id: "cards" }, ...state.schedules.map(card)));
   if (config) parts.push(...keysOf(config));
   place.replaceChildren(...parts);
+  showBase();
   showInherited();
   showTitle();
   showFaults();
@@ -190,10 +191,10 @@ function replacing(select, index) {   // a choice in the list of families takes 
 
 function card(one, index) {
   const again = () => change([state.schedules.indexOf(one)]), box = make("div", { className: "card" }, make("span", { className: "quiet", textContent: index + 1 }));
-  const is_base = index === baseOf(), last = state.schedules.length === 1, is_file = one.schedule === undefined;
+  const last = state.schedules.length === 1, is_file = one.schedule === undefined;
   if (is_file) box.append(make("b", { textContent: one.name || "dropped file" }));
   else box.append(replacing(families(index, isKnown(index) ? "" : `${one.schedule} (unknown)`, `Schedule ${index + 1}`), index));
-  box.append(make("span", {}, ...(last ? [] : [plain(is_base ? "base" : "Base", () => viewer.setBase(index), { disabled: is_base, label: `Base: schedule ${index + 1}` })]),
+  box.append(make("span", {}, ...(last ? [] : [plain("Base", () => viewer.setBase(index), { name: "base", label: `Base: schedule ${index + 1}` })]),
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
   const family = offer.families.find((known) => known.name === one.schedule);
   if (is_file) box.append(make("small", { className: "quiet", textContent: "sizes as in the file" }));
@@ -207,8 +208,11 @@ function card(one, index) {
     options.open = !!(one.stages_per_device || Object.keys(one.options || {}).length);
     box.append(options);
   }
-  box.append(make("p", { className: "fault" }));
   return box;
+}
+
+function showBase() {   // which card is the base
+  document.querySelectorAll("#cards [name=base]").forEach((one, index) => { one.disabled = index === baseOf(); one.textContent = one.disabled ? "base" : "Base"; });
 }
 
 function adder() {   // the list of families, of which one is added; then its card has the focus: letters are keys of the chart

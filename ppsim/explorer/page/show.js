@@ -18,7 +18,7 @@ async function showRuns() {   // draws the last good result of each schedule
   shown ||= wanted.some((chart) => chart.step);
   await viewer.show(wanted, marks());
   showTitle();
-  markBase();
+  showBase();
   showTable();
   showFaults();
   showNotes();
@@ -44,19 +44,18 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
   return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
 }
 
-const WORDS = { forward: "cost F", input_grad: "cost I", weight_grad: "cost W", latency: "transfer", overlap: "fused F and B", by_device: "cost by device" };
+const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer", overlap: "Fused F and B", by_device: "Cost by device" };
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
   const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device, such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
-function wordsOf(index) {   // a schedule's faults for its note, and shortly for the rail if a size is at fault
-  const { devices, microbatches } = state.common, text = faultsOf(index).join(" "), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
-  const least = key === "microbatches" && /at least ([^;]* = )?(\d+)/.exec(text)?.[2] === String(value);
-  const wrong = wrongFields(), [first] = wrong;
-  return { note: wrong.length > 1 ? `${wrong.length} fields are wrong: ${wrong.map(([input]) => labelOf(input)).join(", ")}.` : wrong.length && !first[0].value ? `${labelOf(first[0])}: give ${first[1]}.` : !isKnown(index) ? "this ppsim knows no schedule of this name." : least ? `at least ${value} microbatches for ${devices} devices, not ${microbatches}.` : plainly(text), rail: key ? `${least ? "needs ≥" : "nearest:"} ${value} ${key}` : "" };
+function wordsOf(index) {   // a schedule's faults, a sentence each
+  const { devices, microbatches } = state.common, wrong = wrongFields(), faults = faultsOf(index), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
+  return wrong.length ? wrong.map(([input, rule]) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`)
+    : !isKnown(index) ? ["this ppsim knows no schedule of this name"] : key === "microbatches" && /at least ([^;]* = )?(\d+)/.exec(faults.join(" "))?.[2] === String(value) ? [`at least ${value} microbatches for ${devices} devices, not ${microbatches}`] : faults.map(plainly);
 }
 
 function keyIn(text, fix) {   // the field that a fault is about
@@ -67,26 +66,17 @@ function keyIn(text, fix) {   // the field that a fault is about
   return (/costs\.(\w+)|schedule\.(\w+)|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
 }
 
-function showFaults() {   // below each wrong field what it takes; of a schedule alone, in its card the size that it needs
-  for (const one of document.querySelectorAll("#setup .below")) one.remove();
-  for (const input of document.querySelectorAll("#setup [aria-invalid]")) input.removeAttribute("aria-invalid");
-  const shared = commonFault(), say = (input, words) => {
-    input.setAttribute("aria-invalid", "true");
-    input.closest("details")?.setAttribute("open", "");
-    (input.closest(".pair, #costs") ?? input.closest(".field")).after(make("p", { className: "fault below", textContent: words }));
-  };
-  const wrong = wrongFields();
-  for (const [input, rule] of wrong) say(input, `${labelOf(input)}: ${rule}`);
+function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
+  const shared = commonFault(), typed = wrongFields().map(([input]) => input), wrong = [...typed], inputs = [...document.querySelectorAll("#setup input, #setup select")];
   for (const index of all()) {
     const text = faultsOf(index).join("\n"), box = find("cards")?.children[index], key = text && keyIn(text, runs[index].result.fix);
-    if (!box) continue;
-    box.classList.toggle("bad", !!text && !shared);
-    box.querySelector(".fault").textContent = text && !shared ? wordsOf(index).rail : "";
-    if (!text || wrong.length || (!shared && ["devices", "microbatches"].includes(key))) continue;   // others take this size
-    const named = [...document.querySelectorAll("#setup input, #setup select")].filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
+    box?.classList.toggle("bad", !!text && !shared);
+    if (!text || typed.length || (!shared && ["devices", "microbatches"].includes(key))) continue;   // others take this size
+    const named = inputs.filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
     const quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
-    for (const input of quoted.length ? quoted : named.slice(0, 1)) if (!input.hasAttribute("aria-invalid")) say(input, wordsOf(index).note);
+    wrong.push(...(quoted.length ? quoted : named.slice(0, 1)));
   }
+  for (const input of inputs) if (wrong.includes(input)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); } else input.removeAttribute("aria-invalid");
 }
 
 function gpuButtons(text) {   // of a config whose devices need another number of GPUs: as many GPUs, or less data parallelism
@@ -105,9 +95,9 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
   const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value.toLocaleString("en")} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}${shared || !["devices", "microbatches"].includes(key) ? "" : " for all"}`, () => { state.common[key] = value; showAll(); })
     : run.result.again ? button("Try again", () => change([index]))
     : !isKnown(index) ? replacing(families(index, "choose one", "Known schedules"), index) : "";
-  const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
+  const text = wordsOf(index).join("\n"), drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("span", {}, make("b", { textContent: shared && isKnown(index) ? "" : `${nameOf(index)}: ` }), wordsOf(index).note), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo, drop));
+  const note = make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text[0].toUpperCase(), text.slice(1)] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo, drop));
   const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
@@ -130,34 +120,34 @@ function showNotes() {   // over all charts: a server that is gone, and what is 
 const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return `simulating …${seconds ? ` ${seconds} s` : ""} `; };
 
 const BOUND = "a bound: however its work is ordered, this schedule's step cannot be shorter";
+const status = () => { const { text, act } = comparison(); return text ? [`${text} `, plain(...act)] : []; };
 let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
   viewerPlaces = places;
   const lines = find("lines"), shared = commonFault();
   const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2) })).filter(({ index }) => runs[index]);
-  const now = JSON.stringify([rows, base, lines.offsetWidth, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)])]);
+  const now = JSON.stringify([rows, base, lines.offsetWidth, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
   if (now === placed) return;
   placed = now;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
-  lines.replaceChildren(...rows.length ? [at(make("span", { className: "caption", textContent: "better?" }), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
-    const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { above, text, act } = betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty ? [] : [above, text]).filter(Boolean).map((textContent) => make("span", { textContent, title: textContent === above ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
+  lines.replaceChildren(...rows.length ? [at(make("div", { className: "caption" }, "better? ", ...status()), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
+    const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { text, act } = betterOf(index);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
-  for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is above the bound goes first, then what is known of the other
+  for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first
     const wide = () => line.scrollWidth > line.clientWidth;
-    if (wide() && line.children.length > 1) line.firstChild.remove();
     for (const part of [/ \(no.*/, /, [^,]*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
   }
   lines.querySelectorAll("button")[focused]?.focus();
-  find("better").replaceChildren(...rows.map(({ index }) => { const { above, text, act } = betterOf(index); return make("p", {}, make("b", { textContent: `${nameOf(index)}: ` }), `${[above, text].filter(Boolean).join(" · ") || "—"} `, act ? plain(...act) : ""); }));
+  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, act } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), act ? plain(...act) : ""); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed
   const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (common[key] > 0 ? common[key] : "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
   const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${devices}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
-  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), SIZES.slice(0, 2).map((key) => counted(size(key), key)).join(", ")];
+  const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), `${counted(size("devices"), "devices")}, `, counted(size("microbatches"), "microbatches")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
   find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : model ? "" : common.config, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized.join("")} · ppsim explorer`;

@@ -3,7 +3,7 @@ const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], [
 const KEYS = {
   "See more or less": [["wheel, + −, pinch", "zoom in time"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
   "One action": [["click, Enter", "choose it: what it waited for"], ["arrows", "the next one"], ["Backspace", "what it waited for"], ["/", "find it, such as 3F17"]],
-  "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"], ["click the legend", "hide a kind"]],
+  "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"]],
   "Schedules and time": [["1 to 4", "go to a schedule"], ["b", "next base"], ["Space", "play the step in 10 s"], [", .", "the begin or end before, after"]],
 };
 let parts = {};   // elements by name
@@ -19,7 +19,7 @@ function make(tag, properties = {}, ...children) {
 function build(root) {
   const button = (text, label, onclick) => make("button", { type: "button", textContent: text, label, onclick });
   parts = {
-    legend: make("div", { className: "legend", role: "group", label: "Legend; a kind's button hides it" }),
+    legend: make("div", { className: "legend", role: "group", label: "Legend" }),
     switches: make("div", { className: "switches views", role: "group", label: "Show" }),
     search: make("input", { type: "search", placeholder: "find 3F17", size: 9, spellcheck: false, label: "Find an action by name, such as 3F17" }),
     canvas: make("canvas", { tabIndex: 0, role: "application" }),
@@ -69,12 +69,21 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName, [...hidden]]);
+  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
 const isMixed = (chart) => isReal(chart) && boxWidth(chart) < 2;
+function mixtures() {   // narrow actions mix their colours: the kinds in the middle of each schedule, and the mean of their colours
+  const found = new Map();
+  for (const chart of charts.filter(isMixed)) {
+    const from = chart.makespan * 0.4, shares = sharesAt(chart, chart.devices >> 1, from, from + 24 * chart.box), kinds = inOrder(chart.kinds.filter(({ title }) => shares.get(title) > chart.box));
+    const parts = kinds.flatMap(({ slot, name, title }) => (slot ? ["F", "B"] : [name]).map((letter, _, { length }) => [letter, shares.get(title) / length])), sum = parts.reduce((all, [, part]) => all + part, 0), letters = [...new Set(parts.map(([letter]) => letter))];
+    if (letters.length > 1) found.set(letters.join(" + "), `rgb(${[0, 1, 2].map((channel) => ENCODED[Math.round(4096 * parts.reduce((all, [letter, part]) => all + part / sum * light(theme.kinds[letter])[channel], 0))])})`);
+  }
+  return found;
+}
 const isMarked = (chart) => markFade(chart, boxWidth(chart)) > 0 && boxTall(chart) >= 6;   // shows marks of stages and directions
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
@@ -83,44 +92,37 @@ const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${t
 const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
-function fillLegend() {   // only what is drawn; entries of kinds and lanes are buttons that hide them
+function fillLegend() {   // only what is drawn
   parts.status.style.visibility = charts.some(isReal) ? "" : "hidden";
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
-  const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", mixed = charts.some(isMixed), entries = [];
+  const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", entries = [];
   const entry = (text, colour = null, className = "") => make("span", {}, ...(colour ? [swatch(colour, className)] : []), text);
   const add = (is_drawn, ...what) => { if (is_drawn) entries.push(entry(...what)); };
-  for (const kind of inOrder(kinds.values()))
-    entries.push(hider(kind.title, swatch(fillOf(kind))));
+  for (const kind of inOrder(kinds.values())) add(true, kind.title, fillOf(kind));
   add(charts.some((chart) => !isReal(chart) || Object.keys(chart.ledger).length), "idle", theme.idle);
-  add(mixed, "narrow actions mix their colours");
+  const mixed = mixtures();
+  for (const [text, colour] of mixed) add(true, `${text} mixed`, colour);
+  add(!mixed.size && charts.some(isMixed), "narrow actions mix their colours");
   add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
   add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");
   parts.legend.style.setProperty("--mark", theme.on[first]);
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
-  for (const part of lanes.values()) if (!hides(part)) entries.push(hider(part.title, swatch(theme.lanes[part.sort], part.banded ? "lane" : "")));
+  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : "");
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
   add(on.has("transfers") && !lined && low.length < charts.length, "actions too narrow for transfers: wheel");
   add(on.has("transfers") && lined, "transfer; of a backward: dashed", theme.edge, "line hair");
   add(on.has("critical") || chosen, on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
-  const strips = phone() ? places().filter((place) => place.memory) : [], levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;   // elsewhere they are named beside
-  add(strips.length, `${charts.every(({ memory }) => memory.unit === "bytes") ? "memory" : "activations"}, fullest device`, levels);
-  const others = charts.filter(({ devices }) => devices > 1), thin = !others.some(hasBand);
-  add(strips.length && others.length, "other devices", theme.memory, thin ? "line thin" : "band");
-  const limited = strips.find(({ chart }) => chart.memory.capacity)?.chart;
-  add(limited, limited?.memory.unit === "bytes" ? "usable memory" : "limit", limited && `repeating-linear-gradient(90deg, ${theme.limit} 0 5px, transparent 5px 8px)`, "line");
+  const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
+  add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}, fullest device`, levels);   // elsewhere named beside the strip
+  add(phone() && strips.some((chart) => extremes(chart)[1] !== null), "emptiest", theme.memory, "line thin");
+  for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
   parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));
   const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
   if (slow.length) entries.push(make("span", { className: "slow", title: slow.join("\n") }, slow.length === 1 && charts.length === 1 ? `▸ ${slow[0]}` : "▸ slowest device"));
   parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []), ...(causes.length ? [parts.causes] : []));
-}
-
-function hider(text, swatch) {
-  const entry = make("button", { type: "button", title: `${hidden.has(text) ? "show" : "hide"} ${text}`, onclick: () => { flip(hidden, text); clamp(); } }, swatch, text);
-  entry.setAttribute("aria-pressed", String(!hidden.has(text)));
-  return entry;
 }
 
 let place = 0, typed = false;   // index into the results of the search; whether its text is new, which the first Enter confirms

@@ -20,7 +20,7 @@ function draw() {
   within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
   drawCaptions();
   drawAxis();
-  if (canvas.matches(":focus-visible")) { context.strokeStyle = theme.text; context.lineWidth = 2; context.strokeRect(1, 1, width - 2, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it
+  if (canvas.matches(":focus-visible") && !chosen && !hovered) { context.strokeStyle = theme.text; context.lineWidth = 2; context.strokeRect(1, 1, width - 2, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it; what is chosen has an outline of its own
   explain();
   options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()));
 }
@@ -117,7 +117,7 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
 function drawRow(chart, place, device) {
   const band = bandOf(chart, place, device);
   if (!isLow(chart)) for (const part of chart.lanes) if (part.banded) drawLane(chart, place, device, part);
-  for (const part of chart.lanes) if (part.sort === "fills" && !hidden.has(part.title)) {
+  for (const part of chart.lanes) if (part.sort === "fills") {
     const [from, to] = chart.spansOf(part, device);
     for (let item = from; item < to; item++) drawGap(band, toX(chart.start(item)), pixels(chart.end(item) - chart.start(item)));
   }
@@ -127,7 +127,6 @@ function drawRow(chart, place, device) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
     if (wide <= 3) continue;
-    if (hidden.has(chart.kindOf(box).title)) { context.strokeStyle = theme.edge; context.lineWidth = 0.5; context.strokeRect(x + 0.5, band.top + 0.5, wide - 1, band.tall - 1); continue; }   // a ghost
     drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
   }
@@ -202,7 +201,6 @@ const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microb
 
 function drawLane(chart, place, device, part) {
   const { top, tall } = bandOf(chart, place, device, part.lane), [from, to] = chart.spansOf(part, device);
-  if (hidden.has(part.title)) return;
   for (let item = from, before = -Infinity; item < to; item++) {
     const start = chart.start(item), x = toX(start), wide = pixels(chart.end(item) - start), alone = wide < 2 && Math.abs(pixels(start - before)) > 2;
     before = chart.end(item);
@@ -227,7 +225,7 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   const words = numbersIn(chart);
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
-  if (context.measureText(text).width > room) [text] = text.split(", ");
+  if (context.measureText(text).width > room) [text] = text.split(/, | at /);
   while (text.length > 3 && context.measureText(text).width > room) text = `${text.slice(0, -2)}…`;
   write(text, indent(), y, { ...bare, bold: true });
   write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
@@ -272,7 +270,7 @@ function baseChart() {   // the chosen one, or the first with numbers
 }
 
 function differenceOf(chart) {
-  if (charts.length === 1) return chart.bound ? (chart.step / chart.bound < 1.0005 ? (chart.memory.most > (chart.memory.capacity || Infinity) ? "" : RULES.shortest) : signed(chart.step / chart.bound - 1)) : "";
+  if (charts.length === 1) return chart.bound ? signed(chart.step / chart.bound - 1) : "";
   const first = baseChart();
   return chart === first ? "base" : first.step ? signed(chart.step / first.step - 1) : "—";
 }

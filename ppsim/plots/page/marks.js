@@ -74,19 +74,25 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineCap = "butt";
 }
 
-const hasBand = (chart) => chart.devices > 4;   // of the memory of the others: many lines would be a mesh
+function extremes({ memory: { peaks } }) {   // the devices with the highest and the lowest peak; no lowest if all are about equal (plots/memory_strip.py)
+  const most = Math.max(...peaks), least = Math.min(...peaks);
+  return [peaks.indexOf(most), least < 0.95 * most ? peaks.indexOf(least) : null];
+}
 
 const edgeOf = ({ memory: { capacity, device } }) => Math.max(device || 0, capacity || 0);   // what is over it does not fit; between the usable memory and it is tight
-const topOf = (chart) => Math.max(chart.memory.most, chart.memory.most > chart.memory.capacity ? edgeOf(chart) : chart.memory.capacity || 0);
-function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines or as a band, and the limit; what is over it has its colour
-  const { most, peaks, capacity, unit } = chart.memory, all = Math.max(...charts.map(topOf)), edge = edgeOf(chart);
-  const fullest = peaks.indexOf(Math.max(...peaks)), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
+function limitsOf({ memory: { capacity, device, unit } }) {   // [name, colour, level]: what is usable, and where that is tight in a schedule all that the device has
+  const tight = device > capacity && charts.some(({ memory: { most } }) => most > capacity), all = ["device has", theme.limit, device];
+  return !capacity ? [] : [[unit === "bytes" ? "usable" : "limit", tight ? theme.text : theme.limit, capacity], ...(tight ? [all] : [])];
+}
+const topOf = (chart) => Math.max(chart.memory.most, ...limitsOf(chart).map(([, , level]) => level));
+function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the emptiest as a line, and the limit; what is over it has its colour
+  const { most, capacity, unit } = chart.memory, all = Math.max(...charts.map(topOf)), edge = edgeOf(chart);
+  const [fullest, emptiest] = extremes(chart), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
   const x2 = left() + innerWidth();
   context.strokeStyle = theme.grid; context.lineWidth = 1;
   context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
   within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
-    if (hasBand(chart)) bandOfOthers(chart, fullest, toY);
-    else for (let device = 0; device < chart.devices; device++) if (device !== fullest) strokeLevel(chart, device, toY, theme.memory, 0.7, 0.55);
+    if (emptiest !== null) strokeLevel(chart, emptiest, toY, theme.memory, 0.8, 0.6);
     const area = (colour, opacity, floor) => {
       strokeLevel(chart, fullest, toY, colour, 1.3);
       context.lineTo(toX(chart.makespan), toY(floor)); context.lineTo(Math.max(toX(0), left() - 2), toY(floor)); context.closePath();
@@ -96,7 +102,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     area(theme.memory, 0.12, 0);
     if (!capacity) return;
     if (most > edge) within(left(), top - 4, x2, toY(edge), () => area(theme.limit, 0.2, edge));
-    for (const [level, colour] of most > capacity && edge > capacity ? [[capacity, theme.text], [edge, theme.limit]] : [[capacity, theme.limit]]) {   // what is usable, and where that is tight all that the device has
+    for (const [, colour, level] of limitsOf(chart)) {
       context.setLineDash([6, 3]); context.strokeStyle = colour; context.lineWidth = 1.2;
       context.beginPath(); context.moveTo(left(), toY(level)); context.lineTo(x2, toY(level)); context.stroke();
     }
@@ -104,26 +110,9 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
   for (const level of [tick, 0, tick / 2]) if (level === tick || toY(0) - toY(tick) >= (level ? 40 : 12)) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
-  if (phone()) return;   // the legend names the lines
-  const limit = `${unit === "bytes" ? "usable" : "limit"} ${number(capacity)}`, named = capacity && chart === charts.find((one) => one.memory.capacity);   // once
-  const others = chart.devices > 1 && tall > 26, apart = named && toY(capacity) < top + tall - 28;   // space for another text
-  if (apart) label(`${limit} ${symbol}`, x2 + 16, toY(capacity) + 3, { size: 10, colour: most > capacity && edgeOf(chart) > capacity ? theme.text : theme.limit });
-  label(named && !apart ? `dev. ${fullest}, ${limit}` : `${symbol} of dev. ${fullest}`, x2 + 16, top + tall - (others ? 12 : 0), { size: 10, widest: right() - 18 });
-  if (others) label(`${hasBand(chart) ? "band" : "thin"}: the others`, x2 + 16, top + tall, { size: 10 });
-}
-
-function bandOfOthers(chart, fullest, toY) {   // from the least to the most memory of the other devices in each pixel
-  const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column, most = Math.ceil(innerWidth());
-  const low = new Float64Array(most).fill(Infinity), high = new Float64Array(most), origin = toX(0) - left(), tick = pixels(chart.tick), columnOf = (time) => Math.floor(origin + time * tick);
-  const last = Math.min(columnOf(chart.makespan / chart.tick), most - 1);
-  for (let device = 0; device < chart.devices; device++) for (let point = offsets[device], end = offsets[device + 1]; device !== fullest && point < end; point++) {
-    const to = point + 1 < end ? Math.min(columnOf(times[point + 1]), last) : last;
-    for (let column = Math.max(columnOf(times[point]), 0); column <= to; column++) { low[column] = Math.min(low[column], levels[point]); high[column] = Math.max(high[column], levels[point]); }
-  }
-  const scale = chart.memory.most / 65535;
-  context.globalAlpha = 0.25; context.fillStyle = theme.memory;
-  for (let column = 0; column <= last; column++) if (low[column] < Infinity) context.fillRect(left() + column, toY(high[column] * scale), 1, (high[column] - low[column]) * scale * (toY(0) - toY(1)));
-  context.globalAlpha = 1;
+  if (phone()) return;
+  const names = [`${symbol} of dev. ${fullest}`, ...(emptiest === null ? [] : [`thin: dev. ${emptiest}`])].slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
+  names.forEach((text, at) => label(text, x2 + 16, top + tall - 12 * at, { size: 10, widest: right() - 18 }));
 }
 
 function strokeLevel(chart, device, toY, colour, wide, opacity = 1) {   // the step curve of a device's memory, which stays the context's path

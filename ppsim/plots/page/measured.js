@@ -68,16 +68,12 @@ function differences(chart) {   // of a measured step, the actions in view and t
     .filter(({ what, wait, seconds }) => what !== "longer" || (!wait && pixels(seconds) >= (phone() ? SHORTEST / 2 : SHORTEST)));
 }
 
-function drawMarked(chart, place) {   // a frame around slow devices and stragglers, a bracket under a stall, and what else takes longer ends in a frame as long as the excess
+function drawMarked(chart, place) {   // a frame around stragglers, a bracket under a stall, and what else takes longer ends in a bar as long as the excess
   const frame = (left, top, wide, tall, thick, colour) => { context.strokeStyle = colour; context.lineWidth = thick; context.strokeRect(left + thick / 2, top + thick / 2, Math.max(wide - thick, 1), tall - thick); };   // all within the row
-  if (on.has("differences") && chart === charts[MEASURED] && partner(chart)) for (const device of Object.keys(chart.slow || {}).map(Number)) {
-    const { top, tall } = bandOf(chart, place, device);
-    frame(toX(0), top, pixels(chart.makespan), tall, 1.2, theme.limit);
-  }
   for (const { box, seconds, wait, what } of differences(chart)) {
     const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
     if (what === "longer") {
-      for (const [colour, thick] of [[theme.halo, 3.5], [theme.longer, 2]]) frame(x + wide - pixels(seconds), top, pixels(seconds), tall, thick, colour);
+      context.fillStyle = theme.longer; context.fillRect(x + wide - pixels(seconds), top, pixels(seconds), tall);
     } else if (wait) {
       context.strokeStyle = theme.limit; context.lineWidth = 2;
       context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
@@ -95,7 +91,7 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 }
 
 function measuredLegend() {
-  const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", Object.assign(swatch(theme.kinds.F), { className: "excess" })], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
+  const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", swatch(theme.longer, "tall excess")], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
   return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size ? [make("span", { textContent: `(the ${MARKED} longest in view)` })] : [])];
 }
 Object.assign(extra, { differences, draw: drawMarked, lines: measuredLines, legend: measuredLegend, build: buildSteps, dress: dressSteps, step: stepIteration, keep: (every) => { given0 ??= every; } });

@@ -8,14 +8,14 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
 const softness = (box) => Math.min(Math.max((5 - box) / 2, 0), 1);   // how soft the ends of a column's footprint are, by the width in pixels of the median box
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
-  const key = `${themeName} ${[...hidden].join()} ${half}`;
+  const key = `${themeName} ${half}`;
   if (chart.sums?.[half]?.key === key) return chart.sums[half];
   const { length, kind } = chart.column, before = new Float64Array(3 * (chart.boxes + 1)), idle = light(theme.idle);
-  const lights = chart.kinds.map(({ title, name }) => light(hidden.has(title) ? theme.paper : theme.kinds[name]).map((part, channel) => part - idle[channel]));   // hidden kinds are paper
+  const lights = chart.kinds.map(({ name }) => light(theme.kinds[name]).map((part, channel) => part - idle[channel]));
   for (let box = 0; box < chart.boxes; box++) {
     let add = lights[kind[box]];
     const what = chart.kinds[kind[box]];
-    if (what.slot && !hidden.has(what.title)) {
+    if (what.slot) {
       const letters = chart.column.forward_first[box] ? "FB" : "BF", [one, other] = [...(letters[half] ? letters[half].repeat(2) : letters)].map((letter) => light(theme.kinds[letter]));
       add = one.map((part, channel) => (part + other[channel]) / 2 - idle[channel]);
     }
@@ -64,7 +64,7 @@ function stepsOf(chart, device) {   // optimizer steps, which are among the acti
   const found = [];
   for (const part of chart.lanes) {
     if (part.banded) continue;
-    const [from, to] = chart.spansOf(part, device), colour = light(hidden.has(part.title) ? theme.paper : theme.lanes[part.sort]);
+    const [from, to] = chart.spansOf(part, device), colour = light(theme.lanes[part.sort]);
     for (let item = from; item < to; item++) found.push([chart.startTicks(item), chart.endTicks(item), colour]);
   }
   return found;

@@ -1,7 +1,7 @@
 // What is seen: sizes of the canvas and of its parts, the linear axis of time, and zoom.
-const CAPS = 20, HEAD = 22, AXIS = 36, BELOW = 8, TALLEST = 160;   // pixels: captions, numbers of a schedule, axis
+const CAPS = 20, HEAD = 22, AXIS = 40, BELOW = 8, TALLEST = 160;   // pixels: captions, numbers of a schedule, axis
 const view = { t0: 0, t1: 1, row: 0, y: 0 };   // time in seconds; pixels: height of a row (0: automatic), and scrolled offset
-const on = new Set(), hidden = new Set();   // names of visible parts; legend titles of hidden kinds
+const on = new Set();   // names of visible parts
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
 let canvas, context, theme = null, themeName = "light", width = 0, height = 0, asked = false, base = 0;
 let kept = [];   // heights of the charts' rows before a range was selected
@@ -30,7 +30,7 @@ const isBare = (chart) => chart.faulty && !isReal(chart);
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   if (isBare(chart)) return { rows: note(), memory: 0 };
   const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + note() + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1;
-  let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56)) : 0;
+  let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56 + 34 * charts.some(({ memory: { most, capacity } }) => capacity && most > capacity))) : 0;   // more if it does not fit
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;
   if (held) {   // the panel takes from the memory: rows stay where they are

@@ -144,7 +144,8 @@ function hover(event) {
   if (!text) return;
   tip.style.display = "block";
   tip.textContent = text.join("\n");
-  tip.style.left = `${Math.max(Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 6), 2)}px`;
+  const right = event.clientX + 14, over = right + tip.offsetWidth > window.innerWidth - 6;   // then at the left of the pointer, if it fits there
+  tip.style.left = `${over ? Math.max(event.clientX - tip.offsetWidth - 14, 2) : right}px`;
   tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
 }
 
@@ -343,14 +344,13 @@ function print() {   // draw at a high resolution on white, as wide as the paper
   Object.assign(view, before);
 }
 
-// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., off=..., at=CHART,ITEM, range=FROM,TO, base=CHART, theme=NAME
+// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., at=CHART,ITEM, range=FROM,TO, base=CHART, theme=NAME
 function stateText() {
   const state = new URLSearchParams();
   const number = (value) => String(Number(value.toPrecision(10)));
   if (view.t0 > 0 || view.t1 < until) state.set("t", [view.t0, view.t1].map(number).join(","));
   if (view.row || view.y) state.set("y", [view.row, view.y].map(Math.round).join(","));
   if ([...on].sort().join() !== [...options.on].sort().join()) state.set("on", [...on].join(","));
-  if (hidden.size) state.set("off", [...hidden].join(","));
   if (range) state.set("range", range.map(number).join(","));
   if (base !== (options.base || 0)) state.set("base", base);
   if (options.theme) state.set("theme", options.theme);
@@ -371,9 +371,8 @@ function setState(text) {   // before the first charts: stored until then
   const wanted = new URLSearchParams(text), pair = (key) => (wanted.get(key) || "").split(",").map(Number);
   const [t0, t1] = pair("t"), [row, y] = pair("y"), [number, item] = wanted.has("at") ? pair("at") : [];
   Object.assign(view, t1 > t0 ? { t0, t1 } : { t0: 0, t1: until }, { row: row > 0 ? row : 0, y: y > 0 ? y : 0 });
-  on.clear(); hidden.clear();
+  on.clear();
   for (const name of (wanted.get("on") ?? options.on.join()).split(",")) if (SWITCHES.some(([known]) => known === name)) on.add(name);
-  for (const name of (wanted.get("off") ?? "").split(",")) if (name) hidden.add(name);
   options.theme = Object.keys(THEMES).find((name) => name === wanted.get("theme")) ?? options.theme;
   dress();
   base = Math.min(Number(wanted.get("base") ?? options.base) || 0, charts.length - 1);
