@@ -111,13 +111,11 @@ def test_schedules_of_the_same_stages_meet_the_same_work_in_the_same_sample(one_
     assert busy[0] == pytest.approx(busy[1], rel=1e-12)
 
 
-def test_a_schedule_beats_itself_in_half_of_the_runs_and_zero_bubble_beats_1f1b_in_nearly_all(one_f_one_b):
+def test_runs_of_equal_seed_are_pairs_in_which_zero_bubble_beats_1f1b_nearly_always(one_f_one_b):
     plain = ppsim.simulate_many(one_f_one_b, COSTS, jitter=NOISE)
     split = ppsim.simulate_many(ppsim.build("zb-h1", devices=4, microbatches=8), COSTS, jitter=NOISE)
     assert len(plain) == 100
-    assert plain.probability_faster_than(plain) == 0.5
-    assert split.probability_faster_than(plain) > 0.95
-    assert plain.probability_faster_than(split) == 1 - split.probability_faster_than(plain)
+    assert np.mean(split.makespan < plain.makespan) > 0.95
 
 
 def test_percentiles_are_in_order_and_interpolated(one_f_one_b):
@@ -157,10 +155,8 @@ def test_jitter_takes_only_legal_numbers(options):
         ppsim.Jitter(**options)
 
 
-def test_batches_of_other_samples_are_not_paired(one_f_one_b):
-    few, many = (ppsim.simulate_many(one_f_one_b, COSTS, jitter=NOISE, samples=count) for count in (5, 10))
-    with pytest.raises(ppsim.ConfigError, match="cannot be paired"):
-        few.probability_faster_than(many)
+def test_a_percentile_names_what_is_wrong(one_f_one_b):
+    few = ppsim.simulate_many(one_f_one_b, COSTS, jitter=NOISE, samples=5)
     with pytest.raises(ppsim.ConfigError, match="percent=101"):
         few.percentile(101)
     with pytest.raises(ppsim.ConfigError, match="measure='length'"):
@@ -184,9 +180,7 @@ def test_a_percentile_needs_a_number(one_f_one_b, percent):
         ppsim.simulate_many(one_f_one_b, COSTS).percentile(percent)
 
 
-def test_a_batch_is_compared_with_a_batch_and_a_class_is_no_cost_model(one_f_one_b):
-    with pytest.raises(ppsim.ConfigError, match="3 is no batch"):
-        ppsim.simulate_many(one_f_one_b, COSTS).probability_faster_than(3)
+def test_a_class_is_no_cost_model(one_f_one_b):
     with pytest.raises(ppsim.ConfigError, match="prices no schedule"):
         ppsim.simulate_many(one_f_one_b, ppsim.Costs)
     with pytest.raises(ppsim.CostError, match="cannot price a schedule"):

@@ -70,9 +70,8 @@ def test_every_family_runs_under_queued_transfers_with_any_option(name):
 
 
 @pytest.fixture
-def families_for_now():
-    with registry.temporarily_registered():
-        yield
+def families_for_now(monkeypatch):
+    monkeypatch.setattr(registry, "_FAMILIES", registry.families())
 
 
 FORGETFUL = {

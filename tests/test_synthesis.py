@@ -125,7 +125,7 @@ def test_a_sentence_says_how_it_was_found_how_far_from_the_bound_and_what_might_
     assert first == "It is zb-h1: 27 s, proven shortest. What is left to change: another placement, other costs."
     schedule = found("one", 4, 8, memory_limit=2, rounds=3)
     assert "3 rounds of search: 41 s, 2.5 % above the bound of 40 s" in schedule.found
-    assert schedule.found.endswith("more rounds or seconds of search, and more memory on devices 0 to 3.")
+    assert schedule.found.endswith("more rounds or seconds of search, and more memory on devices 0, 1, 2, 3.")
     run = ppsim.simulate(schedule)
     assert "2.5 % above the bound" in " ".join(run.summary(verbose=True, costs=True).split())
     assert ppsim.build("1f1b", devices=4, microbatches=8).found == ""

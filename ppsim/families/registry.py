@@ -7,8 +7,7 @@ import inspect
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -151,17 +150,6 @@ def family(
         return generate
 
     return register
-
-
-@contextmanager
-def temporarily_registered() -> Iterator[None]:
-    """Remove, at the end of the context, the families that were registered in it."""
-    known = dict(_FAMILIES)
-    try:
-        yield
-    finally:
-        _FAMILIES.clear()
-        _FAMILIES.update(known)
 
 
 def families() -> dict[str, RegisteredFamily]:

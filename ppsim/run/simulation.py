@@ -182,23 +182,6 @@ class Batch:
         """95th percentile of the makespan, seconds."""
         return self.percentile(95)
 
-    def probability_faster_than(self, other: Batch) -> float:
-        """Return the fraction of runs with a shorter makespan than the same run of `other`; a tie counts half.
-
-        Both batches need equal costs, samples and seed. Run k of both then has equal random numbers, so fewer samples
-        distinguish two schedules. Factors of single actions are equal only for schedules with equal numbers of stages
-        and microbatches. Raises ConfigError for other batches.
-        """
-        if not isinstance(other, Batch):
-            raise ConfigError(f"{shown(other)} is no batch; compare with what another ppsim.simulate_many gave")
-        mine, theirs = (len(self), self.samples, self.seed), (len(other), other.samples, other.seed)
-        if mine != theirs:
-            raise ConfigError(
-                f"batches of (runs, samples, seed) = {mine} and {theirs} cannot be paired; simulate both with the same "
-                f"costs, samples and seed"
-            )
-        return float(np.mean((self.makespan < other.makespan) + 0.5 * (self.makespan == other.makespan)))
-
     def summary(self) -> str:
         """Return percentiles of makespan and bubble fraction as readable text."""
         lines = [f"{self.schedule.name}: {len(self)} runs, transport {self.transport}, engine {self.engine}"]

@@ -15,7 +15,7 @@ from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
 from ppsim.base.rules import is_number
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.units import first_names, of_number, percent_text, seconds_text
 from ppsim.costs.table import CostModel
 from ppsim.families.registry import families, family, require_count
 from ppsim.plan.holding import static_bytes
@@ -26,6 +26,7 @@ from ppsim.search.problem import Problem, TimedLists, devices_of_stages, limits_
 from ppsim.search.solver import TimedSearch
 
 MAX_ROUNDS = 2**31 - 1
+MAX_NAMED = 4  # devices in a text
 NO_STARTS = ("naive", "zb-auto", "bpipe", "ripipe", "mario", "pipe-offload")  # slow to build, or activations move
 
 
@@ -104,7 +105,8 @@ def auto(
 def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how: str) -> str:
     """Return the text of how a schedule was found, its distance to the bound, and changes that might shorten it."""
     full = np.flatnonzero(problem.peaks(schedule) + problem.held[: problem.stages].min() > problem.limits + ROUNDING)
-    memory = f"more memory on {_devices(full)}" if len(full) else ""
+    named = first_names([str(device) for device in full], MAX_NAMED)
+    memory = f"more memory on {of_number(len(full), 'device')} {named}" if named else ""
     if problem.is_optimal(makespan):
         rest = f"{memory}, another placement" if memory else "another placement"
         return f"{how}: {seconds_text(makespan)}, proven shortest. What is left to change: {rest}, other costs."
@@ -115,16 +117,6 @@ def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how
         gap = f"{percent_text(makespan / bound - 1.0)} above the bound of {seconds_text(bound)}"
     more = f"more rounds or seconds of search{f', and {memory}' if memory else ''}"
     return f"{how}: {seconds_text(makespan)}, {gap}. What might shorten it: {more}."
-
-
-def _devices(numbers: np.ndarray) -> str:
-    """Return the text of some devices."""
-    first, last, count = int(numbers[0]), int(numbers[-1]), len(numbers)
-    if count == 1:
-        return f"device {first}"
-    if last - first == count - 1:
-        return f"devices {first} to {last}"
-    return f"{count} devices, of which {first} is the first"
 
 
 def _check_budget(seconds: Any, rounds: Any, seed: Any) -> None:

@@ -59,7 +59,6 @@ CALLS = {
     "Timeline.to_text": (RUN.to_text, {}),
     "Timeline.plot_ledger": (RUN.plot_ledger, {}),
     "Batch.percentile": (BATCH.percentile, {"percent": 50}),
-    "Batch.probability_faster_than": (BATCH.probability_faster_than, {"other": BATCH}),
     "Config.changed": (CONFIG.changed, {"changes": {}}),
     "Config.simulate": (CONFIG.simulate, {}),
     "Config.completed": (CONFIG.completed, {"schedule": SCHEDULE}),
