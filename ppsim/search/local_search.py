@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from ppsim.search.list_scheduling import ALWAYS, BACKWARD, FIRST, FORWARD, NEVER, OTHER, Rules
+from ppsim.search.list_scheduling import ALWAYS, BACKWARD, FIRST, NEVER, OTHER, Rules
 from ppsim.search.problem import Problem, TimedLists
 
 WORK = 1_000_000  # maximum rows that the settings of a round schedule: a fifth of a second
@@ -25,32 +25,14 @@ MULTIPLES = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 3.0, 100.0)  # a stage may run ahea
 POOL = 8  # settings that rounds change
 FULL = 3  # settings of the first pool that run on all microbatches
 TRIAL = 2  # microbatches per device on which settings are compared: warm-up and cool-down decide
-MAX_AHEAD = 3.0  # a falling setting lets stage 0 run ahead by at most its minimum times this
-FILLED = (0.75, 0.5, 1.0, 0.25, 0.875, 0.625, 0.0)  # fractions of the memory above its minimum that stage 0 may fill
-# Settings for one stage per device. Each is the one that shortened the best of those before it most, over even and
-# uneven stages, links and limits of p/4 to m. The number is the F per later device that a stage may run ahead; 0: only
-# memory limits it.
-ONE_STAGE = (
-    (Rules(OTHER, FIRST, 0, 1), 0),
-    (Rules(OTHER, NEVER, 1, 1), 0),
-    (Rules(FORWARD, NEVER, 0, 1), 1),
-    (Rules(BACKWARD, FIRST, 1, 0), 0),
-    (Rules(OTHER, ALWAYS, 0, 1), 0),
-    (Rules(FORWARD, NEVER, 1, 1), 1),
-    (Rules(BACKWARD, FIRST, 0, 1), 2),
-    (Rules(OTHER, FIRST, 1, 1), 0),
-    (Rules(OTHER, ALWAYS, 0, 1), 1),
-    (Rules(FORWARD, NEVER, 0, 1), 2),
-    (Rules(FORWARD, NEVER, 1, 0), 1),
-    (Rules(BACKWARD, NEVER, 0, 1), 0),
+# The rules of the first settings, in which only memory limits how far stages run ahead.
+FIRST_RULES = (
+    Rules(OTHER, FIRST, 0, 1),
+    Rules(OTHER, NEVER, 1, 1),
+    Rules(BACKWARD, FIRST, 1, 0),
+    Rules(OTHER, ALWAYS, 0, 1),
 )
 _measures = attrgetter("measures")
-EVEN_RULES = (
-    Rules(OTHER, NEVER, 1, 1),
-    Rules(FORWARD, NEVER, 1, 0),
-    Rules(FORWARD, NEVER, 0, 0),
-    Rules(OTHER, FIRST, 0, 1),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,40 +131,15 @@ class LocalSearch:
         return self._dues[key]
 
     def _first_setting(self, number: int) -> Setting:
-        """Return the first setting of this number: a fixed one, falling limits, or multiples of the minimum, in turn.
-
-        The fixed ones are those of `ONE_STAGE`; with several stages per device, rules without limits on running ahead.
-        """
+        """Return the first setting of this number: `FIRST_RULES`, then multiples of the minimum with random rules."""
         problem = self.problem
-        fixed = ONE_STAGE if problem.stages == problem.devices else tuple((rules, 0) for rules in EVEN_RULES[:2])
-        turn, index = number % 3, number // 3
-        if index >= len(fixed):
-            turn, index = 1 + number % 2, len(fixed) + (number - 3 * len(fixed)) // 2
-        if turn == 0:
-            rules, per_device = fixed[index]
-            behind = (problem.stages - 1 - np.arange(problem.stages)) * problem.devices / problem.stages
-            return Setting(
-                self._limits(per_device * behind + 1 if per_device else np.full(problem.stages, np.inf)), rules
-            )
+        if number < len(FIRST_RULES):
+            return Setting(self._limits(np.full(problem.stages, np.inf)), FIRST_RULES[number])
         starts, seconds = problem.starts_alone.reshape(3, -1), problem.seconds.reshape(3, -1)
         # The microbatches in flight at each stage if every microbatch runs alone.
         need = (starts[1] + seconds[1] - starts[0]) / max(problem.device_seconds.max(), 1e-300)
-        if turn == 1:
-            return self._falling_evenly(need, index)
-        is_first = index < len(MULTIPLES)
-        rules = EVEN_RULES[0] if is_first else self._random_rules()
-        pace = 2 if is_first else self._below(len(PACES))
-        return Setting(self._limits(MULTIPLES[index % len(MULTIPLES)] * need), rules, pace)
-
-    def _falling_evenly(self, need: np.ndarray, index: int) -> Setting:
-        """Return a setting whose limits fall evenly, in proportion to the minimum, from stage 0 to the last stage."""
-        problem = self.problem
-        depth = (need - need[-1]) / max(need[0] - need[-1], 1e-300)
-        most = min(problem.m, problem.limits[problem.device_of[0]] / max(problem.held[0], 1e-300))
-        free = min(most, MAX_AHEAD * need[0] + 1) - need[0]
-        last, first = 1 + index % 2, need[0] + FILLED[index // 2 % len(FILLED)] * free
-        rules = EVEN_RULES[index // 2 // len(FILLED) % len(EVEN_RULES)]
-        return Setting(self._limits(np.rint(last + (first - last) * depth)), rules)
+        ahead = MULTIPLES[number % len(MULTIPLES)] * need
+        return Setting(self._limits(ahead), self._random_rules(), self._below(len(PACES)))
 
     def _limits(self, ahead: np.ndarray) -> np.ndarray:
         return np.clip(np.ceil(ahead - 1e-9), 1, self.problem.m + 1).astype(np.int64)
