@@ -33,7 +33,11 @@ def config_of(tensor=1, devices=1, data=1, microbatch_size=1, **more):
 
 def measured(size, factors=TRUTH):
     """A run of `size` whose step and peak are those of other constants."""
-    config = make_config(config_of(*size), place="config")
+    return measured_of(config_of(*size), factors)
+
+
+def measured_of(config, factors):
+    config = make_config(config, place="config")
     run = replace(config, costs=scaled(config.costs, factors)).simulate()
     return {"config": config, "seconds": run.iteration_time, "peak_memory": float(run.peak_memory.max())}
 
@@ -73,6 +77,20 @@ def test_no_key_that_the_calibration_sets_is_said_to_change_nothing(calibration)
     config = library.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml")
     assumed = calibrated_config(config, calibration).simulate().to_dict()["assumptions"]
     assert not [one for one in assumed if "changes nothing" in one]
+
+
+def test_a_slow_host_is_found_by_runs_with_little_work():
+    def run(tensor, microbatches, factors):
+        model = {"num_layers": 40, "hidden": 1536, "heads": 16, "vocabulary": 50304, "sequence": 1024}
+        config = config_of(tensor) | {"model": model}
+        config["schedule"] = config["schedule"] | {"microbatches": microbatches}
+        return measured_of(config | {"layout": config["layout"] | {"framework": "megatron-core"}}, factors)
+
+    slow = library.calibrate_steps([run(*size, {"host": 2.0}) for size in ((1, 2), (2, 4), (4, 2))])
+    assert slow.factors["host"] == pytest.approx(2.0, rel=0.1)
+    assert all(slow.factors[name] == pytest.approx(1, abs=0.05) for name in CONSTANTS if name != "host")
+    other = run(8, 4, {"host": 2.0})
+    assert abs(error(slow, other)) < 0.1 < abs(other["config"].simulate().iteration_time / other["seconds"] - 1)
 
 
 def test_unmeasured_layouts_are_predicted_better(calibration):

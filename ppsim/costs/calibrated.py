@@ -62,7 +62,7 @@ CONSTANTS: Mapping[str, Constant] = {
     ),
     "attention": Constant("rate of attention over the peak", "", 0.3, tuple(f"{LAW}.{name}" for name in KERNELS)),
     "memory": Constant("part of the memory bandwidth that passes reach", "", 0.25, (f"{LAW}.memory",)),
-    "host": Constant("time of the host to start a kernel", "seconds", 0.1, (f"{LAW}.start",)),
+    "host": Constant("time of the host to start a kernel", "seconds", 0.5, (f"{LAW}.start",)),
     "drift": Constant("waits of tensor groups for hosts that drift apart", "", 0.2),
     "link": Constant("bandwidth inside a node", "bytes per second", 0.35, ("link.bandwidth",)),
     "network": Constant("bandwidth between nodes", "bytes per second", 0.45, ("network.bandwidth",)),

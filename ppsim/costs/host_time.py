@@ -94,14 +94,9 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
 
 
 def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:
-    """Return the seconds that the GPU waits for its host in F and in B of one stage.
+    """Return the seconds that the GPU waits for its host in F and in B of one stage, each with its layers in order.
 
-    Parameters
-    ----------
-    forward, backward : sequence of LayerTimes
-        The stage's layers, in the order in which each pass runs them.
-    runs_ahead : bool
-        If the host starts an action while the GPU still runs the one before it.
+    `runs_ahead`: the host starts an action while the GPU still runs the one before it.
     """
     if not runs_ahead:
         return _waiting(forward, 0.0)[0], _waiting(backward, 0.0)[0]
