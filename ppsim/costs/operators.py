@@ -71,8 +71,7 @@ FITTED_FILE = Path(__file__).with_name("operators.json")
 FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
 SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
-# cuDNN's attention on GB200 and GB300 (NVIDIA/cudnn-frontend@3929da2, benchmark/sdpa_benchmark_training/results): with
-# MXFP8 so much faster than in bf16; with a window all keys in the backward in fp8
+# cuDNN's attention in MXFP8, on GB200 and GB300 (NVIDIA/cudnn-frontend@3929da2, benchmark/sdpa_benchmark_training)
 FP8_ATTENTION = 1.35
 # Rotation, activation, or softmax as separate operators, in part on fp32 copies: scores are copied (4 bytes each),
 # masked (5) and normalized (4), where one kernel moves 4 (Aleph-Alpha/scaling, core/nn/masked_softmax)
@@ -287,13 +286,9 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
     """Return the seconds of attention in F, I and W."""
     part, launch = share.sequences / share.tensor, rates.law.launch
     if core.kernel != "full":
-        fp8 = bool(share.casts and share.casts.attention)
-        part /= FP8_ATTENTION if fp8 else 1.0
-        flops, window = core.flops * part, core.window or sequence
-        seconds = rates.attention(core.kernel, flops, window)
-        seen = window / sequence * (2 - window / sequence)
-        again = rates.attention(core.kernel, flops / seen, sequence) if fp8 else seconds
-        again *= TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0
+        part /= FP8_ATTENTION if share.casts and share.casts.attention else 1.0
+        seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence)
+        again = seconds * (TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0)
         return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
     passes = rates.streaming(core.score_bytes * part * (1.0 if share.fused else UNFUSED_PASSES))
