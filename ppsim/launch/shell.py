@@ -30,6 +30,11 @@ _REFERENCE = re.compile(
 _DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)(\n.*?^[ \t]*\2[ \t]*$)", re.DOTALL | re.MULTILINE)
 _TEST = re.compile(r"\[\[\s(.*)\s\]\]|\[\s(.*)\s\]|test\s(.*)", re.DOTALL)
 _REDIRECTION = re.compile(r"[0-9]?&?(>>?|<)(&[0-9])?")
+_WORD = re.compile(  # escaped or quoted, a comment, a sign, or a part of a word
+    r"""\\.?|'[^']*'|"(?:[^"\\]|\\.)*"|(?P<comment>(?<![^\s(;&|])\#[^\n]*)|\[\[|\]\]|&&|\|\||;;|&>|>&|[^\\'"\n;&|()\[\]#>]+|.""",
+    re.DOTALL,
+)
+_SEPARATORS = ("&&", "||", ";;", ";", "&", "|")
 _MAX_TEXT = 100_000  # of a variable, and of a statement with its variables resolved
 _MAX_NESTED = 8  # references inside references
 _SBATCH = {  # what a line `#SBATCH ...` sets
@@ -221,48 +226,27 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
     That is `&&`, `||`, `;;` or another sign. Comments are left out.
     """
     text = re.sub(r"\\\r?\n", " \v", text)  # a vertical tab keeps the count of lines
-    start, line, current, quote, brackets, sign = 1, 1, list[str](), "", 0, ""
-    position, is_test = 0, False
-    while position < len(text):
-        letter = text[position]
-        position += 1
-        line += letter in "\n\v"
-        pair = letter + text[position : position + 1]
-        is_redirection = pair == "&>" or (letter == "&" and current[-1:] == [">"])  # such as 2>&1
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter == "\\":
-            current.append(letter)
-            letter, position = text[position : position + 1], position + 1
-        elif letter in "'\"":
-            quote = letter
-        elif letter == "#" and (not current or current[-1] in " \t\n\v("):
-            end = text.find("\n", position)
-            position = len(text) if end < 0 else end
-            continue
-        elif pair in ("[[", "]]"):
-            is_test = pair == "[["
-        elif letter in "()":
-            brackets = max(0, brackets + (1 if letter == "(" else -1))
-        elif letter == "\n" or (letter in ";&|" and not (is_test or brackets or is_redirection)):
-            if brackets:
-                current.append(" ")
-                continue
+    start, line, current, brackets, sign, is_test = 1, 1, list[str](), 0, "", False
+    for match in _WORD.finditer(text):
+        word = match[0]
+        line += word.count("\n") + word.count("\v")
+        if word in ("'", '"'):
+            raise ConfigError(f"line {start}: a quote {word} is not closed; close it before the script ends")
+        if word in ("[[", "]]"):
+            is_test = word == "[["
+        elif word in ("(", ")"):
+            brackets = max(0, brackets + (1 if word == "(" else -1))
+        elif word == "\n" and brackets:
+            word = " "
+        elif word == "\n" or (word in _SEPARATORS and not (is_test or brackets)):
             if statement := "".join(current).replace("\v", " ").strip():
                 yield start, statement, sign
                 sign = ""
-            is_test = False
-            if pair in ("&&", "||", ";;"):
-                sign, position = pair, position + 1
-            elif letter != "\n":
-                sign = sign or letter
-            current, start = [], line
+            if word != "\n":
+                sign = word if len(word) > 1 else sign or word
+            current, start, is_test = [], line, False
             continue
-        if not current and letter in " \t":
-            continue
-        current.append(letter)
-    if quote:
-        raise ConfigError(f"line {start}: a quote {quote} is not closed; close it before the script ends")
+        current.append("" if match["comment"] else word)
     if statement := "".join(current).replace("\v", " ").strip():
         yield start, statement, sign
 
