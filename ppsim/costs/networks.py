@@ -7,7 +7,7 @@ rings, Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communicatio
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ppsim.costs.sheets import Cluster, LinkSheet
@@ -51,15 +51,11 @@ def group_of(cluster: Cluster, size: int, distance: int = 1) -> Group:
     return Group(size, nodes, cluster.link_of_ring(size, distance), cluster.link.latency, wait)
 
 
-def group_of_pipeline(
-    cluster: Cluster, devices: int, gpus_per_device: int, members: Collection[int] | None = None
-) -> Group:
-    """Return the group of one GPU of each of these devices of a pipeline, while all GPUs of a device do the same."""
-    every = cluster.nodes(devices, gpus_per_device)
-    members = range(devices) if members is None else members
-    nodes = len({every[device] for device in members})
+def group_of_pipeline(cluster: Cluster, devices: int, gpus_per_device: int) -> Group:
+    """Return the group of one GPU of each device of a pipeline, while all GPUs of a device do the same."""
+    nodes = len(set(cluster.nodes(devices, gpus_per_device)))
     link = cluster.link if nodes == 1 else cluster.network_of_group(gpus_per_device)
-    return Group(len(members), nodes, link, cluster.link.latency)
+    return Group(devices, nodes, link, cluster.link.latency)
 
 
 def ring_pass(group: Group, moved: float, messages: int = 1) -> float:
