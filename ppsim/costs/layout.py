@@ -162,7 +162,7 @@ class Layout:
         rules.choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
     )  # fmt: skip
     grouped_experts: bool | None = _by_framework(
-        "the products of a GPU's experts are one kernel; else the host starts one for each expert"
+        "a GPU's experts run as one kernel where the framework has one; else the host starts products of each expert"
     )
     expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
     expert_groups: int = _group("equal groups of experts, of which a router takes a token's from a few", "8")
