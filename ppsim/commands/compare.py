@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -132,6 +133,7 @@ def _lead(comparison: Comparison, case: Config) -> str:
     rows = [row for row in comparison.rows() if row["schedule"] in drawn]
     running = [f"{name} {', '.join(frameworks_running(name)) or 'none'}" for name in drawn]
     verdict = _verdict(rows, _states(comparison), own and own.schedule.name, own and own.iteration_time, case)
+    verdict = re.sub(r" \([^)]* %\)", "", verdict)  # the numbers are in the rows below
     return " · ".join(filter(None, [verdict, f"frameworks: {'; '.join(running)}", _interval_line(comparison)]))
 
 

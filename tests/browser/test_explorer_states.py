@@ -298,7 +298,7 @@ def test_each_wrong_field_is_outlined_and_has_a_sentence_in_the_note(page, explo
     give(page, "devices", "0")
     give(page, "forward", "x")
     both = [
-        "Devices '0': must be a whole number from 1, such as 4",
+        "Devices '0': must be a whole number of at least 1, such as 4",
         "Cost F 'x': must be seconds, such as 1.6 or 12 ms",
     ]
     note = "return document.querySelector('#lines .note .fault')?.innerText.split('\\n')"

@@ -51,7 +51,7 @@ const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || docume
 function wrongFields() {   // [input, what it takes] of fields that no schedule can have
   const rule = ({ name, value }) => {
     const text = value.trim();
-    if (START.common[name] && SIZES.includes(name)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number from 1, such as ${START.common[name]}`;
+    if (START.common[name] && SIZES.includes(name)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
     if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
     return !COSTS.includes(name) || /^($|[[.\d])/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
   };

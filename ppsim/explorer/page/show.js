@@ -48,7 +48,7 @@ const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", 
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
   const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device, such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device, such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replace(/^([^:]+): ('[^']*'|[-\d.]+) must be /, "$1 $2: must be ").replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
@@ -72,7 +72,7 @@ function showFaults() {   // outlines what is wrong: fields, and the card of a s
     const text = faultsOf(index).join("\n"), box = find("cards")?.children[index], key = text && keyIn(text, runs[index].result.fix);
     box?.classList.toggle("bad", !!text && !shared);
     if (!text || typed.length || (!shared && ["devices", "microbatches"].includes(key))) continue;   // others take this size
-    const named = inputs.filter(({ name }) => name === key || (name.includes(".") && text.includes(name)));
+    const named = inputs.filter(({ name }) => name === key || (name.includes(".") && new RegExp(`${name}(?!\\w)`).test(text)));
     const quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
     wrong.push(...(quoted.length ? quoted : named.slice(0, 1)));
   }
@@ -97,7 +97,7 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
     : !isKnown(index) ? replacing(families(index, "choose one", "Known schedules"), index) : "";
   const text = wordsOf(index).join("\n"), drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text[0].toUpperCase(), text.slice(1)] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo, drop));
+  const note = make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo, drop));
   const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
