@@ -184,7 +184,7 @@ def test_the_chart_takes_the_options_of_drawing_and_without_a_chart_they_are_ref
     assert outcome.status == 0
     text = (tmp_path / "x.svg").read_text()
     assert ">critical path<" in text
-    assert ">activations; fullest: device 0<" in text
+    assert ">activations of device 0 (fullest)<" in text
     assert DARK.paper in text
     assert "needs --gantt" in ppsim("compare", UNIT_COSTS, "--theme", "dark").err
 

@@ -71,7 +71,7 @@ def test_the_second_lesson_predicts_both_published_steps():
 
 def test_the_first_lesson_opens_with_a_chart():
     lesson = nbformat.read(LESSONS[0], as_version=4)
-    assert "image/svg+xml" in lesson.cells[1].outputs[0].data
+    assert "image/png" in lesson.cells[1].outputs[0].data
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)

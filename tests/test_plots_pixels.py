@@ -82,6 +82,14 @@ def test_a_figures_rows_are_the_picture():
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
 
 
+def test_dense_paper_has_no_finer_stripes_than_a_screen():
+    boxes = boxes_of("zb-h1", 64, 256)
+    screen, paper = (PixelColumns(0.0, boxes.timeline.makespan, number) for number in (700, 1400))
+    seen = picture(boxes, LIGHT, paper, 400, dense=2.0).astype(int)
+    assert np.array_equal(seen[:, ::2], seen[:, 1::2])
+    assert np.abs(seen[::2, ::2] - picture(boxes, LIGHT, screen, 200))[2:-2].mean() < 1
+
+
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])
 def test_gaps_of_paper_at_the_begin_of_boxes_are_part_of_the_mean(name):
     boxes = boxes_of(name, 8, 16)

@@ -71,7 +71,7 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
         signature, name = inspect.signature(method), method.__name__
-        options = [key for key in signature.parameters if key != "self"]
+        options = [key for key, item in signature.parameters.items() if key != "self" and item.kind != item.VAR_KEYWORD]
         positional = sum(item.kind is item.POSITIONAL_OR_KEYWORD for item in signature.parameters.values())
 
         @functools.wraps(method)

@@ -267,8 +267,8 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "cause", "steps", or
-    without a symbol "mixed" or "low"; its words.
+    """An entry of a legend: `sort` is "kind", "slot", "several", "idle", "stage", "reverse", "lane", "cause", "steps",
+    or without a symbol "mixed" or "low"; its words.
 
     `kind` is that of the swatch, `lane` the sort of the lane or the cause of idle time.
     """
@@ -287,6 +287,8 @@ class LegendEntry:
             return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
         if self.sort in ("low", "mixed"):
             return []
+        if self.sort == "several":
+            return [(0, 0, 12, 12, palette.MIXED)]
         if self.kind is None:
             line = [(5, 0, 2, 12, theme.text)] if self.sort == "steps" else []
             return [(0, 0, 12, 12, theme.idle), *line]
@@ -351,23 +353,30 @@ def common_title(timelines: Sequence[TimelineColumns]) -> str:
 
 
 def costs_text(every: Sequence[Boxes]) -> str:
-    """Return the seconds of each kind of action and of transfers, equal ones together: `F, I 1 s · transfer 0.1 s`."""
-    ends: dict[str, list[float]] = {}
-    for boxes in every:
-        timeline = boxes.timeline
-        lengths = {kind.name: boxes.length[boxes.kind == kind] for kind in boxes.kinds}
+    """Return the usual seconds of each kind of action and of transfers: `F, I 1 s · transfer 0.1 s`.
+
+    They are medians, and the text says so if times differ. Schedules with different numbers of stages per device have
+    those of one microbatch through a device.
+    """
+    shares, usual, differ = [one.timeline.schedule.num_stages / len(one.offsets[1:]) for one in every], {}, False
+    for boxes, share in zip(every, shares, strict=True):
+        timeline, part = boxes.timeline, share if len({*shares}) > 1 else 1.0
+        lengths = {kind.name: boxes.length[boxes.kind == kind] * part for kind in boxes.kinds}
         lengths["transfer"] = (timeline.transfer_end - timeline.transfer_start)[timeline.plan.remote]
         for name, times in ((name, times) for name, times in lengths.items() if np.any(times)):
-            ends.setdefault(name, []).extend((float(times.min()), float(times.max())))
+            usual.setdefault(name, []).append(float(np.median(times)))
+            differ |= bool(times.max() > 1.02 * times.min())
+    differ |= any(max(times) > 1.02 * min(times) for times in usual.values())
+    remarks = ["per device" * (len({*shares}) > 1), "medians" * differ]
     names, axis = dict[str, list[str]](), time_unit(max(makespan(boxes.timeline) for boxes in every))
     order = [*(kind.name for kind in palette.TITLES), "transfer"]
-    for name, times in sorted(ends.items(), key=lambda one: order.index(one[0])):
-        is_moved = name == "transfer"  # all actions have one unit
-        every_time = times if is_moved else [time for one, own in ends.items() if one != "transfer" for time in own]
-        unit = axis if min(every_time) * axis.factor > 0.099 else time_unit(max(every_time))
-        texts = [f"{float(f'{time * unit.factor:.{3 - is_moved}g}'):g}" for time in (min(times), max(times))]
-        names.setdefault(f"{'–'.join(dict.fromkeys(texts))} {unit.symbol}", []).append(name)
-    return " · ".join(f"{', '.join(of)} {text}" for text, of in names.items()).replace("OVERLAP_F_B", "F+B")
+    for name in sorted(usual, key=order.index):
+        seconds = float(np.median(usual[name]))
+        unit = axis if seconds * axis.factor > 0.099 else time_unit(seconds)
+        digits = f"{seconds * unit.factor:.{2 if name == 'transfer' else 3}g}"
+        names.setdefault(f"{float(digits):g} {unit.symbol}", []).append(name)
+    found = [f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for text, of in names.items()]
+    return " · ".join(found) + f" ({', '.join(filter(None, remarks))})" * any(remarks)
 
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
@@ -20,6 +22,30 @@ PICTURES = (".png", ".svg", ".pdf")
 SUFFIXES = (*PICTURES, ".html")
 MAX_DPI = 2400
 _USUAL = {"labels": "auto", "dpi": 300}  # values of options that are not None if left out
+
+
+class ChartOptions(TypedDict, total=False):
+    """The options of a chart in a file, as `Timeline.plot` describes them; `titles` and `lead` are of a comparison."""
+
+    width: float | None
+    memory: bool | str
+    transfers: bool
+    title: str | None
+    titles: Sequence[str] | None
+    lead: str
+    labels: bool | str
+    critical_path: bool | Sequence[int] | np.ndarray | None
+    until: float | None
+    theme: str | None
+    dpi: float
+
+
+def check_options(options: Collection[str]) -> None:
+    """Raise ConfigError for a name that is no option of a chart in a file."""
+    for name in options:
+        if name not in ChartOptions.__annotations__:
+            legal = ", ".join(ChartOptions.__annotations__)
+            raise ConfigError(f"save({name}=...): there is no such option; the options are: path, {legal}")
 
 
 def save_gantt(

@@ -114,7 +114,8 @@ class ChartRows(Artist):
         columns = PixelColumns(first, last, max(round(place.width * finer), 1))
         height = max(round(place.row * self.boxes.timeline.schedule.devices * finer), 1)
         rule = place.pixel / place.second
-        pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer, rule=rule)
+        dense = place.pixel * finer if place.pixel * finer > 1.25 else 1.0
+        pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer, rule=rule, dense=dense)
         is_paper = np.all(pixels == channels(self.theme.paper), axis=2, keepdims=True)
         opaque = np.where(is_paper, 0, 255).astype(np.uint8)  # the grid shows on paper
         context = renderer.new_gc()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import html
 import io
 import re
 import textwrap
+import zlib
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from typing import Any
@@ -20,8 +23,8 @@ from matplotlib.textpath import TextPath
 from PIL import Image
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.units import ScaledUnit, time_unit
-from ppsim.plots.palette import FONT, Theme, in_reader_theme
+from ppsim.base.units import time_unit
+from ppsim.plots.palette import FONT, ON_DARK, ON_LIGHT, Theme, reader_style
 from ppsim.plots.scale import number_text, round_ticks
 
 PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
@@ -33,21 +36,13 @@ BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relativ
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 _FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
 
-_SHORTER = (  # parts of matplotlib's SVG, and what draws the same
-    (r"\s+", " "),
-    (r"> <", "><"),
-    (r"<metadata>.*?</metadata>", ""),
-    (r" font-family: [^;\"]*;", ""),
-    (r' transform="rotate\(-0 [^"]*"', ""),
-    (r' id="[\w.]+_\d+"', ""),
-    (r"<g/>", ""),
-    (r"<g>(<text[^<]*</text>)</g>", r"\1"),
-    (r"(\.\d\d)\d+", r"\1"),
-    (r'(<path d="[^"]*" clip-path="[^"]*")/>', r'\1 style="fill: #000000"/>'),  # matplotlib omits black
-    (r"M (\S+) (\S+) L (\S+) \2 L \3 (\S+) L \1 \4 z ", r"M\1 \2H\3V\4H\1z"),
-)
-_JOINTS = re.compile(  # of neighbouring paths that are alike but for their outlines
-    r'"( clip-path="[^"]*" style="fill: [^;"]*"/>)<path d="(?=[^"]*"\1)'
+_WORDS = re.compile(r">([^<]+)</text>")
+_INLINE = (  # an SVG within the page has the page's theme; programs that run no scripts keep the picture
+    '<div id="{name}"><img alt="{alt}" width="{width}" style="max-width:100%" src="data:image/png;base64,{png}"></div>'
+    '<script>(async () => {{ const box = [...document.querySelectorAll("#{name}")].find((one) => one.querySelector('
+    '"img")); const bytes = Uint8Array.from(atob("{packed}"), (one) => one.charCodeAt()); if (box) box.innerHTML = '
+    'await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text(); '
+    "}})()</script>"
 )
 
 
@@ -117,12 +112,20 @@ class Chart(Figure):
     def __init__(self, solved: bool = True, **options: Any):
         if matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsDefault["figure.dpi"]:
             options["dpi"] = DPI
-        self.in_dark: Callable[[], Figure] | None = None
+        self.in_dark: Callable[[], Any] | None = None
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        png, size = self.to_png()
-        return {"image/svg+xml": self.to_svg(), "image/png": png}, {"image/png": size}
+        (png, size), drawn = self.to_png(), self.to_svg()
+        dark = drawn if self.in_dark is None else self.in_dark().to_svg()
+        if dark != drawn and _WORDS.findall(dark) == _WORDS.findall(drawn):  # its user has not changed it
+            both = f'<div style="{ON_LIGHT}">{drawn}</div><div style="{ON_DARK}">{dark}</div>'
+            drawn = reader_style(both) + both
+        packed = base64.b64encode(zlib.compress(drawn.encode(), 9)).decode()
+        words = next((text.get_text() for text in self.texts if text.get_text()), "chart")
+        name, width = f"ppsim-{hashlib.sha256(packed.encode()).hexdigest()[:12]}", size["width"]
+        page = _INLINE.format(name=name, alt=html.escape(words), width=width, png=png, packed=packed)
+        return {"text/html": page, "image/png": png}, {"image/png": size}
 
     def to_png(self) -> tuple[str, dict[str, int]]:
         """Return the figure in base64 for notebooks that show no SVG, with its width and height on a page."""
@@ -130,17 +133,19 @@ class Chart(Figure):
         return _in_few_colours(rendered(self, "png", 2 * NOTEBOOK)), {"width": width, "height": height}
 
     def to_svg(self) -> str:
-        """Return the figure for a notebook; it is light or dark as the page around it, unless it was given a theme."""
-        drawn = _notebook_svg(self)
-        if self.in_dark is not None:
-            dark = self.in_dark()
-            if dark.get_layout_engine():  # which gives other places each time that a figure is drawn
-                dark.draw_without_rendering()
-                dark.set_layout_engine("none")
-                for axes, placed in zip(dark.axes, self.axes, strict=True):
-                    axes.set_position(placed.get_position())
-            drawn = in_reader_theme(drawn, _notebook_svg(dark))
-        return _JOINTS.sub("", drawn)
+        """Return the figure as an SVG of a notebook's size; the rows of a large one are an image."""
+        rows: list[Any] = [part for axes in self.axes for part in axes.artists if hasattr(part, "boxes")]
+        is_large = sum(len(part.boxes.length) for part in rows) > MAX_VECTOR
+        for part in rows:
+            part.set_rasterized(is_large)
+        drawn = rendered(self, "svg", 2 * NOTEBOOK).decode()
+        for part in rows:
+            part.set_rasterized(False)
+        sized = f'width="100%" style="max-width:{self.get_figwidth() * NOTEBOOK:.0f}px" font-family="{FONT}"'
+        drawn = re.sub(r'width="[^"]*pt" height="[^"]*pt"', sized, drawn[drawn.index("<svg") :], count=1)
+        return re.sub(
+            r"(?<=data:image/png;base64,)[^\"]*", lambda found: _in_few_colours(base64.b64decode(found[0])), drawn
+        )
 
 
 def follows_page(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -156,38 +161,22 @@ def follows_page(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return drawn
 
 
-def _notebook_svg(figure: Figure) -> str:
-    """Return a figure as an SVG of a notebook's size; the rows of a large one are an image."""
-    rows: list[Any] = [part for axes in figure.axes for part in axes.artists if hasattr(part, "boxes")]
-    is_large = sum(len(part.boxes.length) for part in rows) > MAX_VECTOR
-    for part in rows:
-        part.set_rasterized(is_large)
-    drawn = rendered(figure, "svg", 2 * NOTEBOOK).decode()
-    for part in rows:
-        part.set_rasterized(False)
-    width, height = (f"{inches * NOTEBOOK:.0f}" for inches in figure.get_size_inches())
-    sized = f'width="{width}" height="{height}" style="max-width:100%;height:auto"'
-    if figure.get_figwidth() >= PAGE:  # JupyterLab shows an SVG as an image, and would cut one of fixed width
-        sized = f'width="100%" style="max-width:{width}px"'
-    drawn = re.sub(
-        r'width="[^"]*pt" height="[^"]*pt"', f'{sized} font-family="{FONT}"', drawn[drawn.index("<svg") :], count=1
-    )
-    for found, shorter in _SHORTER:
-        drawn = re.sub(found, shorter, drawn)
-    return re.sub(
-        r"(?<=data:image/png;base64,)[^\"]*", lambda found: _in_few_colours(base64.b64decode(found[0])), drawn
-    )
-
-
 def _in_few_colours(png: bytes) -> str:
     """Return a PNG in base64, with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
-    image, small = Image.open(io.BytesIO(png)), io.BytesIO()
-    drawn = image.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    colours: Any = drawn.getpalette()
-    drawn.putpalette([*colours, 0, 0, 0])
-    clear = len(colours) // 3
-    drawn.paste(clear, mask=image.getchannel("A").point([255] * 128 + [0] * 128))
-    drawn.save(small, "png", optimize=True, transparency=clear)
+    image, small = Image.open(io.BytesIO(png)).convert("RGBA"), io.BytesIO()
+    pixels = np.asarray(image)
+    every, place = np.unique(pixels[..., :3].reshape(-1, 3), axis=0, return_inverse=True)
+    every, chosen = every.astype(int), list[int]()
+    nearest, apart = np.zeros(len(every), np.uint8), np.full(len(every), 256)
+    while len(chosen) < 255 and apart.max() > 0:  # the colour that is the farthest from those chosen
+        away = np.abs(every - every[apart.argmax()]).max(axis=1)
+        nearest[away < apart] = len(chosen)
+        chosen.append(int(apart.argmax()))
+        apart = np.minimum(apart, away)
+    codes = np.where(pixels[..., 3] < 128, len(chosen), nearest[place].reshape(pixels.shape[:2])).astype(np.uint8)
+    drawn = Image.fromarray(codes, "P")
+    drawn.putpalette([*every[chosen].ravel().tolist(), 0, 0, 0])
+    drawn.save(small, "png", optimize=True, transparency=len(chosen))
     return base64.b64encode(small.getvalue()).decode()
 
 
@@ -211,13 +200,15 @@ def figure_of(ax: Axes) -> Figure:
     return figure
 
 
-def time_axis(ax: Axes, last: float, max_ticks: int) -> ScaledUnit:
-    """Show time from 0 to `last` seconds with at most `max_ticks` round ticks; return their unit."""
+def time_axis(ax: Axes, last: float, max_ticks: int) -> None:
+    """Show time from 0 to `last` seconds with at most `max_ticks` round ticks, the last with their unit."""
     unit = time_unit(last)
     ax.set_xlim(0.0, last if last > 0 else 1.0)
-    ax.set_xticks(round_ticks(last * unit.factor, max_ticks) / unit.factor)
-    ax.xaxis.set_major_formatter(lambda seconds, _: number_text(seconds * unit.factor))
-    return unit
+    ticks = round_ticks(last * unit.factor, max_ticks)
+    names = [*map(number_text, ticks[:-1]), f"{number_text(ticks[-1])} {unit.symbol}"]
+    ax.set_xticks(ticks / unit.factor, names)
+    if ticks[-1] > 0.97 * last * unit.factor:  # else its unit would lie beyond the figure
+        ax.get_xticklabels()[-1].set_horizontalalignment("right")
 
 
 def plain_axes(ax: Axes, theme: Theme, size: float) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -21,16 +21,15 @@ from ppsim.plots import marks
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
 from ppsim.plots.figures import checked_width, figure_of, follows_page, settings, time_axis
-from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, Texts, compose, prepare_rows
-from ppsim.plots.legend import Legend
+from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_rows, shortened
+from ppsim.plots.legend import Legend, Texts
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
-from ppsim.plots.palette import Theme, in_one_tone, theme_of
-from ppsim.plots.scale import SHORTEST_ORDER, step_number
+from ppsim.plots.palette import Theme, theme_of
+from ppsim.plots.scale import SHORTEST_ORDER, shown_length
 from ppsim.timeline import TimelineColumns
 
-_OUTLIER, _GAP = 3.0, 2.0  # a timeline over this times the median is cut, if it is this times the next shorter one
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
 
@@ -71,7 +70,7 @@ def draw(
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
     every, lines = [make_boxes(run) for run in runs], ChartLines(transfers, critical_path, slow)
-    longest = float(until) if until is not None else _shown_seconds(every)
+    longest = float(until) if until is not None else shown_length([makespan(run) for run in runs])
     if title is None:
         title = title_text(runs[0]) if len(runs) == 1 else common_title(runs)
         if until is not None and longest < (end := max(map(makespan, runs))):
@@ -79,10 +78,10 @@ def draw(
     with matplotlib.rc_context(settings()):
         if ax is not None:
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
-        blocks = _blocks(every, titles, group, base)
-        notes = _single_note(blocks[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
+        blocks, heads = _blocks(every, titles, group, base)
+        notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
         texts = Texts(title, lead, notes)
-        rows = compose(blocks, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
+        rows = compose(blocks, heads, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
     return figure_of(rows[0])
 
 
@@ -109,29 +108,42 @@ def _checked(
     return theme_of(theme)
 
 
-def _blocks(every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int = 0) -> list[ChartBlock]:
-    """Return the blocks, each with its numbers against the base of its group; one alone against its lower bound."""
+def _blocks(
+    every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int
+) -> tuple[list[ChartBlock], tuple[str, ...]]:
+    """Return the blocks, each with its numbers against the base of its group, and the headings of the numbers.
+
+    One alone stands against its lower bound.
+    """
     timelines = [boxes.timeline for boxes in every]
     names = [name.replace("->", "→") for name in (block_names(timelines) if titles is None else titles)]
-    longest = max(map(iteration_time, timelines))
-    unit, blocks = time_unit(longest), []
-    peaks = _peaks(timelines)
-    for number, (boxes, name) in enumerate(zip(every, names, strict=True)):
+    unit, blocks, bases = time_unit(max(map(iteration_time, timelines))), [], dict[str, None]()
+    peaks, limit = _peaks(timelines)
+    for number, (boxes, name, (peak, over)) in enumerate(zip(every, names, peaks, strict=True)):
         run, first = boxes.timeline, number - number % (group or len(every))
-        against = timelines[min(first + base, len(timelines) - 1)]
-        step = f"{step_number(iteration_time(run) * unit.factor, longest * unit.factor)} {unit.symbol}"
-        bound = _bound_text(run, peaks[number][1]) if len(every) == 1 else "base"
-        differs = bound if len(every) == 1 or run is against else _difference(run, against)
+        base_of = min(first + base, len(timelines) - 1)
+        bases[names[base_of]] = None
+        step = f"{three_digits(iteration_time(run) * unit.factor)} {unit.symbol}"
+        change = iteration_time(run) / (iteration_time(timelines[base_of]) or np.inf) - 1.0
+        differs = "base" if number == base_of else percent_text(change, signed=True).replace("-", "−")
         idle = percent_text(steady_bubble_fraction(run))
         if filled := _filled_seconds(run):
             after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
             idle = f"{idle.removesuffix(' %')} → {percent_text(after)}"
-        blocks.append(ChartBlock(boxes, name, (step, differs, idle, peaks[number][0]), peaks[number][1]))
-    return blocks
+        differs = _bound_text(run, over) if len(every) == 1 else differs
+        blocks.append(ChartBlock(boxes, name, (step, differs, idle, peak), over))
+    versus = "" if blocks[0].numbers[1] == SHORTEST_ORDER else "vs bound"
+    if len(every) > 1:
+        versus = shortened(f"vs {next(iter(bases)) if len(bases) == 1 else 'first'}")
+    steady = "steady " * any(run.schedule.iterations > 1 for run in timelines)  # step and idle of that part
+    return blocks, (f"{steady}step", versus, f"{steady}idle", f"peak{limit}")
 
 
-def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
-    """Return the peak of each timeline, with its usable memory if that is known, and whether it is over it."""
+def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]], str]:
+    """Return the peak of each timeline, whether it is over its usable memory, and the limit that all of them have.
+
+    A limit is with its peak if there is one timeline or limits differ.
+    """
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
         held = None if unit.symbol == "act." else peak_memory(run)
@@ -139,8 +151,12 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
         peak = float((peak_activations(run) if held is None else held).max())
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
         words = [f"{size:.4g}" if held is None else three_digits(size) for size in sizes]
-        found.append((", limit ".join([f"{words[0]} {unit.symbol}", *words[1:]]), is_over(peak, limit)))
-    return found
+        of_limit = "".join(f", limit {one}" for one in words[1:])
+        found.append((f"{words[0]} {unit.symbol}", of_limit, is_over(peak, limit)))
+    limits = {limit for _, limit, _ in found}
+    if len(found) > 1 and len(limits) == 1:
+        return [(peak, over) for peak, _, over in found], limits.pop()
+    return [(peak + limit, over) for peak, limit, over in found], ""
 
 
 def _filled_seconds(run: TimelineColumns) -> float:
@@ -148,20 +164,14 @@ def _filled_seconds(run: TimelineColumns) -> float:
     return 0.0 if run.fills is None else float((run.fills.end - run.fills.start).sum())
 
 
-def _single_note(block: ChartBlock) -> list[str]:
+def _single_note(boxes: Boxes) -> list[str]:
     """Return the 90 % interval of a step, how many pieces of work fill how much of the idle time, and the costs."""
-    run = block.boxes.timeline
+    run = boxes.timeline
     parts, filled = [interval_in_words(run)], _filled_seconds(run)
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")
-    return [*filter(None, parts), costs_text([block.boxes])]
-
-
-def _difference(run: TimelineColumns, base: TimelineColumns) -> str:
-    """Return the step time relative to the base, with a true minus."""
-    before = iteration_time(base)
-    return percent_text(iteration_time(run) / before - 1.0, signed=True).replace("-", "−") if before > 0 else ""
+    return [*filter(None, parts), costs_text([boxes])]
 
 
 def _bound_text(run: TimelineColumns, over: bool) -> str:
@@ -172,30 +182,18 @@ def _bound_text(run: TimelineColumns, over: bool) -> str:
     return percent_text(gap, signed=True) if gap >= 5e-4 else "" if over else SHORTEST_ORDER
 
 
-def _shown_seconds(every: Sequence[Boxes]) -> float:
-    """Return the length of the time axis in seconds: that of the longest timeline, or of those below outliers.
-
-    If the longest is over `_OUTLIER` times the median, those above the widest gap are cut.
-    """
-    lengths = sorted(makespan(boxes.timeline) for boxes in every)
-    upper = lengths[(len(lengths) - 1) // 2 :]
-    usual, longer = max(pairwise(upper), key=lambda pair: pair[1] / (pair[0] or 1.0), default=(0.0, 0.0))
-    is_cut = upper[-1] > _OUTLIER * upper[0] and longer > _GAP * usual > 0
-    return usual * 1.05 if is_cut else upper[-1]
-
-
 def _draw_into(
     ax: Axes, boxes: Boxes, title: str, labels: bool, longest: float, theme: Theme, lines: ChartLines
 ) -> Axes:
     """Draw the rows into given axes, with a title, an axis and a legend."""
-    unit, row = time_axis(ax, longest, MAX_TICKS), marks.row_height(ax, boxes)
+    time_axis(ax, longest, MAX_TICKS)
+    row = marks.row_height(ax, boxes)
     second = marks.second_of(ax)
-    theme = in_one_tone(theme) if marks.is_mixed(boxes, second) else theme
     lines, (boxes,) = lines.drawn([boxes.in_rows(row)], second)
     prepare_rows(ax, boxes, device_labels(boxes.timeline), theme, row)
     ax.tick_params(axis="x", length=2.5, labelbottom=True)
     ax.set_ylabel("device")
-    ax.set_xlabel(f"time ({unit.symbol})")
+    ax.set_xlabel("time")
     ax.set_title(title, loc="left", parse_math=False)
     ChartRows(ax, boxes, theme, labels, lines.has_path)
     lines.add_to(ax, boxes, theme)

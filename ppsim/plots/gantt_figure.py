@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Polygon
 
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.units import time_unit
@@ -21,7 +20,7 @@ from ppsim.plots.legend import TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
-from ppsim.plots.palette import Theme, in_one_tone
+from ppsim.plots.palette import Theme
 from ppsim.plots.scale import SHORTEST_ORDER
 
 MAX_TICKS = 10
@@ -31,7 +30,8 @@ _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a ro
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all, where one schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _LONGEST_HEADING = 150  # pixels: of differences
-_ABOVE, _BETWEEN, _CAPTION, _AXIS = 26, 14, 14, 46  # pixels: numbers, between two schedules, name of memory, the axis
+_ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
+_STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 20  # pixels: memory of one schedule, of several, in a column
 _APART, _HEAD = 18, 5  # pixels between two numbers, and between a number and its heading
 _ROWS = 13  # pixels for the name of the rows
 
@@ -58,15 +58,14 @@ class ChartBlock:
 class _FigureLayout:
     """Places in pixels of the rules: width, ends of the rows, height of memory.
 
-    `places` are the right ends of the columns of numbers, `heads` the headings before them (step, difference, idle,
-    peak).
+    `columns` has the right ends of the columns of numbers (step, difference, idle, peak) by place, `heads` their names.
     """
 
     width: float
     left: float
     right: float
-    places: tuple[float, ...]
-    heads: tuple[str, ...]
+    columns: dict[int, float]
+    heads: Sequence[str]
     memory: float
 
     @property
@@ -91,26 +90,26 @@ def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, ro
     ax.spines[:].set_visible(False)
 
 
-def _lay_out(blocks: Sequence[ChartBlock], width: float, memory: bool) -> _FigureLayout:
+def _lay_out(
+    blocks: Sequence[ChartBlock], heads: Sequence[str], width: float, strip: MemoryStrip | None
+) -> _FigureLayout:
     """Return the layout of a figure of a width in pixels."""
-    every, is_wide = [block.boxes for block in blocks], width >= _WIDE
-    names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if len(blocks) > 1 else 0.0
-    digits = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
-    digits = max(digits, text_width("88.88", 10)) if memory else digits
+    is_wide, several = width >= _WIDE, len(blocks) > 1
+    names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if several else 0.0
+    labels = [label for block in blocks for label in block.labels[-1:] + block.labels[:1]]
+    digits = max(text_width(label, 11) for label in labels + (strip.labels if strip else []))
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
-    named = _ROWS * (blocks[0].labels[0] == "0")
-    rows = left + named + digits + 8
-    begin = rows if len(blocks) > 1 or not is_wide else left
-    steady = "steady " * any(boxes.timeline.schedule.iterations > 1 for boxes in every)  # step and idle of that part
-    usual = (f"{steady}step", _against(blocks), f"{steady}idle", "peak")
-    without = [] if any(block.is_over for block in blocks) else [usual[:3]]  # what is over its limit keeps its peak
-    every_heads = (usual, *without, ("", "", *usual[2:]), ("", "", usual[2]), ("", ""))
-    room = right - begin - names
-    heads: tuple[str, ...] = next((one for one in every_heads if sum(_widths(blocks, one)) <= room), ("",))
+    rows = left + _ROWS * (blocks[0].labels[0] == "0") + digits + 8
+    begin = rows if several or not is_wide else left
     wide = _widths(blocks, heads)
-    end = begin + sum(wide) - _APART if len(blocks) == 1 else right
-    places = tuple(end - sum(wide[at + 1 :]) for at in range(len(wide)))
-    return _FigureLayout(width, rows, right, places, heads, (72 if len(blocks) == 1 else 40) if memory else 0)
+    shown = [at for at in wide if wide[at]]
+    is_over = any(block.is_over for block in blocks)  # what is over its limit keeps its peak
+    while len(shown) > 1 and sum(wide[at] for at in shown) > right - begin - names:
+        shown.pop(-2 if is_over and len(shown) > 2 else -1)
+    end = right if several else begin + sum(wide[at] for at in shown) - _APART
+    columns = {at: end - sum(wide[later] for later in shown if later > at) for at in shown}
+    high = _STRIP if not several else _STRIP_OF_MANY if is_wide else _STRIP_OF_COLUMN
+    return _FigureLayout(width, rows, right, columns, heads, high if strip else 0)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
@@ -126,36 +125,32 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     return found
 
 
-def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> list[float]:
-    """Return the widths of the columns of numbers, with headings before them."""
-    found = []
+def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> dict[int, float]:
+    """Return the widths of the columns of numbers: with one block its headings are before them, else above them."""
+    found = dict[int, float]()
     for at, head in enumerate(heads):
-        words = [block.numbers[at] for block in blocks]
-        value = max(text_width(text, _VALUE, text != SHORTEST_ORDER) for text in words)
-        wide = text_width(head, _SUBTITLE) + _HEAD * bool(head)
-        found.append(wide + value + _APART if value else 0.0)
+        value = max(text_width(text, _VALUE, text != SHORTEST_ORDER) for text in (one.numbers[at] for one in blocks))
+        wide = text_width(head, _SUBTITLE)
+        whole = max(wide, value) if len(blocks) > 1 else wide + _HEAD * bool(head) + value
+        found[at] = whole + _APART if value else 0.0
     return found
 
 
-def _against(blocks: Sequence[ChartBlock]) -> str:
-    """Return the heading of the differences, which names the base; empty if there are none."""
-    if len(blocks) == 1:
-        return "" if blocks[0].numbers[1] in (SHORTEST_ORDER, "") else "vs bound"
-    bases = [block.name for block in blocks if block.numbers[1] == "base"]
-    name = bases[0] if len(bases) == 1 else "first"
-    while text_width(f"vs {name}", _SUBTITLE) > _LONGEST_HEADING:
-        name = name.removesuffix("…")[:-1] + "…"
-    return f"vs {name}"
+def shortened(heading: str) -> str:
+    """Return a heading that is not too wide for its column."""
+    while text_width(heading, _SUBTITLE) > _LONGEST_HEADING:
+        heading = heading.removesuffix("…")[:-1] + "…"
+    return heading
 
 
 def compose(
-    blocks: Sequence[ChartBlock], texts: Texts, width: float | None, longest: float, theme: Theme, *,
-    memory: bool | str, labels: bool, lines: ChartLines,
+    blocks: Sequence[ChartBlock], heads: Sequence[str], texts: Texts, width: float | None, longest: float,
+    theme: Theme, *, memory: bool | str, labels: bool, lines: ChartLines,
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
-    layout = _lay_out(blocks, pixels, bool(memory))
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
+    layout = _lay_out(blocks, heads, pixels, strip)
     second, every = (layout.right - layout.left) / (longest or 1.0), [block.boxes for block in blocks]
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
     lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
@@ -164,7 +159,6 @@ def compose(
     wanted, (lines, every) = lines, lines.drawn([replace(boxes, narrowest=narrowest) for boxes in shown], second)
     heights = _row_heights(every, pixels)
     mixed = any(marks.is_mixed(boxes, second) for boxes in every)
-    theme = in_one_tone(theme) if mixed else theme
     marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
@@ -172,16 +166,19 @@ def compose(
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
     below, notes = _place_notes(layout, texts)
-    head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * below
+    several = len(blocks) > 1
+    head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * below + 12 * several
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
-    tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + 8 + _CAPTION if memory else 0))
+    tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + 8 if memory else 0))
     writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
     if texts.title:
         write_title(writer, texts._replace(notes=notes), layout.margin, below)
     found, y = [], float(head)
     writer.name_rows(blocks[0].labels, layout.left - 8, head + _ABOVE + rows[0] / 2, rows[0])
+    for at, x in layout.columns.items() if several else ():
+        writer.write(x, head, heads[at], ha="right", color=theme.quiet)
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
-        _write_numbers(writer, layout, block, y, len(blocks) > 1)
+        _write_numbers(writer, layout, block, y, several)
         y += _ABOVE
         ax = writer.axes(layout.left, y, layout.right - layout.left, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
@@ -194,10 +191,8 @@ def compose(
         found.append(ax)
         y += high + 8
         if strip is not None:
-            y += _CAPTION
             area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
-            draw_memory(area, strip, number, theme)
-            writer.write(layout.left, y - 2, strip.caption(number), color=theme.quiet)
+            draw_memory(area, strip, number, makespan(boxes.timeline), theme)
             y += layout.memory + 8
         y += _BETWEEN - 8
     _add_axis(writer, layout, y, longest)
@@ -220,26 +215,22 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
     theme, base = writer.theme, y + 15
     values = block.numbers
     if named:
-        room = layout.places[0] - layout.left - text_width(layout.heads[0] + values[0], _VALUE, True) - _APART
+        room = layout.columns[0] - layout.left - text_width(values[0], _VALUE, True) - _APART
         size = max(min(_NAME, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
         writer.write(layout.left, base, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
     styles = (bold, {"color": theme.quiet} if values[1] in ("base", SHORTEST_ORDER, "") else bold, {}, over)
-    for x, head, text, style in zip(layout.places, layout.heads, values, styles, strict=False):
-        words = writer.write(x, base, text, _VALUE, ha="right", **style)
-        if head and text != "base":
-            writer.write_beside(words, -_HEAD, base, head, ha="right", color=theme.quiet)
+    for at, x in layout.columns.items():
+        words = writer.write(x, base, values[at], _VALUE, ha="right", **styles[at])
+        if layout.heads[at] and not named:
+            writer.write_beside(words, -_HEAD, base, layout.heads[at], ha="right", color=theme.quiet)
 
 
 def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -> None:
-    """Draw a line at the end of the step over all rows; a cut timeline gets a torn edge and its end instead."""
+    """Draw a line at the end of the step over all rows; a cut timeline has its end in words instead."""
     if end > longest * (1 + 1e-9):
-        unit, teeth = time_unit(longest), max(round(high / 12), 2) * 2 + 1
-        depth = 5 / (ax.get_window_extent().width / ax.figure.dpi * PIXELS)
-        edge = np.stack([1.0 - depth * (np.arange(teeth) % 2), np.linspace(0, 1, teeth)], axis=1)
-        torn: Any = {"transform": ax.transAxes, "facecolor": theme.paper, "edgecolor": "none", "zorder": 7}
-        ax.add_patch(Polygon([*edge.tolist(), (1.01, 1), (1.01, 0)], clip_on=False, **torn))
+        unit = time_unit(longest)
         style: Any = {"fontsize": font_points(11 * POINTS), "va": "center", "color": theme.text, "zorder": 8}
         style |= {"ha": "right", "bbox": {"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0}}
         words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
@@ -257,12 +248,10 @@ def _add_axis(writer: Writer, layout: _FigureLayout, y: float, longest: float) -
     theme = writer.theme
     ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
     ax.set_yticks([])
-    unit = time_axis(ax, longest, MAX_TICKS if layout.width >= _WIDE else 8)
+    time_axis(ax, longest, MAX_TICKS if layout.width >= _WIDE else 8)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.edge, linewidth=POINTS)
     ax.tick_params(
         axis="x", length=4 * POINTS, width=POINTS, color=theme.edge, pad=4 * POINTS, labelcolor=theme.quiet,
         labelsize=font_points(11 * POINTS),
     )  # fmt: skip
-    style: Any = {"color": theme.quiet, "fontsize": font_points(11 * POINTS)}
-    ax.set_xlabel(f"time ({unit.symbol})", labelpad=2, loc="right", **style)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 
-from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan
+from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
-from ppsim.base.units import percent_text, time_unit
+from ppsim.base.units import percent_text, seconds_text
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
-from ppsim.plots.scale import named_devices, number_text, round_ticks, step_number
+from ppsim.plots.scale import named_devices, number_text, round_ticks, shown_length
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -43,9 +43,8 @@ def draw_ledger(
         parts = {cause: part for cause, part in parts.items() if part.mean() >= 0.05}
         legend.entries = [LegendEntry("cause", f"{cause}, mean {percent_text(part.mean() / 100)}", lane=cause)
                           for cause, part in parts.items()]  # fmt: skip
-        unit = time_unit(iteration_time(timeline))
-        seconds = step_number(*[iteration_time(timeline) * unit.factor] * 2)
-        notes = [f"step {seconds} {unit.symbol}, mean idle time of devices {percent_text(bubble_fraction(timeline))}"]
+        idle = percent_text(bubble_fraction(timeline))
+        notes = [f"makespan {seconds_text(step, 3)}, mean idle time of devices {idle}"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
@@ -60,7 +59,7 @@ def draw_ledger(
             edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
             reached += part
-        longest = float(reached.max()) or 1.0
+        longest = shown_length(reached.tolist()) or 1.0
         ax.set_xlim(0.0, longest * (1.1 if devices <= _NAMED else 1.0))
         ax.set_xticks(round_ticks(longest, 10 if wide > 700 else 5))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
@@ -69,12 +68,18 @@ def draw_ledger(
         named = named_devices(devices, rows / devices)
         ax.set_yticks(named, [labels[device] for device in named])
         plain_axes(ax, colours, _SIZE * POINTS)
-        ax.set_xlabel("idle time (% of the step)", loc="right", color=colours.quiet)
+        ax.set_xlabel("idle time (% of the makespan)", loc="right", color=colours.quiet)
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
-        for device, idle in enumerate(reached.tolist() if devices <= _NAMED else ()):
-            ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
+        style["textcoords"] = "offset points"
+        words = [percent_text(idle / 100) for idle in reached.tolist()]
+        for device, (idle, text) in enumerate(zip(reached.tolist(), words, strict=True)):
+            if idle > longest * (1 + 1e-9):  # a cut bar has its end in words
+                ground: Any = {"facecolor": colours.paper, "pad": 1, "lw": 0}
+                ax.annotate(f"→ {text}", (longest, device), (-4, 0), ha="right", bbox=ground, **style)
+            elif devices <= _NAMED and (device == 0 or text != words[device - 1]):
+                ax.annotate(text, (idle, device), (3, 0), **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)
         legend.draw(writer, margin, top + rows + _AXIS)
     return writer.figure

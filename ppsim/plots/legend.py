@@ -13,18 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
-from ppsim.actions import Kind
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.marks import DASHES, DOTS, NO_LINES, ChartLines, Difference
-from ppsim.plots.memory_strip import MemoryStrip
-from ppsim.plots.palette import Theme
+from ppsim.plots.memory_strip import LIMIT, MemoryStrip
+from ppsim.plots.palette import GREY, Theme
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
 _SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
-MIXED, ONE_TONE = "narrow actions mix their colours", "actions too narrow for the tones of their kinds"
 
 
 class Texts(NamedTuple):
@@ -99,10 +97,6 @@ class Legend:
         self.theme = theme
         drawn = {"stage": any(one.locals > 1 for one in marked), "reverse": any(one.reverse.any() for one in marked)}
         entries = [one for one in legend_entries(every, until) if drawn.get(one.sort, True)]
-        one_tone = len({*theme.kinds.values()}) == 1
-        if one_tone:
-            busy = LegendEntry("kind", "busy", Kind.F)
-            entries = [busy, *(one for one in entries if one.sort not in ("kind", "slot"))]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
         waited = " that a device waits for" * lines.waited
@@ -122,13 +116,20 @@ class Legend:
         if "longer" in found:
             most = ": the five that exceed most" * (sum(one.what == "longer" for one in slowest) == 5)
             self._add(f"longer than simulated{most}", color=theme.longer, linewidth=3 * POINTS)
-        if memory is not None:
-            self._add(f"{memory.name} of the fullest device", color=theme.memory, linewidth=1.3 * POINTS)
-            if any(memory.emptiest(number) is not None for number in range(len(every))):
-                self._add(f"{memory.name} of the emptiest", color=theme.edge, linewidth=POINTS)
+        for which, colour, wide in (("fullest", theme.memory, 1.3), ("emptiest", theme.edge, 1.0)):
+            devices = {device for device, _ in memory.drawn(which)} if memory else set[int]()
+            own = f"device {devices.pop()} ({which})" if len(devices) == 1 else f"the {which} device"
+            if memory and memory.drawn(which):
+                name = f"{memory.name} " * (which == "fullest")
+                self._add(f"{name}of {own}", color=colour, linewidth=wide * POINTS)
+        if memory is not None and memory.limit is not None:
+            self._add("limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
-        remarks += [ONE_TONE if one_tone else MIXED] if mixed else []
+        if mixed and theme is GREY:
+            self.entries.append(LegendEntry("several", "several kinds"))
+        elif mixed:
+            remarks.append("narrow actions mix their colours")
         unmarked = [boxes for boxes in every if not any(boxes is one for one in marked)]
         if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
             remarks.append("stages of narrow actions not marked")

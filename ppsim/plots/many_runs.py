@@ -76,7 +76,7 @@ def draw_lines(
         colours = theme_of(theme)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         word = over.rpartition(".")[2].replace("_", " ")
-        heading = _heading(what, f"{title} over {word}") if heading is None else heading
+        heading = _heading(what, title, width) if heading is None else heading
         figure, axes = titled_axes(width, colours, heading, f"{title} ({symbol})")
         ends, styles = [], _styles(lines, theme)
         for names, pairs in _distinct(lines):
@@ -158,9 +158,10 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
     (left, low), (right, high) = axes.get_window_extent().get_points() / figure_of(axes).dpi
     for rank, (place, y) in enumerate(zip(order, places, strict=True)):
         x, value, name, colour = ends[place]
-        share = 1 + 0.11 / (right - left), (y + rank * apart - low) / (high - low)
+        level = max(y, low) + rank * apart
+        share = 1 + 0.11 / (right - left), (level - low) / (high - low)
         style: Any = {"xytext": share, "textcoords": "axes fraction", "fontsize": font_points(_SMALL)}
-        if abs(y + rank * apart - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
+        if abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
             style["arrowprops"] = {**_LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5)}
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
@@ -187,13 +188,18 @@ def draw_front(
         byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, fits = [(x * byte, y * second) for x, y in pairs], [limit is None or x <= limit for x, _ in pairs]
+        is_whole = all(float(x).is_integer() for x, _ in points)
+        if is_whole and 1 < len(kinds := [*dict.fromkeys(groups)]) <= len(points) // 2:  # beside each other, not over
+            apart = 0.8 / len(kinds)
+            aside = [(kinds.index(group) - (len(kinds) - 1) / 2) * apart for group in groups]
+            points = [(x + shift, y) for (x, y), shift in zip(points, aside, strict=True)]
         front = _clear_front(pairs, [number for number, one in enumerate(fits) if one or not any(fits)])
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
-        heading = _heading(what, f"{step} against {memory}") if heading is None else heading
+        heading = _heading(what, f"{step} against {memory}", width) if heading is None else heading
         figure, axes = titled_axes(width, colours, heading, axis_names[1])
         axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.locator_params(axis="x", integer=all(float(x).is_integer() for x, _ in points))
+        axes.locator_params(axis="x", integer=is_whole)
         inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "")
         taken = []
         if has_limit and limit is not None:
@@ -361,9 +367,10 @@ def _add_legend(axes: Axes, theme: Theme) -> None:
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, **style)
 
 
-def _heading(what: str, chart: str) -> str:
-    """Return a title of what was run and the chart."""
-    return f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
+def _heading(what: str, chart: str, width: float | None) -> str:
+    """Return a title of what was run and the chart, in a column of what was run alone: the axes name the rest."""
+    both = f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
+    return what if what and "\n" in wrapped(both, checked_width(width)) else both
 
 
 def titled_axes(

@@ -24,7 +24,7 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
+from ppsim.plots.scale import APART_FOR_LINES, HALO, LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
 
 _MIXED = 4.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
@@ -196,20 +196,33 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
     """Draw a line along the lower edge of the `actions` (indices into `timeline.start`); True finds the critical path.
 
-    The line is joined between rows, and has a halo. It is thinner where it turns back after few pixels.
+    The line is joined between rows, in low rows from turn to turn, and has a halo. It is thinner where it turns back
+    after few pixels.
     """
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
         return
     _, bottom, gap = row_edges(ax, boxes)
-    lower = np.repeat(device + bottom + min(gap, PATH / row_height(ax, boxes)) / 2, 2)
-    points = np.stack([np.stack([begin, end], axis=1).ravel(), lower], axis=1)
+    second, high = second_of(ax), row_height(ax, boxes)
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
     way = np.sign(np.diff(device[first].astype(int)))
-    turns = first[np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]]  # stays at which the path turns
+    is_turn = np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]  # stays at which the path turns
+    if high < LOWEST_MARK:  # a staircase of such rows would be a rope
+        last = np.append(first[1:], len(device)) - 1
+        kept = is_turn | ((end[last] - begin[first]) * second > HALO)
+        kept[-1] = True
+        device, begin, end = device[first[kept]], begin[first[kept]], end[last[kept]]
+        first, is_turn = np.arange(len(device)), is_turn[kept]
+    else:  # upright lines, in the last or first pixels of boxes that are on the path
+        inset = np.minimum(0.7 * PATH / second, (end - begin) / 2)
+        into = first[1:]
+        corner = np.where(device[into] < device[into - 1], (end - inset)[into - 1], (begin + inset)[into])
+        begin[into], end[into - 1] = corner, corner
+    turns = first[is_turn]
     run = np.append(begin[turns[1:]], end[-1]) - begin[turns]
-    second = second_of(ax)
     room = np.repeat(np.repeat(run, np.diff(np.append(turns, len(device)))) * second, 2)
+    lower = np.repeat(device + bottom + min(gap, PATH / high) / 2, 2)
+    points = np.stack([np.stack([begin, end], axis=1).ravel(), lower], axis=1)
     path, halo = path_widths(np.minimum(room[:-1], room[1:]))
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -62,6 +62,7 @@ def _read() -> dict[str, Theme]:
 
 THEMES = _read()
 LIGHT, DARK, GREY = (THEMES[name] for name in ("light", "dark", "grey"))
+MIXED = GREY.kinds[Kind.T]  # of pixels with several kinds: in grey their mean may be a third kind's tone
 IDLE_TITLE = "idle"
 TITLES = {
     Kind.F: "F forward",
@@ -80,11 +81,6 @@ def theme_of(name: Any) -> Theme:
     if not isinstance(name, str) or name not in THEMES:
         raise ConfigError(f"theme={shown(name)} is not known; use one of: {', '.join(THEMES)}")
     return THEMES[name]
-
-
-def in_one_tone(theme: Theme) -> Theme:
-    """Return the theme for actions that mix their colours: all alike in grey, where a mean may be a third kind's."""
-    return replace(theme, kinds=dict.fromkeys(theme.kinds, theme.edge)) if theme is GREY else theme
 
 
 def channels(colour: str) -> tuple[int, int, int]:
@@ -123,8 +119,7 @@ def to_linear(srgb: Any) -> np.ndarray:
 FONT = "'Liberation Sans',Arial,Helvetica,sans-serif"  # of static charts and of the viewer
 _LIGHT_PAGES = "[data-jp-theme-light=true],.vscode-light,[data-theme=light]"  # JupyterLab, VS Code, furo
 _DARK_PAGES = "[data-jp-theme-light=false],.vscode-dark,[data-theme=dark],[theme=dark]"  # and Colab
-ONLY_LIGHT, ONLY_DARK = "opacity:var(--pp-light,1)", "opacity:var(--pp-dark,0)"  # of a picture for one of them
-_VARIES = re.compile(r"<image .*?/>|#[0-9a-f]{6}\b|\bm[0-9a-f]{10}\b", re.S)  # images, colours, names of markers
+ON_LIGHT, ON_DARK = "display:var(--pp-day,block)", "display:var(--pp-night,none)"  # of what is for one of them
 
 
 def notebook_theme(name: str | None) -> Theme:
@@ -135,27 +130,11 @@ def notebook_theme(name: str | None) -> Theme:
 def reader_style(text: str) -> str:
     """Return the style that gives the variables in some HTML their dark values where the page around it is dark."""
     used = sorted(set(re.findall(r"var\(--pp-(\w{6})-(\w{6}),", text)))
-    light, dark = "--pp-light:1;--pp-dark:0", "--pp-light:0;--pp-dark:1"
+    light, dark = "--pp-dark:0;--pp-day:block;--pp-night:none", "--pp-dark:1;--pp-day:none;--pp-night:block"
     for one, other in used:
         light, dark = f"{light};--pp-{one}-{other}:#{one}", f"{dark};--pp-{one}-{other}:#{other}"
     on_dark = f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{_DARK_PAGES}{{{dark}}}"
-    return f"<style>{on_dark}{_LIGHT_PAGES}{{{light}}}</style>" if used else ""
-
-
-def in_reader_theme(light: str, dark: str) -> str:
-    """Return one SVG for readers of both themes, made of one for each; the light one if they differ in more."""
-    if _VARIES.split(light) != _VARIES.split(dark):
-        return light
-    others = iter(_VARIES.findall(dark))
-
-    def both(found: re.Match[str]) -> str:
-        one, other = found[0], next(others)
-        if one[0] == "<":
-            return f'<g style="{ONLY_LIGHT}">{one}</g><g style="{ONLY_DARK}">{other}</g>'
-        return _variable(one, other) if one[0] == "#" else one
-
-    text = _VARIES.sub(both, light)
-    return text.replace(">", f">{reader_style(text)}", 1)
+    return f"<style>{on_dark}{_LIGHT_PAGES}{{{light}}}</style>" if used or ON_DARK in text else ""
 
 
 def _variable(light: str, dark: str) -> str:

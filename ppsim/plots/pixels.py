@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.lanes import LaneSpans, lane_edges
-from ppsim.plots.palette import Theme, light_of
+from ppsim.plots.palette import GREY, MIXED, Theme, light_of
 
 TOUCHING = 6.0  # pixels; lower rows have no gap, and share lines of pixels by area
 
@@ -83,14 +83,19 @@ class Strip(NamedTuple):
 
 
 def strips(
-    boxes: Boxes, theme: Theme, columns: PixelColumns, soft: float | None = None, rule: float = 0.0
+    boxes: Boxes, theme: Theme, columns: PixelColumns, soft: float | None = None, rule: float = 0.0, dense: float = 1.0
 ) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
-    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none.
+    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none. On `dense` paper,
+    with so many columns a pixel of the rules, narrow boxes have no finer stripes than on a screen.
     """
-    soft = softness(boxes.median * columns.per_second) if soft is None else soft
     finish = makespan(boxes.timeline)
+    if dense > 1 and softness(boxes.median * columns.per_second / dense):
+        coarse = columns._replace(number=max(round(columns.number / dense), 1))
+        at = ((np.arange(columns.number) + 0.5) * coarse.number / columns.number).astype(int)
+        return [strip._replace(light=strip.light[:, at]) for strip in strips(boxes, theme, coarse, soft, rule)]
+    soft = softness(boxes.median * columns.per_second) if soft is None else soft
     if not soft:
         return _strips(boxes, theme, finish, rule, *bins(columns, 1.0, finish))
     fine = columns.halved()
@@ -133,6 +138,8 @@ def _actions(
     light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
     for device in range(len(light)):
         rows, busy = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1])), np.zeros(len(first))
+        most, kinds = np.zeros(len(first)), np.zeros((len(first), 3))
+        mixed = np.zeros(len(first))
         chosen = [(boxes, rows.start + np.flatnonzero(kind[rows] == one), theme.kinds[Kind(one)])
                   for one in np.flatnonzero(np.bincount(kind[rows])).tolist()]  # fmt: skip
         chosen += [(lane, np.flatnonzero(lane.device == device), theme.lanes[lane.sort]) for lane in steps]
@@ -141,8 +148,15 @@ def _actions(
             after = start + scale.gap_strength(spans.length[mine] / rule) * rule if rule else start
             for begin, until, filled in ((start, after, theme.paper), (after, end, colour))[0 if rule else 1 :]:
                 part = shares(begin, until, first, last)
-                light[device] += part[:, None] * light_of(filled)
                 busy += part
+                if filled == theme.paper:
+                    light[device] += part[:, None] * light_of(filled)
+                else:
+                    kinds += part[:, None] * light_of(filled)
+                    most, mixed = np.maximum(most, part), mixed + part
+        if theme is GREY:
+            kinds = np.where((most < 0.97 * mixed)[:, None], mixed[:, None] * light_of(MIXED), kinds)
+        light[device] += kinds
         light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * light_of(theme.idle)
     return light
 
@@ -188,18 +202,18 @@ def lines_of(tops: np.ndarray, lights: np.ndarray, height: int, foot: float = 1.
 
 def picture(
     boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, soft: float | None = None,
-    rule: float = 0.0,
+    rule: float = 0.0, dense: float = 1.0,
 ) -> np.ndarray:  # fmt: skip
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
     Rows of `TOUCHING` lines and more begin at whole lines and end with `gap` lines of paper; lower rows touch.
-    `rule`: as for `strips`.
+    `rule`, `dense`: as for `strips`.
     """
     devices = boxes.timeline.schedule.devices
-    bands = strips(boxes, theme, columns, soft, rule)
+    bands = strips(boxes, theme, columns, soft, rule, dense)
     row = height / devices
     top, bottom = bands[0].top, bands[-1].bottom
-    low = row < TOUCHING
+    low = row < TOUCHING * dense
     begins = np.arange(devices + 1) * row if low else np.rint(np.arange(devices + 1) * row)
     tall = np.diff(begins) - (0.0 if low else gap)
     paper = np.broadcast_to(light_of(theme.paper), bands[0].light.shape)
@@ -213,8 +227,9 @@ def picture(
     lights.append(paper)
     order = np.stack(borders, axis=1).ravel()
     every = np.stack(lights, axis=1).reshape(-1, *bands[0].light.shape[1:])
+    foot = dense * (1 + 2 * softness(row / dense)) if low else 1.0
     used = np.append(np.diff(np.append(order, height)) > 1e-9, True)
-    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height, 1 + 2 * softness(row)))
+    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height, foot))
 
 
 def png_address(pixels: np.ndarray) -> str:

@@ -6,6 +6,8 @@ A pixel of these rules is half a point in print.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ DIGIT = 0.56  # width of a digit, as a fraction of its size
 LETTER = 0.55  # of a digit: how much wider than a digit W is, the letter of a kind
 NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # size of a number, at most, as a part of its box's height and width
 SHORTEST_ORDER = "shortest for its actions and memory"  # a timeline at its lower bound
+_OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
 RULES = {  # of the page's script
     "path": PATH, "halo": HALO, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
     "numbered": NUMBERED, "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "high": NUMBER_HIGH, "wide": NUMBER_WIDE,
@@ -97,10 +100,15 @@ def named_devices(devices: int, row: float, apart: float = 14.0) -> list[int]:
     return [*(one for one in range(0, devices - 1, every) if (devices - 1 - one) * row >= apart), devices - 1]
 
 
-def step_number(value: float, longest: float) -> str:
-    """Return a step time in a chart whose longest is given, in one unit: in three digits, at least one decimal."""
-    places = max(2 - math.floor(math.log10(longest)), 1) if longest > 0 else 1
-    return f"{value:,.{places}f}"
+def shown_length(lengths: Sequence[float]) -> float:
+    """Return the length of an axis: that of the longest bar, or of those below outliers.
+
+    If the longest is over `_OUTLIER` times the median, those above the widest gap are cut.
+    """
+    upper = sorted(lengths)[(len(lengths) - 1) // 2 :]
+    usual, longer = max(pairwise(upper), key=lambda pair: pair[1] / (pair[0] or 1.0), default=(0.0, 0.0))
+    is_cut = upper[-1] > _OUTLIER * upper[0] and longer > _GAP * usual > 0
+    return usual * 1.05 if is_cut else upper[-1]
 
 
 def number_text(value: float) -> str:

@@ -64,7 +64,6 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
     fits = _actions_fit(boxes, per_second)
-    per_second = per_second if fits else room / makespan(timeline)
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
     rows = (_box_rows if fits else _column_rows)(boxes, per_second, drawn, style, color)
     lines = [headline(timeline)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ppsim.plots.chart_files import ChartOptions
 
 
 class Ledger(LedgerColumns):
@@ -285,33 +287,18 @@ class Timeline(TimelineColumns):
             critical_path=critical_path, until=until, theme=theme,
         )  # fmt: skip
 
-    @checked_call()
-    def save(
-        self,
-        path: str | PathLike[str],
-        *,
-        width: float | None = None,
-        memory: bool | str = False,
-        transfers: bool = False,
-        title: str | None = None,
-        labels: bool | str = "auto",
-        critical_path: bool | Sequence[int] | np.ndarray | None = None,
-        until: float | None = None,
-        theme: str | None = None,
-        dpi: float = 300,
-    ) -> None:
+    @checked_call(hint="the others are those of plot, and dpi")
+    def save(self, path: str | PathLike[str], **options: Unpack[ChartOptions]) -> None:
         """Write a Gantt chart atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
         The options are those of `plot`, and `dpi`, the pixels per inch of a PNG. An HTML page zooms, always shows
         memory, and takes `transfers`, `title`, `critical_path` and `theme` only; without `theme` it has that of the
         reader's system. Raises ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
-        from ppsim.plots.chart_files import save_gantt
+        from ppsim.plots.chart_files import check_options, save_gantt
 
-        save_gantt(
-            self, path, width=width, memory=memory, transfers=transfers, title=title, labels=labels,
-            critical_path=critical_path, until=until, theme=theme, dpi=dpi,
-        )  # fmt: skip
+        check_options(options)
+        save_gantt(self, path, **options)
 
     @checked_call(hint="plot_ledger().savefig(path) writes a file")
     def plot_ledger(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:

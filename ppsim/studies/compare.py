@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from html import escape
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
@@ -38,6 +38,8 @@ from ppsim.timeline import TimelineColumns
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+    from ppsim.plots.chart_files import ChartOptions
 
 SCHEMA = "ppsim.comparison/1"
 SEARCHES = "uses a search; runs only if named in --schedules"
@@ -176,34 +178,20 @@ class Comparison:
             critical_path=critical_path, theme=theme,
         )  # fmt: skip
 
-    @checked_call()
-    def save(
-        self,
-        path: str | PathLike[str],
-        *,
-        width: float | None = None,
-        title: str | None = None,
-        titles: Sequence[str] | None = None,
-        labels: bool | str = "auto",
-        memory: bool | str = False,
-        transfers: bool = False,
-        critical_path: bool = False,
-        theme: str | None = None,
-        dpi: float = 300,
-        lead: str = "",
-    ) -> None:
+    @checked_call(hint="the others are those of plot, and dpi")
+    def save(self, path: str | PathLike[str], **options: Unpack[ChartOptions]) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
         `lead` stands below a page's title. `dpi` is the pixels per inch of a PNG, which pages do not have, nor `width`
         and `labels`. Raises ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
-        from ppsim.plots.chart_files import is_page, save_gantt
+        from ppsim.plots.chart_files import check_options, is_page, save_gantt
 
-        chart: dict[str, Any] = self._chart(titles) | ({"lead": lead} if is_page(path) else {})
-        save_gantt(
-            path=path, **chart, width=width, title=title, labels=labels, memory=memory,
-            transfers=transfers, critical_path=critical_path, theme=theme, dpi=dpi,
-        )  # fmt: skip
+        check_options(options)
+        drawing: dict[str, Any] = {**options}
+        if not is_page(path):
+            drawing.pop("lead", None)
+        save_gantt(path=path, **drawing | self._chart(options.get("titles")))
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.

@@ -118,9 +118,9 @@ class Explanation:
     @property
     def drawn(self) -> dict[str, Timeline]:
         """The measured step and its simulation by title; without one, the step at the medians of its own times."""
-        usual = "simulated" if self.simulated else "simulated at usual times"
+        name = "simulated" if self.simulated else "simulated at its median times"
         other = self.simulated or simulate(self.measured.schedule, self.measured.costs)
-        return {"measured": self.measured, usual: other}
+        return {"measured": self.measured, name: other}
 
     @property
     def heading(self) -> str:
@@ -145,9 +145,10 @@ class Explanation:
         from ppsim.plots.gantt import draw
 
         error = percent_text(self.replayed / (self.measured.makespan or 1.0) - 1, signed=True).replace("-", "−")
-        notes = [f"replayed from its own times {error}", *([] if self.simulated else ["simulated at usual times"])]
+        drawn = self.drawn
+        notes = [f"replayed from its own times {error}", *({*drawn} - {"measured", "simulated"})]
         return draw(
-            [*self.drawn.values()], titles=["measured", "simulated"], width=width, memory=memory, transfers=transfers,
+            [*drawn.values()], titles=["measured", "simulated"], width=width, memory=memory, transfers=transfers,
             title=self.heading if title is None else title, note=" · ".join(notes),
             critical_path=critical_path, theme=theme, lead=self.step.in_words, slow=self.step.marks,
         )  # fmt: skip

@@ -22,6 +22,7 @@ SLOW_MICROBATCH = 1.03
 STALL = 0.5  # of the median action: a wait that is longer than usual by more is a stall
 ROBUST = 4.0  # distance of a straggler in standard deviations (1.4826 x median absolute deviation)
 MAX_ACTIONS_SHOWN = 10
+_NOTABLE = 0.02  # of the step: a chart is not headed by what takes less
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class MeasuredStep(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The costliest slow action, or else slow part, and the longest wait."""
-        worst = sorted(self.slow, key=lambda one: one.what != "action")[:1] + self.stalls[:1]
+        """The costliest slow action, or else slow part, and the longest wait; small parts are not named."""
+        large = [one for one in self.slow if one.excess > _NOTABLE * self.timeline.makespan]
+        worst = sorted(large, key=lambda one: one.what != "action")[:1] + self.stalls[:1]
         return "; ".join(one.in_words for one in worst)
 
     @property
