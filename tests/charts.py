@@ -3,7 +3,7 @@
 from ppsim.plots.boxes import block_names, common_title, costs_text, legend_entries, local_stage, make_boxes, sizes_text
 from ppsim.plots.gantt import draw
 from ppsim.plots.many_runs import COLOURS, draw_bars, draw_front, draw_lines
-from ppsim.plots.palette import DARK, GREY, LIGHT, THEMES, TITLES, contrast, light_of, to_linear
+from ppsim.plots.palette import DARK, GREY, LIGHT, ON_DARK, THEMES, TITLES, contrast, light_of, to_linear
 from ppsim.plots.pixels import (
     PixelColumns,
     bins,
@@ -18,8 +18,8 @@ from ppsim.plots.pixels import (
 from ppsim.plots.scale import round_ticks, row_gap
 
 __all__ = [
-    "COLOURS", "DARK", "GREY", "LIGHT", "THEMES", "TITLES", "PixelColumns", "bins", "block_names", "common_title",
-    "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "from_linear",
+    "COLOURS", "DARK", "GREY", "LIGHT", "ON_DARK", "THEMES", "TITLES", "PixelColumns", "bins", "block_names",
+    "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "from_linear",
     "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture", "png_address",
     "round_ticks", "row_gap", "shares", "sizes_text", "softened", "softness", "to_linear",
 ]  # fmt: skip

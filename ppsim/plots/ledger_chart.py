@@ -15,7 +15,7 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
-from ppsim.plots.scale import named_devices, number_text, round_ticks, shown_length
+from ppsim.plots.scale import named_devices, number_text, round_ticks
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def draw_ledger(
             edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
             reached += part
-        longest = shown_length(reached.tolist()) or 1.0
+        longest = float(reached.max()) or 1.0
         ax.set_xlim(0.0, longest * (1.1 if devices <= _NAMED else 1.0))
         ax.set_xticks(round_ticks(longest, 10 if wide > 700 else 5))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
@@ -72,14 +72,10 @@ def draw_ledger(
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
-        style["textcoords"] = "offset points"
         words = [percent_text(idle / 100) for idle in reached.tolist()]
         for device, (idle, text) in enumerate(zip(reached.tolist(), words, strict=True)):
-            if idle > longest * (1 + 1e-9):  # a cut bar has its end in words
-                ground: Any = {"facecolor": colours.paper, "pad": 1, "lw": 0}
-                ax.annotate(f"→ {text}", (longest, device), (-4, 0), ha="right", bbox=ground, **style)
-            elif devices <= _NAMED and (device == 0 or text != words[device - 1]):
-                ax.annotate(text, (idle, device), (3, 0), **style)
+            if devices <= _NAMED and (device == 0 or text != words[device - 1]):
+                ax.annotate(text, (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)
         legend.draw(writer, margin, top + rows + _AXIS)
     return writer.figure
