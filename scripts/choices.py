@@ -252,7 +252,7 @@ def _published(name: str, config: Config) -> dict[str, Any]:
     space = search_space(*_space(name, config), framework="Megatron-LM")
     kept = FRAGMENTS if name in PAPERS and name not in SINCE_EXPANDABLE else HEADROOM
     headroom = min(kept, 1 - peak / device.capacity)
-    search = BestFirstSearch(space, headroom, 1, InProcess(), with_front=False, certain=True)
+    search = BestFirstSearch(space, headroom, 1, InProcess(), certain=True)
     search.run()
     best = min(search.fitting, key=lambda one: one.step)
     better = space.config.changed(best.changes)

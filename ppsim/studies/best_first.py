@@ -1,4 +1,4 @@
-"""Best-first search of `choose`: it ends when no remaining point can be ranked or be on the Pareto front."""
+"""Best-first search of `choose`: it ends when no remaining point can be ranked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
-from ppsim.studies.expansion import Expansion, devices_of, is_expansion, with_least_memory
+from ppsim.studies.expansion import Expansion, devices_of, is_expansion, with_least_memory, with_shortest_step
 from ppsim.studies.free_keys import (
     COMBINED,
     DEVICES,
@@ -55,13 +55,17 @@ RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_f
 
 @dataclass(frozen=True)
 class _Item:
-    """A point to simulate, or a layout to expand: every schedule whose lists have these traits, in every partition."""
+    """A point to simulate, or a layout to expand: every schedule whose lists have these traits, in every partition.
+
+    With `levels` it stands for layouts that differ in their level of recompute alone, which have no price yet.
+    """
 
     changes: Changes
     memory: float  # lower bound in bytes
     stragglers: float
     points: int = 1
     lists: ListTraits | None = None  # None for a point
+    levels: tuple[tuple[Changes, int], ...] = ()  # each layout, and its number of points
 
 
 class BestFirstSearch:
@@ -78,10 +82,9 @@ class BestFirstSearch:
         top: int,
         executor: Executor,
         store: Store | None = None,
-        with_front: bool = True,
         certain: bool = False,
     ):
-        self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
+        self.space, self.top, self.executor, self.store = space, top, executor, store
         self.limit = memory_limit(space.config, headroom)
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit, certain)
@@ -120,47 +123,65 @@ class BestFirstSearch:
             self._find_nearest()
 
     def _add_layouts(self) -> None:
-        """Count every point, and queue the layouts except those that do not fit the model or the memory."""
+        """Count every point, and queue the layouts except those that do not fit the model or the memory.
+
+        Layouts that differ in their level of recompute alone are queued as one, with the least memory and the shortest
+        step of any level: most are never reached, so that their own prices, and their stragglers, are never needed.
+        """
         points_of: dict[Any, int] = {}
         least_of: dict[Any, float | None] = {}  # bounds on the memory of all layouts of equal sizes
-        for layout in self.space.layouts():
-            devices, combines, lost = devices_of(self.space, layout), self.space.combines(layout), None
-            steps: dict[tuple[bool, ...], float] = {}
-            least, sizes = with_least_memory(layout), tuple(item for item in layout.items() if item[0] not in KNOBS)
+        for _, alike in itertools.groupby(self.space.layouts(), with_shortest_step):
+            layouts, steps = [*alike], dict[tuple[bool, ...], float]()
+            least, shortest = with_least_memory(layouts[0]), with_shortest_step(layouts[0])
+            sizes = tuple(item for item in least.items() if item[0] not in KNOBS)
             for lists in TRAITS:
-                of = devices, lists, combines
-                if of not in points_of:
-                    points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
-                points = points_of[of]
-                if not points:
+                levels = []
+                for layout in layouts:
+                    of = devices_of(self.space, layout), lists, self.space.combines(layout)
+                    if of not in points_of:
+                        points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
+                    if points_of[of]:
+                        levels.append((layout, points_of[of]))
+                if not levels:
                     continue
+                points = sum(number for _, number in levels)
                 self.counts["points"] += points
                 if (sizes, lists) not in least_of:
                     least_of[sizes, lists] = self.expansion.memory_bound(least, lists)
                 memory = least_of[sizes, lists]
-                if memory is not None and layout == least:
-                    self.least_memory.setdefault((sizes, lists), (memory, layout))
-                if memory is not None and memory <= self.limit:
-                    memory = self.expansion.memory_bound(layout, lists)
+                if memory is not None and any(layout == least for layout, _ in levels):
+                    self.least_memory.setdefault((sizes, lists), (memory, least))
                 if memory is None or memory > self.limit:
                     self.counts["refused" if memory is None else "memory"] += points
                     continue
-                lost = self.expansion.straggler_seconds(layout) if lost is None else lost
                 if lists[1:] not in steps:
-                    steps[lists[1:]] = self.expansion.step_bound(layout, lists)
-                self._push(steps[lists[1:]], _Item(layout, memory, lost, points, lists))
+                    steps[lists[1:]] = self.expansion.step_bound(shortest, lists)
+                self._push(steps[lists[1:]], _Item(shortest, memory, 0.0, points, lists, tuple(levels)))
+
+    def _add_levels(self, item: _Item) -> None:
+        """Queue the layouts of an item, each with its own bounds."""
+        assert item.lists is not None  # noqa: S101
+        for layout, points in item.levels:
+            memory = self.expansion.memory_bound(layout, item.lists)
+            if memory is None or memory > self.limit:
+                self.counts["refused" if memory is None else "memory"] += points
+                continue
+            lost = self.expansion.straggler_seconds(layout)
+            self._push(self.expansion.step_bound(layout, item.lists), _Item(layout, memory, lost, points, item.lists))
 
     def _push(self, step: float, item: _Item) -> None:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
 
     def _next_round(self) -> tuple[list[_Item], list[_Item]]:
-        """Return the next layouts and points that can be ranked or be on the front."""
+        """Return the next layouts and points that can be ranked."""
         layouts: list[_Item] = []
         points: list[_Item] = []
         while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
             step, _, item = heapq.heappop(self.heap)
             if not self._matters(step, item):
                 self.counts["step"] += item.points
+            elif item.levels:
+                self._add_levels(item)
             elif item.lists:
                 layouts.append(item)
             else:
@@ -168,12 +189,9 @@ class BestFirstSearch:
         return layouts, points
 
     def _matters(self, step: float, item: _Item) -> bool:
-        """Return True if a point with at least this expected step can be ranked or be on the front."""
+        """Return True if a point with at least this expected step can be ranked."""
         own = self.fastest.get(idea_of(item.changes), np.inf) if not item.lists else np.inf
-        if rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME))):
-            return True
-        simulated = step - item.stragglers
-        return self.with_front and not any(one.step <= simulated and one.memory <= item.memory for one in self.front)
+        return rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME)))
 
     def _expand(self, layouts: list[_Item]) -> None:
         """Queue the points of these layouts with their bounds."""

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,7 +53,7 @@ class Chosen:
 @described
 @dataclass(frozen=True)
 class Choice:
-    """Ranked candidates and the Pareto front; the result of `choose`."""
+    """Ranked candidates, and what became of the others; the result of `choose`."""
 
     ranked: list[Candidate] = declared(
         "the ideas that fit with the shortest expected step, at most `top` of them, the winner first; empty if "
@@ -73,23 +73,14 @@ class Choice:
         "their stages were not searched. Without them the answer is not certain.",
         factory=list,
     )
-    smallest: Candidate | None = declared(
-        "the simulated point that fits and needs the least memory; `front` searches for all such points", default=None
+    front: list[Candidate] = declared(
+        "the Pareto front of step time and memory of the points that were simulated and fit, fastest first: a point "
+        "that is smaller and slower than all of these may have been left out",
+        factory=list,
     )
     nearest: Candidate | None = declared("if nothing fits: the smallest peak found", default=None)
-    # returns `front`
-    find_front: Callable[[], list[Candidate]] = field(default=list, repr=False, compare=False)
 
     __repr__ = short_repr
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what copies and pickles carry: the front itself, which is searched now if it was not before."""
-        return {**vars(self), "front": self.front, "find_front": list}
-
-    @functools.cached_property
-    def front(self) -> list[Candidate]:
-        """The Pareto front of step time and memory, fastest first; the first access searches it, which takes longer."""
-        return self.find_front()
 
     @functools.cached_property
     def best(self) -> Chosen:
@@ -258,22 +249,20 @@ def choose(
         alone = functools.partial(choose, **limits._asdict(), **options)
         return _of_towers(TowerSearch.of(source, free, only, framework, research), limits, alone, resources)
     space = search_space(source, free, asynchronous, only, framework, research)
-    search = _searched(space, limits, resources)
-    find_front = functools.partial(_front, space, limits, workers, store)
-    found = search.ranked, search.front, search.nearest, search.left_out
-    return _choice(space, limits, search.counts, *found, find_front)
+    layouts = sum(1 for _ in itertools.islice(space.layouts(), FEW))
+    with Bar("choosing", None, at_once=True) as bar, open_resources(layouts, **resources) as (runner, opened):
+        search = BestFirstSearch(space, headroom, limits.top, runner, opened, certain)
+        search.run(bar)
+    return _choice(space, limits, search.counts, search.ranked, search.front, search.nearest, search.left_out)
 
 
 def _choice(
     space: Space, limits: _Limits, counts: Mapping[str, int], ranked: list[Candidate], front: list[Candidate],
-    nearest: Candidate | None, left_out: list[Changes], find_front: Callable[[], list[Candidate]],
+    nearest: Candidate | None, left_out: list[Changes],
 ) -> Choice:  # fmt: skip
-    """Return the choice of these ranked points, whose smallest is the last of `front`."""
+    """Return the choice of these ranked points, in groups that the model cannot tell apart."""
     errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if space.config.derived else None
-    return Choice(
-        placed(ranked, errors), dict(counts), space, limits.headroom, left_out, front[-1] if front else None, nearest,
-        find_front,
-    )  # fmt: skip
+    return Choice(placed(ranked, errors), dict(counts), space, limits.headroom, left_out, front, nearest)
 
 
 def _of_towers(
@@ -292,9 +281,8 @@ def _of_towers(
         values[key] = [*dict.fromkeys([*values.get(key, []), *listed])]
     whole = search.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
     left_out = [one for choice in choices for one in choice.left_out]
-    find_front = functools.partial(front_of, search.fitting)
     space = Space(whole, search.gpus, choices[0].space.batch, values)
-    return _choice(space, limits, search.counts, ranked, front, None if ranked else nearest, left_out, find_front)
+    return _choice(space, limits, search.counts, ranked, front, None if ranked else nearest, left_out)
 
 
 class _Limits(NamedTuple):
@@ -309,18 +297,3 @@ class _Limits(NamedTuple):
         """Return the limits; ConfigError for a headroom or a number that is none."""
         check_headroom(headroom)
         return cls(headroom, argument("top", top, whole_number(0)), certain)
-
-
-def _searched(space: Space, limits: _Limits, resources: Mapping[str, Any], with_front: bool = False) -> BestFirstSearch:
-    """Return the search after it has run."""
-    layouts = sum(1 for _ in itertools.islice(space.layouts(), FEW))
-    with Bar("choosing", None, at_once=True) as bar, open_resources(layouts, **resources) as (runner, opened):
-        search = BestFirstSearch(space, limits.headroom, limits.top, runner, opened, with_front, limits.certain)
-        search.run(bar)
-    return search
-
-
-def _front(space: Space, limits: _Limits, workers: int | None, store: str | PathLike[str] | None) -> list[Candidate]:
-    """Return the front of a further search, which a copy or pickle of a choice can run too."""
-    resources = {"executor": None, "workers": workers, "store": store}
-    return _searched(space, limits, resources, with_front=True).front
