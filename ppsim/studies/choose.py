@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, check_headroom
@@ -242,37 +242,38 @@ def choose(
         A key that cannot be free, a job of unknown size, a wrong config or headroom, or a framework that is unknown or
         runs none of the schedules named.
     """
-    limits, source = _Limits.checked(headroom, top, certain), _with_its_policies(config, framework)
+    check_headroom(headroom)
+    top, source = argument("top", top, whole_number(0)), _with_its_policies(config, framework)
     resources = {"executor": executor, "workers": workers, "store": store}
     if source.data.get("encoder") is not None:
-        options = {"asynchronous": asynchronous, "framework": framework, "research": research, **resources}
-        alone = functools.partial(choose, **limits._asdict(), **options)
-        return _of_towers(TowerSearch.of(source, free, only, framework, research), limits, alone, resources)
+        options = {"asynchronous": asynchronous, "framework": framework, "research": research, "certain": certain}
+        alone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
+        return _of_towers(TowerSearch.of(source, free, only, framework, research), headroom, top, alone, resources)
     space = search_space(source, free, asynchronous, only, framework, research)
     layouts = sum(1 for _ in itertools.islice(space.layouts(), FEW))
     with Bar("choosing", None, at_once=True) as bar, open_resources(layouts, **resources) as (runner, opened):
-        search = BestFirstSearch(space, headroom, limits.top, runner, opened, certain)
+        search = BestFirstSearch(space, headroom, top, runner, opened, certain)
         search.run(bar)
-    return _choice(space, limits, search.counts, search.ranked, search.front, search.nearest, search.left_out)
+    return _choice(space, headroom, search.counts, search.ranked, search.front, search.nearest, search.left_out)
 
 
 def _choice(
-    space: Space, limits: _Limits, counts: Mapping[str, int], ranked: list[Candidate], front: list[Candidate],
+    space: Space, headroom: float, counts: Mapping[str, int], ranked: list[Candidate], front: list[Candidate],
     nearest: Candidate | None, left_out: list[Changes],
 ) -> Choice:  # fmt: skip
     """Return the choice of these ranked points, in groups that the model cannot tell apart."""
     errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if space.config.derived else None
-    return Choice(placed(ranked, errors), dict(counts), space, limits.headroom, left_out, front, nearest)
+    return Choice(placed(ranked, errors), dict(counts), space, headroom, left_out, front, nearest)
 
 
 def _of_towers(
-    search: TowerSearch, limits: _Limits, alone: Callable[..., Choice], resources: Mapping[str, Any]
+    search: TowerSearch, headroom: float, top: int, alone: Callable[..., Choice], resources: Mapping[str, Any]
 ) -> Choice:
     """Return the choice for an encoder and a backbone, whose layouts `alone` ranks without the encoder."""
     options = {"label": "adding encoders", "fast": True, "measures": RANKED, **resources}
     measured = functools.partial(run_points, search.source, **options)
-    choices = search.run(alone, measured, limits.top, functools.partial(memory_limit, headroom=limits.headroom))
-    ranked, front = rank(search.fitting, limits.top), front_of(search.fitting)
+    choices = search.run(alone, measured, top, functools.partial(memory_limit, headroom=headroom))
+    ranked, front = rank(search.fitting, top), front_of(search.fitting)
     nearest = min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
     if not ranked and nearest is None:
         raise ConfigError(f"{search.source.place}: no encoder is possible beside a layout; {search.refusal}")
@@ -282,18 +283,4 @@ def _of_towers(
     whole = search.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
     left_out = [one for choice in choices for one in choice.left_out]
     space = Space(whole, search.gpus, choices[0].space.batch, values)
-    return _choice(space, limits, search.counts, ranked, front, None if ranked else nearest, left_out)
-
-
-class _Limits(NamedTuple):
-    """Limits of the ranking: the headroom, the number of ideas, and whether stragglers cost nothing."""
-
-    headroom: float
-    top: int
-    certain: bool
-
-    @classmethod
-    def checked(cls, headroom: float, top: int, certain: bool) -> _Limits:
-        """Return the limits; ConfigError for a headroom or a number that is none."""
-        check_headroom(headroom)
-        return cls(headroom, argument("top", top, whole_number(0)), certain)
+    return _choice(space, headroom, search.counts, ranked, front, None if ranked else nearest, left_out)
