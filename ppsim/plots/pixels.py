@@ -148,15 +148,13 @@ def _actions(
             after = start + scale.gap_strength(spans.length[mine] / rule) * rule if rule else start
             for begin, until, filled in ((start, after, theme.paper), (after, end, colour))[0 if rule else 1 :]:
                 part = shares(begin, until, first, last)
+                light[device] += part[:, None] * light_of(filled)
                 busy += part
-                if filled == theme.paper:
-                    light[device] += part[:, None] * light_of(filled)
-                else:
+                if filled != theme.paper:
                     kinds += part[:, None] * light_of(filled)
                     most, mixed = np.maximum(most, part), mixed + part
         if theme is GREY:
-            kinds = np.where((most < 0.97 * mixed)[:, None], mixed[:, None] * light_of(MIXED), kinds)
-        light[device] += kinds
+            light[device] += (most < 0.97 * mixed)[:, None] * (mixed[:, None] * light_of(MIXED) - kinds)
         light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * light_of(theme.idle)
     return light
 

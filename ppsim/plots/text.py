@@ -63,7 +63,9 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     margin = max(map(len, names)) + 1
     room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
-    fits = _actions_fit(boxes, per_second)
+    first, last = _columns_of(boxes, per_second)
+    widths = (last - first)[boxes.length > 0]
+    fits = not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _NARROWEST_CELL)
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
     rows = (_box_rows if fits else _column_rows)(boxes, per_second, drawn, style, color)
     lines = [headline(timeline)]
@@ -83,13 +85,6 @@ def _columns_per_second(boxes: Boxes, room: int) -> float:
     shortest = float(lengths.min())
     whole = int(room * shortest / length * (1 + 1e-12))
     return min(whole, _WIDEST_SLOT) / shortest if whole else room / length
-
-
-def _actions_fit(boxes: Boxes, per_second: float) -> bool:
-    """Return whether all actions that take time have a column, and most have space for an edge and two characters."""
-    first, last = _columns_of(boxes, per_second)
-    widths = (last - first)[boxes.length > 0]
-    return not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _NARROWEST_CELL)
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
