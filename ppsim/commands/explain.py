@@ -245,9 +245,9 @@ def _lead(explanation: Explanation) -> str:
     return f"Largest gain: {min(found)[1].replace('  ', ', ')}{rough}"
 
 
-def _change(seconds: float, before: float, places: int = 1) -> str:
+def _change(seconds: float, before: float) -> str:
     """Return a time against another in per cent."""
-    return percent_text(seconds / before - 1, places, signed=True) if before else "-"
+    return percent_text(seconds / before - 1, signed=True) if before else "-"
 
 
 def _shares(run: Timeline) -> str:
@@ -303,8 +303,8 @@ def _tables(explanation: Explanation) -> list[_Table]:
         _difference(explanation),
         _idle(explanation),
         _variants(explanation),
-        _slow(explanation.slow),
-        _stalls(explanation.stalls),
+        _slow("slower than it should be", "expected", explanation.slow),
+        _slow("waits longer than usual", "usual", explanation.stalls),
     ]
     return [part for part in parts if part]
 
@@ -385,20 +385,13 @@ def _variants(explanation: Explanation) -> _Table:
     return _Table([{"the step would be": name, "": one, " ": _change(one, whole)} for name, one in variants])
 
 
-def _slow(slow: list[Slow]) -> _Table | None:
-    if not slow:
+def _slow(head: str, expected: str, found: list[Slow]) -> _Table | None:
+    """Return a table of parts that take longer than `expected`."""
+    if not found:
         return None
-    rows = [_slow_row("slower than it should be", "expected", one) for one in slow[:MAX_SLOW]]
-    return _Table(rows, left=2, more=more_lines(len(slow) - MAX_SLOW, ""))
-
-
-def _stalls(stalled: list[Slow]) -> _Table | None:
-    if not stalled:
-        return None
-    return _Table([_slow_row("waits longer than usual", "usual", one) for one in stalled], left=2)
-
-
-def _slow_row(head: str, expected: str, one: Slow) -> dict[str, str | float]:
-    ratio = value_text(one.ratio if one.expected > 0 else None, "times")
-    measured = {"measured": one.seconds, expected: one.expected}
-    return {head: one.what, "": one.where, **measured, " ": ratio, "in all": one.excess}
+    rows: list[dict[str, str | float]] = []
+    for one in found[:MAX_SLOW]:
+        ratio = value_text(one.ratio if one.expected > 0 else None, "times")
+        measured = {"measured": one.seconds, expected: one.expected}
+        rows.append({head: one.what, "": one.where, **measured, " ": ratio, "in all": one.excess})
+    return _Table(rows, left=2, more=more_lines(len(found) - MAX_SLOW, ""))
