@@ -13,7 +13,7 @@ import numpy as np
 
 from ppsim.base.documents import Path
 from ppsim.base.errors import BuildError, ConfigError, CostError, shown
-from ppsim.config.schema import MEASURED, Fault, sharding_fault
+from ppsim.config.schema import MEASURED, Fault, in_folder, sharding_fault
 from ppsim.costs import Costs
 from ppsim.costs.calibrated import read_calibration
 from ppsim.costs.composed import BACKBONE, EncoderTower, TowerCosts, towers_of
@@ -54,21 +54,22 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     If there are faults, there are no fields.
     """
     faults = _Faults()
+    checked = in_folder(checked, os.path.dirname(place))
     schedule = checked["schedule"]
     if "lengths" in checked:
         if "microbatches" in schedule:
             faults.append((("schedule", "microbatches"), "follows from lengths; leave it out"))
         schedule = checked["schedule"] = {**schedule, "microbatches": 1}  # until the first step is packed
     faults += _schedule_faults(schedule)
-    model = _model(checked.get("model"), place, faults)
-    cluster = cluster_of(checked.get("hardware"), place, faults.attempt)
+    model = _model(checked.get("model"), faults)
+    cluster = _cluster(checked.get("hardware"), faults)
     resident = {key: schedule[key] for key in ("max_active_stages",) if key in schedule}
     section = dict(checked.get("layout", {}))
     if fault := sharding_fault(section):
         faults.append((("layout", "sharding"), fault))
         section.pop("sharding")
     layout = faults.attempt(("layout",), lambda: Layout(**section, **resident))
-    lengths = _lengths(checked, place, model, layout, faults)
+    lengths = _lengths(checked, model, layout, faults)
     schedule, given = checked["schedule"], checked.get("costs", {})
     faults += _missing_partners(checked)
     faults += _window_faults(schedule, layout, given)
@@ -76,7 +77,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     faults += _unpriced_optimizer(checked, cluster)
     costs: Any = None
     if "profile" in given:
-        costs = _profile(checked, place, faults)
+        costs = _profile(checked, faults)
     elif "stage_layers" in given:
         faults.append(
             (("costs", "stage_layers"), "goes with costs.profile; a model's layers are cut by layout.partition")
@@ -86,9 +87,9 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         if costs and model and cluster and layout:
             costs = faults.attempt(("layout",), lambda: DerivedCosts(model, cluster, layout, given))
     if costs and "calibration" in checked:
-        costs = _calibrated(costs, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
+        costs = _calibrated(costs, checked["calibration"], faults)
     if "encoder" in checked:
-        costs = _towers(checked["encoder"], ("encoder",), checked, costs, cluster, layout, place, faults)
+        costs = _towers(checked["encoder"], ("encoder",), checked, costs, cluster, layout, faults)
     jitter = _jitter(dict(checked.get("jitter", {})), costs, "profile" in given, faults)
     if faults:
         return {}, faults
@@ -114,14 +115,12 @@ def _calibrated(costs: Any, path: str, faults: _Faults) -> DerivedCosts | None:
 
 
 def _lengths(
-    checked: dict[str, Any], place: str, model: Model | None, layout: Layout | None, faults: _Faults
+    checked: dict[str, Any], model: Model | None, layout: Layout | None, faults: _Faults
 ) -> PackedLengths | None:
     """Return the lengths of the sequences, and put the first step's microbatches into the sections."""
     if "lengths" not in checked:
         return None
-    section, schedule = dict(checked["lengths"]), checked["schedule"]
-    if "file" in section:
-        section["file"] = os.path.join(os.path.dirname(place), section["file"])
+    section, schedule = checked["lengths"], checked["schedule"]
     faults += _length_faults(section, checked)
     lengths = faults.attempt(("lengths",), lambda: SequenceLengths(**section))
     if faults or lengths is None:
@@ -182,7 +181,7 @@ def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fau
 
 def _towers(
     section: dict[str, Any], path: Path, checked: dict[str, Any], costs: Any, cluster: Cluster | None,
-    layout: Layout | None, place: str, faults: _Faults,
+    layout: Layout | None, faults: _Faults,
 ) -> TowerCosts | None:  # fmt: skip
     """Return the costs of a section `encoder`, at `path`, before a backbone with these costs."""
     faults += [((*path, *key), message) for key, message in _encoder_faults(section, checked, layout)]
@@ -202,7 +201,7 @@ def _towers(
         lambda: EncoderTower(**{one.name: section[one.name] for one in fields(EncoderTower) if one.name in section}),
     )
     if "another" in section:
-        costs = _towers(section["another"], (*path, "another"), checked, costs, cluster, layout, place, faults)
+        costs = _towers(section["another"], (*path, "another"), checked, costs, cluster, layout, faults)
     given, border = section.get("costs", {}), {}
     if "model" not in section:
         like = {"per": "stage"} | {key: checked["costs"][key] for key in LINK[:2] if key in checked.get("costs", {})}
@@ -219,7 +218,7 @@ def _towers(
         nodes = cluster if encoder.placement == "phases" else replace(cluster, node_of_device=None)
         own = faults.attempt((*path, "model"), lambda: DerivedCosts(Model(**shape), nodes, Layout(**chosen), given))
         if own and "calibration" in checked:
-            own = _calibrated(own, os.path.join(os.path.dirname(place), checked["calibration"]), faults)
+            own = _calibrated(own, checked["calibration"], faults)
         if isinstance(costs, TowerCosts):  # whose border takes the features of both
             costs, bytes_sent = replace(costs, border_bytes=(costs.border_bytes or 0) + bytes_sent), 0.0
         border = {
@@ -371,15 +370,13 @@ def _unpriced_optimizer(checked: dict[str, Any], cluster: Cluster | None) -> lis
     return [(("hardware", "device"), why)]
 
 
-def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model | None:
+def _model(section: dict[str, Any] | None, faults: _Faults) -> Model | None:
     if section is None:
         return None
     shape = dict(section)
     file = shape.pop("huggingface", None)
     if file is not None:
-        return faults.attempt(
-            ("model",), lambda: Model.from_huggingface(os.path.join(os.path.dirname(place), file), **shape)
-        )
+        return faults.attempt(("model",), lambda: Model.from_huggingface(file, **shape))
     if shape.pop("approximate", False):
         faults.append((("model", "approximate"), "reads huggingface: the path of a config.json; leave it out"))
     missing = [name for name in required_fields(Model) if name not in shape]
@@ -387,14 +384,13 @@ def _model(section: dict[str, Any] | None, place: str, faults: _Faults) -> Model
     return None if missing else faults.attempt(("model",), lambda: Model(**shape))
 
 
-def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | None:
+def _profile(checked: dict[str, Any], faults: _Faults) -> Profile | None:
     """Return costs measured by `ppsim calibrate`, with the given partition and link."""
     given = checked["costs"]
     faults += _given_twice("costs", "profile", given.keys() - {"stage_layers", *LINK})
     if "model" in checked:
         faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
-    path = os.path.join(os.path.dirname(place), given["profile"])
-    profile = faults.attempt(("costs", "profile"), lambda: read_profile(path))
+    profile = faults.attempt(("costs", "profile"), lambda: read_profile(given["profile"]))
     link = {name: given[name] for name in LINK if name in given}
     for name, value in link.items():
         if not isinstance(value, float | int):
@@ -407,19 +403,13 @@ def _profile(checked: dict[str, Any], place: str, faults: _Faults) -> Profile | 
     return faults.attempt(("costs", "stage_layers"), lambda: profile.cut(given["stage_layers"]))
 
 
-Attempt = Callable[[Path, Callable[[], Any]], Any]
-
-
-def cluster_of(section: dict[str, Any] | None, place: str, attempt: Attempt) -> Cluster | None:
-    """Return the cluster of a checked section `hardware` of the config at `place`; None if it has faults.
-
-    `attempt` calls a function, and returns None after noting its error with the given path.
-    """
+def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
+    """Return the cluster of the section `hardware`; None if it has faults."""
     if section is None:
         return None
-    device = attempt(("hardware", "device"), lambda: _device(section["device"], place))
+    device = faults.attempt(("hardware", "device"), lambda: _device(section["device"]))
     links = [
-        attempt(("hardware", key), lambda sheet=section[key]: _sheet(LinkSheet, find_link, sheet))
+        faults.attempt(("hardware", key), lambda sheet=section[key]: _sheet(LinkSheet, find_link, sheet))
         for key in ("link", "network")
         if key in section
     ]
@@ -431,7 +421,7 @@ def cluster_of(section: dict[str, Any] | None, place: str, attempt: Attempt) -> 
     return Cluster(device, links[0], links[-1], **others)
 
 
-def _device(section: dict[str, Any], place: str) -> DeviceSheet:
+def _device(section: dict[str, Any]) -> DeviceSheet:
     """Return a device's sheet; `operators` changes the operator law of the known device, or replaces it by a file's."""
     operators = section.get("operators")
     if operators is None:
@@ -439,7 +429,7 @@ def _device(section: dict[str, Any], place: str) -> DeviceSheet:
     known = find_device(section["like"]) if "like" in section else None
     law = known.operators if known else None
     if isinstance(operators, str):
-        measured = read_operators(os.path.join(os.path.dirname(place), operators))
+        measured = read_operators(operators)
         bandwidth = section.get("memory_bandwidth", known and known.memory_bandwidth) or measured.bandwidth
         section = {**section, "memory_bandwidth": bandwidth}
         operators = measured.relative_to(section.get("peak", known.peak if known else measured.peak), bandwidth)

@@ -78,8 +78,7 @@ class Config:
         """Build the schedule; BuildError if its family does not allow the sizes, ScheduleError for a wrong CSV file."""
         section = self.schedule
         if "csv" in section:
-            file = os.path.join(os.path.dirname(self.path), section["csv"])
-            read = Schedule.from_csv(file, name=self.name, slices=section.get("slices", 1))
+            read = Schedule.from_csv(section["csv"], name=self.name, slices=section.get("slices", 1))
             return self.completed(mark_prefetched(read, encoders_of(self.costs)))
         sizes = section["devices"], section["microbatches"], section.get("stages_per_device")
         return self.build_family(find_family(section["name"]), *sizes, section.get("options", {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -58,6 +59,13 @@ def named_files(checked: Any, above: Path = ()) -> dict[Path, FileName]:
         return {above: checked}
     pairs = checked.items() if isinstance(checked, dict) else ()
     return {path: name for key, value in pairs for path, name in named_files(value, (*above, key)).items()}
+
+
+def in_folder(checked: Any, folder: str) -> Any:
+    """Return the checked values with the files that they name in this folder, unless their paths are absolute."""
+    if isinstance(checked, FileName):
+        return os.path.join(folder, checked)
+    return {key: in_folder(value, folder) for key, value in checked.items()} if isinstance(checked, dict) else checked
 
 
 def _known(find: Callable[[str], Any]) -> Check:
