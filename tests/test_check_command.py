@@ -68,7 +68,7 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
     assert (document["schema"], document["passed"]) == ("ppsim.check/1", False)
     worse = [finding["measure"] for finding in document["findings"] if finding["verdict"] == "regression"]
     assert worse[:4] == list(NAMED[:4])
-    heading = f"before\n### ppsim check: {len(worse)} measure(s) got worse\n"
+    heading = f"before\n### ppsim check: {len(worse)} checks failed\n"
     assert (tmp_path / "summary.md").read_text().startswith(heading)
     assert (tmp_path / "junit.xml").read_text().startswith("<?xml")
 

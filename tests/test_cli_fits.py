@@ -49,7 +49,7 @@ def test_nothing_that_fits_is_said_too():
 def test_what_is_within_the_headroom_is_tight():
     outcome = ppsim("fits", LLAMA, "--headroom", "0.3")
     assert outcome.status == 1
-    assert outcome.out.startswith("NO, tight: within its 84.9 GB: device 0 needs 61.7 GB, 2.28 GB over the 59.5 GB")
+    assert outcome.out.startswith("NO (tight): device 0 needs 61.7 GB of its 84.9 GB, 2.28 GB over the 59.5 GB")
 
 
 def test_a_wrong_headroom_and_a_config_without_a_model_are_wrong_calls():

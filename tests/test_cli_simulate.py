@@ -267,7 +267,7 @@ def test_a_wrong_call_is_one_message_and_status_2(arguments, message):
     ("rows", "message"),
     [
         ("0F0,0B0\n1F0\n", "1B0"),
-        ("0F0,0B0,1F0\n1B0\n", "1F0 stands on device 0 and 1B0 on device 1"),
+        ("0F0,0B0,1F0\n1B0\n", "1F0 is on device 0 and 1B0 on device 1"),
         ("1F0,0F0,0B0,1B0\n", "deadlock"),
     ],
 )

@@ -100,12 +100,12 @@ def test_rows_may_be_ragged(read):
 def test_a_blank_row_between_others_is_a_device_that_the_validator_names(blank, read):
     schedule = read(f"0F0,0B0\n{blank}\n1F0,1B0\n")
     assert schedule.devices == 3
-    with pytest.raises(ScheduleError, match=r"^device 1 has no actions; every device of a pipeline runs at least one"):
+    with pytest.raises(ScheduleError, match=r"^device 1 \(row 2\) has no actions; every device runs at least one"):
         schedule.validate()
 
 
 def test_a_last_row_of_commas_is_a_device_too(read):
-    with pytest.raises(ScheduleError, match="device 1 has no actions"):
+    with pytest.raises(ScheduleError, match=r"device 1 \(row 2\) has no actions"):
         read("0F0,0B0\n,\n").validate()
 
 

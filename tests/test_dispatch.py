@@ -170,6 +170,6 @@ def test_slots_that_wait_for_each_other_are_a_deadlock(engine):
     with pytest.raises(ppsim.DeadlockError, match="each waits for the next in a cycle") as caught:
         ready(lists, ppsim.Costs(overlap=2.5), engine=engine)
     assert caught.value.cycle == [
-        "device 0 waits at 0B0 for 1B0 of device 1, which stands behind 1F1",
+        "device 0 waits at 0B0 for 1B0 of device 1, which comes after 1F1",
         "device 1 waits at 1F1 for 0F1 of device 0, which shares a fused slot with 0B0",
     ]

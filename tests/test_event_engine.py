@@ -166,7 +166,7 @@ def test_a_timed_slot_deadlocks_where_its_forward_needs_its_backward():
         simulate(orders, Costs(overlap=2))
     assert caught.value.cycle == [
         "device 0 waits at 0B0 for 1B0 of device 1, which shares a fused slot with 1F1",
-        "device 1 waits at 1F1 for 0F1 of device 0, which stands behind 0B0",
+        "device 1 waits at 1F1 for 0F1 of device 0, which comes after 0B0",
     ]
 
 

@@ -225,11 +225,11 @@ def test_a_config_named_twice_is_checked_once(tmp_path):
 def test_the_reports_hold_what_failed_and_why():
     findings = against(numbers(latency=0.5), numbers())
     text = findings_text(findings)
-    assert text.startswith("FAIL  4 measures of 1 config got worse, of 1 config checked\n")
+    assert text.startswith("FAIL  4 checks failed, in 1 of 1 config\n")
     assert "regression" in text
     assert "time that changed in a.yaml, all devices: transfer +" in text
     markdown = markdown_report([*findings, *config_findings("a|b.yaml", numbers(), {}, Tolerance(), Limits())])
-    assert markdown.startswith("### ppsim check: 5 measure(s) got worse\n")
+    assert markdown.startswith("### ppsim check: 5 checks failed\n")
     assert len({line.replace("\\|", "").count("|") for line in markdown.splitlines()[2:]}) == 1
     suite = ElementTree.fromstring(junit_report(findings).split("\n", 1)[1])  # noqa: S314 - written just now
     assert (suite.get("tests"), suite.get("failures")) == ("6", "4")

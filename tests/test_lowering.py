@@ -66,7 +66,7 @@ def test_fused_slots_that_wait_for_each_other_are_shown_as_a_cycle():
     with pytest.raises(ppsim.DeadlockError) as error:
         ppsim.lower(ppsim.Schedule.from_orders(orders))
     assert error.value.cycle == [
-        "device 0 waits at 0B1 for 1B1 of device 1, which stands behind 1F0",
+        "device 0 waits at 0B1 for 1B1 of device 1, which comes after 1F0",
         "device 1 waits at 1F0 for 0F0 of device 0, which shares a fused slot with 0B1",
     ]
 

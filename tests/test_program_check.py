@@ -53,14 +53,14 @@ def test_a_doubled_transfer_is_named():
 
 def test_a_send_before_its_producer_and_a_recv_after_its_consumer_are_misplaced():
     early = [["0SEND_F0", *(action for action in GOOD[0] if action != "0SEND_F0")], GOOD[1]]
-    assert faults(early) == ["0SEND_F0 (row 1, column 1) stands before 0F0, whose result it sends"]
+    assert faults(early) == ["0SEND_F0 (row 1, column 1) comes before 0F0, whose result it sends"]
     late = changed("1F1", "1F1", "1RECV_F1", orders=changed("1RECV_F1"))
-    assert faults(late) == ["1RECV_F1 (row 2, column 4) stands after 1F1, which needs what it receives"]
+    assert faults(late) == ["1RECV_F1 (row 2, column 4) comes after 1F1, which needs what it receives"]
 
 
 def test_a_transfer_on_the_wrong_device_is_told():
     moved = changed("0SEND_F0", "0SEND_F0", "1RECV_F0", orders=changed("1RECV_F0"))
-    assert faults(moved) == ["1RECV_F0 (row 1, column 3) stands on the wrong device: 1F0 runs on device 1"]
+    assert faults(moved) == ["1RECV_F0 (row 1, column 3) is on the wrong device: 1F0 runs on device 1"]
 
 
 @pytest.mark.parametrize("pointless", ["0RECV_F0", "0SEND_B0", "1SEND_F0", "7SEND_F0", "0SEND_F9", "2147483646RECV_B9"])
@@ -108,14 +108,14 @@ SHARDED = ["0UNSHARD", "0F0", "0B0", "0REDUCE_GRAD", "0RESHARD"]
         ("0F0 0UNSHARD 0B0 0RESHARD", "0F0 (row 1, column 1) runs while the weights of its stage are sharded; put "
          "an UNSHARD of the stage before it"),
         ("0UNSHARD 0F0 0RESHARD 0B0", "0B0 (row 1, column 4) runs while"),
-        ("0RESHARD 0UNSHARD 0F0 0B0 0RESHARD", "0RESHARD (row 1, column 1) stands without an UNSHARD"),
+        ("0RESHARD 0UNSHARD 0F0 0B0 0RESHARD", "0RESHARD (row 1, column 1) has no UNSHARD"),
         ("0UNSHARD 0F0 0UNSHARD 0B0 0RESHARD", "0UNSHARD (row 1, column 3) gathers weights that are gathered "
          "already"),
         ("0UNSHARD 0RESHARD 0UNSHARD 0F0 0B0 0RESHARD", "0RESHARD (row 1, column 2) drops weights that were "
          "gathered and not used"),
         ("0UNSHARD 0F0 0B0", "0B0 (row 1, column 3) is the last of its stage on the device; put a RESHARD"),
         ("0UNSHARD 0F0 0B0 0RESHARD 5UNSHARD", "5UNSHARD (row 1, column 5) is the last of its stage"),
-        ("0F0 0REDUCE_GRAD 0B0", "0REDUCE_GRAD (row 1, column 2) stands before 0B0, which adds to the gradients"),
+        ("0F0 0REDUCE_GRAD 0B0", "0REDUCE_GRAD (row 1, column 2) comes before 0B0, which adds to the gradients"),
         ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD (row 1, column 4) appears twice"),
         ("0F0 0B0 3REDUCE_GRAD", "3REDUCE_GRAD (row 1, column 3) has no gradients to reduce"),
     ],
@@ -238,8 +238,8 @@ def test_a_device_that_has_finished_may_hold_sends_in_a_deadlock():
 def test_a_deadlock_without_queues_names_the_devices():
     waiting = [["0F0", "0B0", "0F1", "0B1"], ["1F0", "1F1", "1B0", "1B1"]]
     assert cycle(waiting, "async") == [
-        "device 0 waits at 0B0 for 1B0 of device 1, which stands behind 1F1",
-        "device 1 waits at 1F1 for 0F1 of device 0, which stands behind 0B0",
+        "device 0 waits at 0B0 for 1B0 of device 1, which comes after 1F1",
+        "device 1 waits at 1F1 for 0F1 of device 0, which comes after 0B0",
     ]
 
 

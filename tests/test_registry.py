@@ -77,7 +77,7 @@ def families_for_now(monkeypatch):
 FORGETFUL = {
     "a backward": (lambda p, m: [forward_run(0, np.arange(m)), forward_run(1, np.arange(m))], "the backward of 0F0"),
     "a device": (lambda p, m: [concatenate(forward_run(0, 0), backward_run(0, 0)), forward_run(0, [])], "device 1"),
-    "an order": (lambda p, m: [concatenate(backward_run(0, 0), forward_run(0, 0))], "stands before 0F0"),
+    "an order": (lambda p, m: [concatenate(backward_run(0, 0), forward_run(0, 0))], "comes before 0F0"),
     "its inputs": (
         lambda p, m: [concatenate(forward_run([1, 0], 0), backward_run([1, 0], 0))],
         "waits at 1F0 for 0F0",
@@ -234,6 +234,8 @@ def test_an_unknown_option_is_answered_with_the_known():
         ppsim.build("interleaved-1f1b", devices=2, microbatches=2, grouping="rows")
     with pytest.raises(BuildError, match="backward_order='up' is not known; use one of: fifo, lifo"):
         ppsim.build("gpipe", devices=2, microbatches=2, backward_order="up")
+    with pytest.raises(BuildError, match="search='no' must be true or false"):
+        ppsim.build("v-half", devices=2, microbatches=2, search="no")
 
 
 @given(names | things, things, things, st.none() | things)

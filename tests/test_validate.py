@@ -41,8 +41,8 @@ def test_a_schedule_without_compute_actions_is_empty(orders):
 
 def test_a_device_without_actions():
     assert faults([["0F0", "0B0"], [], [None]]) == [
-        "device 1 has no actions; every device of a pipeline runs at least one stage",
-        "device 2 has no actions; every device of a pipeline runs at least one stage",
+        "device 1 (row 2) has no actions; every device runs at least one stage",
+        "device 2 (row 3) has no actions; every device runs at least one stage",
     ]
 
 
@@ -61,7 +61,7 @@ def test_a_missing_input_gradient():
 
 
 def test_a_missing_weight_gradient():
-    assert faults([["0F0", "0I0"]]) == ["0W0 is missing: 0I0 stands without it"]
+    assert faults([["0F0", "0I0"]]) == ["0W0 is missing: 0I0 needs it"]
 
 
 @pytest.mark.parametrize("kind", ["F", "B"])
@@ -82,50 +82,50 @@ def test_a_fault_of_a_file_names_its_cell_as_a_spreadsheet_does(tmp_path):
     with pytest.raises(ScheduleError, match="0B0 appears twice: row 1, column 4 and row 2, column 3;"):
         Schedule.from_csv(tmp_path / "a.csv").validate()
     assert faults([["", "0B0", "", "0F0"]]) == [
-        "0B0 (row 1, column 2) stands before 0F0 (row 1, column 4): a backward follows its forward"
+        "0B0 (row 1, column 2) comes before 0F0 (row 1, column 4): a backward follows its forward"
     ]
 
 
 def test_an_action_doubled_on_another_device_is_also_split():
     assert faults([["0F0", "0I0", "0W0"], ["0W0"]]) == [
         "0W0 appears twice: row 1, column 3 and row 2, column 1; each action appears once",
-        "0W0 stands on device 0 and 0W0 on device 1: all actions of one stage and microbatch run on one device",
+        "0W0 is on device 0 and 0W0 on device 1: all actions of one stage and microbatch run on one device",
     ]
 
 
 @pytest.mark.parametrize(("parts", "named"), [(["0I0", "0W0"], "0I0"), (["0I0"], "0I0"), (["0W0"], "0W0")])
 def test_a_full_backward_beside_its_parts(parts, named):
     assert faults([["0F0", "0B0", *parts]]) == [
-        f"0B0 stands beside {named}: a microbatch's backward is either one B or one I and one W"
+        f"0B0 and {named} exclude each other: a microbatch's backward is either one B or one I and one W"
     ]
 
 
 def test_a_backward_before_its_forward():
     assert faults([["0B0", "0F0"]]) == [
-        "0B0 (row 1, column 1) stands before 0F0 (row 1, column 2): a backward follows its forward"
+        "0B0 (row 1, column 1) comes before 0F0 (row 1, column 2): a backward follows its forward"
     ]
     assert faults([["0I0", "0F0", "0W0"]]) == [
-        "0I0 (row 1, column 1) stands before 0F0 (row 1, column 2): a backward follows its forward"
+        "0I0 (row 1, column 1) comes before 0F0 (row 1, column 2): a backward follows its forward"
     ]
 
 
 def test_a_weight_gradient_before_its_forward_and_its_input_gradient():
     assert faults([["0W0", "0F0", "0I0"]]) == [
-        "0W0 (row 1, column 1) stands before 0F0 (row 1, column 2): a backward follows its forward",
-        "0W0 (row 1, column 1) stands before 0I0 (row 1, column 3): W follows the I of its microbatch",
+        "0W0 (row 1, column 1) comes before 0F0 (row 1, column 2): a backward follows its forward",
+        "0W0 (row 1, column 1) comes before 0I0 (row 1, column 3): W follows the I of its microbatch",
     ]
 
 
 def test_a_slot_may_not_hold_a_backward_before_its_own_forward():
     assert faults([["(0B0;0F0)OVERLAP_F_B"]]) == [
-        "0B0 (row 1, column 1) stands before 0F0 (row 1, column 1): a backward follows its forward"
+        "0B0 (row 1, column 1) comes before 0F0 (row 1, column 1): a backward follows its forward"
     ]
 
 
 def test_a_stage_and_microbatch_on_two_devices():
     assert faults([["0F0", "1B0"], ["1F0", "0B0"]])[:2] == [
-        "0F0 stands on device 0 and 0B0 on device 1: all actions of one stage and microbatch run on one device",
-        "1B0 stands on device 0 and 1F0 on device 1: all actions of one stage and microbatch run on one device",
+        "0F0 is on device 0 and 0B0 on device 1: all actions of one stage and microbatch run on one device",
+        "1B0 is on device 0 and 1F0 on device 1: all actions of one stage and microbatch run on one device",
     ]
 
 
@@ -173,21 +173,21 @@ def test_all_faults_stand_in_one_error():
     with pytest.raises(ScheduleError) as caught:
         Schedule.from_orders(program, name="broken").validate()
     assert caught.value.faults == [
-        "device 2 has no actions; every device of a pipeline runs at least one stage",
+        "device 2 (row 3) has no actions; every device runs at least one stage",
         "0F0 appears twice: row 1, column 1 and row 1, column 2; each action appears once",
         "1F1 is missing: 3 stages x 2 microbatches each need one F",
         "2F1 is missing: 3 stages x 2 microbatches each need one F",
-        "1B0 stands beside 1W0: a microbatch's backward is either one B or one I and one W",
+        "1B0 and 1W0 exclude each other: a microbatch's backward is either one B or one I and one W",
         "1I1 is missing: 1W1 needs it",
         "the backward of 0F0 is missing: add 0B0, or 0I0 and 0W0",
-        "0B1 (row 1, column 3) stands before 0F1 (row 1, column 4): a backward follows its forward",
+        "0B1 (row 1, column 3) comes before 0F1 (row 1, column 4): a backward follows its forward",
         "2SEND_B0 is missing on device 3: 2B0 makes what is needed by 1B0 of device 1",
         "1SEND_F0 is missing on device 1: 1F0 makes what is needed by 2F0 of device 3",
         "1RECV_F0 is missing on device 1: 1F0 needs what is made by 0F0 of device 0",
         "1RECV_B0 is missing on device 1: 1B0 needs what is made by 2B0 of device 3",
         "2RECV_F0 is missing on device 3: 2F0 needs what is made by 1F0 of device 1",
     ]
-    assert str(caught.value).startswith("schedule 'broken' has 13 faults:\n  - device 2 has no actions")
+    assert str(caught.value).startswith("schedule 'broken' has 13 faults:\n  - device 2 (row 3) has no actions")
 
 
 def test_of_one_rule_the_first_50_are_told_and_the_rest_counted():
@@ -211,8 +211,8 @@ def cycle(orders):
 
 def test_two_devices_that_wait_for_each_other():
     assert cycle([["0F0", "0B0", "0F1", "0B1"], ["1F1", "1F0", "1B0", "1B1"]]) == [
-        "device 0 waits at 0B0 for 1B0 of device 1, which stands behind 1F1",
-        "device 1 waits at 1F1 for 0F1 of device 0, which stands behind 0B0",
+        "device 0 waits at 0B0 for 1B0 of device 1, which comes after 1F1",
+        "device 1 waits at 1F1 for 0F1 of device 0, which comes after 0B0",
     ]
 
 
@@ -224,9 +224,9 @@ def ring(devices):
 
 def test_three_devices_in_a_ring():
     assert cycle(ring(3)) == [
-        "device 0 waits at 1F2 for 0F2 of device 2, which stands behind 1F1",
-        "device 2 waits at 1F1 for 0F1 of device 1, which stands behind 1F0",
-        "device 1 waits at 1F0 for 0F0 of device 0, which stands behind 1F2",
+        "device 0 waits at 1F2 for 0F2 of device 2, which comes after 1F1",
+        "device 2 waits at 1F1 for 0F1 of device 1, which comes after 1F0",
+        "device 1 waits at 1F0 for 0F0 of device 0, which comes after 1F2",
     ]
 
 
@@ -237,18 +237,14 @@ def test_devices_that_only_wait_for_a_cycle_are_no_part_of_it():
         ["2F1", "2F0", "2B0", "2B1"],
     ]
     assert cycle(orders) == [
-        "device 1 waits at 1B0 for 2B0 of device 2, which stands behind 2F1",
-        "device 2 waits at 2F1 for 1F1 of device 1, which stands behind 1B0",
+        "device 1 waits at 1B0 for 2B0 of device 2, which comes after 2F1",
+        "device 2 waits at 2F1 for 1F1 of device 1, which comes after 1B0",
     ]
 
 
 def test_a_device_may_wait_for_itself():
-    assert cycle([["1F0", "0F0", "1B0", "0B0"]]) == [
-        "device 0 waits at 1F0 for 0F0 of device 0, which stands behind 1F0"
-    ]
-    assert cycle([["0F0", "1F0", "0B0", "1B0"]]) == [
-        "device 0 waits at 0B0 for 1B0 of device 0, which stands behind 0B0"
-    ]
+    assert cycle([["1F0", "0F0", "1B0", "0B0"]]) == ["device 0 waits at 1F0 for 0F0 of device 0, which comes after 1F0"]
+    assert cycle([["0F0", "1F0", "0B0", "1B0"]]) == ["device 0 waits at 0B0 for 1B0 of device 0, which comes after 0B0"]
 
 
 def test_a_cycle_is_told_beside_other_faults():

@@ -95,21 +95,21 @@ def test_a_device_alone_reduces_nothing():
         ([["0F0", "0S0", "0B0"], ["1F0", "1S0", "1T0", "1B0"]], "0T0 is missing: stage 0 holds a part"),
         ([["0F0", "0F1", "0S0", "0B0", "0B1"], ["1F0", "1F1", "1S0", "1S1", "1B0", "1B1"]], "0S1 is missing"),
         ([["0F0", "0S0", "0S0", "0B0"]], "0S0 appears twice"),
-        ([["0F0", "0T0", "0S0", "0B0"]], "0T0 (row 1, column 2) stands before 0S0 (row 1, column 3)"),
-        ([["0S0", "0F0", "0B0"]], "0S0 (row 1, column 1) stands before 0F0 (row 1, column 2): S needs the"),
+        ([["0F0", "0T0", "0S0", "0B0"]], "0T0 (row 1, column 2) comes before 0S0 (row 1, column 3)"),
+        ([["0S0", "0F0", "0B0"]], "0S0 (row 1, column 1) comes before 0F0 (row 1, column 2): S needs the"),
         (
             [["0F0", "0F1", "0S1", "0S0", "0B0", "0B1"], ["1F0", "1F1", "1S0", "1S1", "1B0", "1B1"]],
-            "0S1 (row 1, column 3) stands before 0S0 (row 1, column 4), and on the device that sends their "
+            "0S1 (row 1, column 3) comes before 0S0 (row 1, column 4), and on the device that sends their "
             "input it is the other way round",
         ),
-        ([["0F0", "0B0", "0S0"]], "device 0 waits at 0B0 for 0S0 of device 0, which stands behind 0B0"),
+        ([["0F0", "0B0", "0S0"]], "device 0 waits at 0B0 for 0S0 of device 0, which comes after 0B0"),
         (
             [["0F0", "0S0", "0T0", "0B0"], ["1F0", "1S0", "1B0", "1T0"]],
-            "device 1 waits at 1B0 for 1T0 of device 1, which stands behind 1B0",
+            "device 1 waits at 1B0 for 1T0 of device 1, which comes after 1B0",
         ),
         (
             [["0F0", "0B0", "0S0"], ["1F0", "1S0", "1B0"]],
-            "device 1 waits at 1B0 for 0S0 of device 0, which stands behind 0B0",
+            "device 1 waits at 1B0 for 0S0 of device 0, which comes after 0B0",
         ),
         (  # device 1's 0S1 needs the broadcast of 2F1, which the sender makes behind the gradient of microbatch 0
             [
@@ -133,7 +133,7 @@ def test_a_device_alone_reduces_nothing():
                     "0B1",
                 ],
             ],
-            "device 1 waits at 0S1 for 0T0 of device 1, which stands behind 0S1 (its collective runs before the one "
+            "device 1 waits at 0S1 for 0T0 of device 1, which comes after 0S1 (its collective runs before the one "
             "for 0S1)",
         ),
         ([["0F0", "1S0", "0B0"], ["1F0", "1B0"]], "all actions of one stage and microbatch run on one device"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def _read(text: str, place: str) -> Document:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f": line {mark.line + 1}" if mark else ""
-        problem = (error.problem or error.context or "not YAML").split("\n")[0]
+        problem = re.split("\n| with value", error.problem or error.context or "not YAML")[0]
         kind = ConfigError if isinstance(error, DuplicateKeyError) else NotYamlError
         raise kind(f"{place}{line}: {problem}") from None
     except (YAMLError, ValueError, TypeError, AttributeError, OverflowError, AssertionError) as error:

@@ -70,7 +70,7 @@ def _compute_faults(compute: ScheduleColumns) -> tuple[list[str], list[str]]:
         return [], []
     gaps = [*_number_faults(compute)]
     without = first_faults(
-        lambda device: f"device {device} has no actions; every device of a pipeline runs at least one stage",
+        lambda device: f"device {device} (row {device + 1}) has no actions; every device runs at least one stage",
         np.flatnonzero(np.diff(compute.offsets) == 0),
     )
     faults = [*gaps, *without, *_set_faults(compute, dense=not gaps)]
@@ -144,8 +144,8 @@ def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray])
     for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs, assume_unique=True))):
         yield from first_faults(
             lambda pair, kind=kind: (
-                f"{name(Kind.B, pair)} stands beside {name(kind, pair)}: a microbatch's backward is either one B or "
-                f"one I and one W"
+                f"{name(Kind.B, pair)} and {name(kind, pair)} exclude each other: a microbatch's backward is "
+                f"either one B or one I and one W"
             ),
             np.intersect1d(full, parts, assume_unique=True),
         )
@@ -154,7 +154,7 @@ def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray])
         np.setdiff1d(weights, np.concatenate([inputs, full]), assume_unique=True),
     )
     yield from first_faults(
-        lambda pair: f"{name(Kind.W, pair)} is missing: {name(Kind.I, pair)} stands without it",
+        lambda pair: f"{name(Kind.W, pair)} is missing: {name(Kind.I, pair)} needs it",
         np.setdiff1d(inputs, np.concatenate([weights, full]), assume_unique=True),
     )
     yield from first_faults(
@@ -191,7 +191,7 @@ def _split_faults(schedule: ScheduleColumns) -> Iterator[str]:
     split = (pairs[first] == pairs[second]) & (device[first] != device[second])
     return first_faults(
         lambda first, second: (
-            f"{schedule.label(first)} stands on device {device[first]} and {schedule.label(second)} on device "
+            f"{schedule.label(first)} is on device {device[first]} and {schedule.label(second)} on device "
             f"{device[second]}: all actions of one stage and microbatch run on one device"
         ),
         first[split],
@@ -222,7 +222,7 @@ def _output_faults(schedule: ScheduleColumns) -> Iterator[str]:
     wrong = np.flatnonzero(barriers.has > np.arange(len(barriers.has)))
     yield from first_faults(
         lambda part, output: (
-            f"{located(schedule, part)} stands before {located(schedule, output)}: S needs the output of the last stage"
+            f"{located(schedule, part)} comes before {located(schedule, output)}: S needs the output of the last stage"
         ),
         wrong,
         barriers.has[wrong],
@@ -234,7 +234,7 @@ def _output_faults(schedule: ScheduleColumns) -> Iterator[str]:
     swapped = (np.diff(row) < 0) & (np.diff(device[last]) == 0) & (np.diff(of_row) == 0)
     yield from first_faults(
         lambda early, late: (
-            f"{located(schedule, early)} stands before {located(schedule, late)}, and on the device that sends their "
+            f"{located(schedule, early)} comes before {located(schedule, late)}, and on the device that sends their "
             f"input it is the other way round: the collectives of one sender run in one order on all devices"
         ),
         row[1:][swapped],

@@ -51,7 +51,7 @@ def late_rows(schedule: ScheduleColumns, early: Kind, late: Kind, rule: str) -> 
     earlier, later = earlier[both[1]], later[both[2]]
     wrong = (schedule.device[earlier] == schedule.device[later]) & (earlier > later)
     yield from first_faults(
-        lambda late, early: f"{located(schedule, late)} stands before {located(schedule, early)}: {rule}",
+        lambda late, early: f"{located(schedule, late)} comes before {located(schedule, early)}: {rule}",
         later[wrong],
         earlier[wrong],
     )
@@ -135,7 +135,7 @@ def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.
     elsewhere = program.device[action] != program.device[rows]
     yield from first_faults(
         lambda row, action: (
-            f"{located(program, row)} stands on the wrong device: {program.label(action)} runs on device "
+            f"{located(program, row)} is on the wrong device: {program.label(action)} runs on device "
             f"{program.device[action]}"
         ),
         rows[elsewhere],
@@ -144,14 +144,14 @@ def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.
     sends = is_send(ends.kind[end])
     early = ~elsewhere & sends & (rows < action)
     yield from first_faults(
-        lambda row, action: f"{located(program, row)} stands before {program.label(action)}, whose result it sends",
+        lambda row, action: f"{located(program, row)} comes before {program.label(action)}, whose result it sends",
         rows[early],
         action[early],
     )
     late = ~elsewhere & ~sends & (rows > action)
     yield from first_faults(
         lambda row, action: (
-            f"{located(program, row)} stands after {program.label(action)}, which needs what it receives"
+            f"{located(program, row)} comes after {program.label(action)}, which needs what it receives"
         ),
         rows[late],
         action[late],
@@ -231,7 +231,7 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
             sharded & (what == _USE),
             "runs while the weights of its stage are sharded; put an UNSHARD of the stage before it",
         ),
-        (sharded & (what == _RESHARD), "stands without an UNSHARD of its stage before it"),
+        (sharded & (what == _RESHARD), "has no UNSHARD of its stage before it"),
         (
             ~sharded & (what == _UNSHARD),
             "gathers weights that are gathered already; put a RESHARD of the stage before it",
@@ -269,7 +269,7 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
     early = behind > rows
     yield from first_faults(
         lambda row, backward: (
-            f"{located(program, row)} stands before {program.label(backward)}, which adds to the gradients that it "
+            f"{located(program, row)} comes before {program.label(backward)}, which adds to the gradients that it "
             f"reduces"
         ),
         rows[early],
@@ -353,7 +353,7 @@ def _unpaired(
         alone = own[1][~np.isin(own[0], other[0])]
         yield from first_faults(
             lambda row, missing=missing: (
-                f"{located(program, row)} stands without {program.stage[row]}{missing.name}{program.microbatch[row]}: "
+                f"{located(program, row)} has no {program.stage[row]}{missing.name}{program.microbatch[row]}: "
                 f"what leaves for host memory comes back before its backward"
             ),
             alone,

@@ -67,7 +67,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
     for one in hardware[:2]:
         lines.append(f"     {one.words}: {step_text(one.step)} ({versus(one.step, found.run.iteration_time)})")
     if not hardware and any(one.kind == "hardware" for one in found.advice):
-        lines.append("     faster links gain nothing that the model can tell")
+        lines.append("     no certain gain from faster links")
     return [*lines, "", *_counts(found)]
 
 
@@ -80,7 +80,7 @@ def _answer(found: AdviceList) -> list[str]:
     if found.fits is False and not better:
         return [f"does not fit: {before}; no single change{whose} makes it fit"]
     if not better:
-        return [f"no single change{whose} gains more than the model can tell: {before}"]
+        return [f"no single change{whose} is certain to help: {before}"]
     best = better[0]
     step = f"{step_text(run.iteration_time)} -> {step_text(best.step)} ({versus(best.step, run.iteration_time)})"
     peak = peak_text(best.peak, found.config, found.headroom, found.fits is not False)
@@ -96,13 +96,12 @@ def _answer(found: AdviceList) -> list[str]:
 def _counts(found: AdviceList) -> list[str]:
     software = [one for one in found.advice if one.kind != "hardware"]
     helping = [one for one in software if one.fits is not False and (found.fits is False or found.is_certain(one))]
-    rest, refused = len(software) - len(helping), len(found.refused)
-    counts = f"{counted(len(helping), 'change')} to try, {rest} do not help or do not fit, {refused} not possible"
-    lines = [f"{counts}; {LEGEND}"]
+    helps = "make it fit" if found.fits is False else "help"
+    lines = [f"{len(helping)} of {counted(len(software), 'change')} {helps}; {LEGEND}"]
     errors = {kind: found.error_of(kind) - 1 for kind in ("layouts", "schedules", "options")}
     if any(error > SAME for error in errors.values()):
         texts = ", ".join(f"{percent_text(error)} ({kind})" for kind, error in errors.items())
-        lines.append(f"published pairs cannot tell gains below {texts}")
+        lines.append(f"gains below {texts} are not certain")
     return lines
 
 

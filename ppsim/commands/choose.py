@@ -166,7 +166,8 @@ def choice_lines(
     if found.ranked[0].alike:
         variants = f"{found.ranked[0].alike + 1} variants within {percent_text(SAME, 0)}"
         yield f"1 stands for {variants}: other stages, microbatches, sharding"
-    yield LEGEND if config.model is not None else found.points
+    tied = "=: order not certain, the simplest first; " * any("=" in one.place for one in shown)
+    yield f"{tied}{LEGEND if config.model is not None else found.points}"
     yield ""
     yield from paragraph("; ".join(_reasons(found, shown)), "why  ")
     yield ""

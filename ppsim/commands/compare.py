@@ -111,7 +111,7 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     lines += more_lines(len(shown) - len(table), "")
     notes = [] if is_whole else [_left_out("over the memory of a device", over)]
     notes += [] if is_whole else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
-    notes += [] if is_whole else [_left_out("cannot run", [{"schedule": name} for name in comparison.refused])]
+    notes += [] if is_whole else [_left_out("not run", [{"schedule": name} for name in comparison.refused])]
     notes += [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
     notes += [_interval_line(comparison), _certainty(comparison) * verbose]
     legend = [LEGEND] if any(cell[-1] not in ("-", "runs in") for cell in cells) else []
@@ -143,7 +143,7 @@ def _interval_line(comparison: Comparison) -> str:
         return ""
     places = 0 if max(1 - found.low, found.high - 1) >= _WHOLE_PER_CENT else 1
     low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
-    return f"a real step lies within {low} to {high} at 90 %, for all rows alike"
+    return f"90 % of real steps lie within {low} to {high} of the prediction, in every row"
 
 
 def _peak(row: dict) -> str:
@@ -249,7 +249,7 @@ def _refusals(refused: Mapping[str, str]) -> list[str]:
     for name, reason in refused.items():
         names_by_reason.setdefault(reason, []).append(name)
     wrapper = textwrap.TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    lines = ["cannot run at this size:"] if refused else []
+    lines = ["not run:"] if refused else []
     for reason, names in names_by_reason.items():
         lines += wrapper.wrap(f"{', '.join(names)}: {reason}")
     return lines

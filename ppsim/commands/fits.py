@@ -70,9 +70,9 @@ def _verdict(memory: Memory, headroom: float, device: int) -> str:
     over = memory.peak > usable
     others = f"; all {len(over)} are over" if over.all() else f"; {int(over.sum())} of {len(over)} are over"
     others += f" ({gigabytes(float(memory.peak[over].min()))} to {gigabytes(float(memory.peak.max()))})"
-    tight = f", tight: within its {gigabytes(memory.capacity)}" if state == "tight" else ""
-    needs = f"NO{tight}: device {device} needs {gigabytes(peak)}, {gigabytes(peak - usable)} over the "
-    return f"{needs}{gigabytes(usable)} usable{others if over.sum() > 1 else ''}"
+    needs = f"device {device} needs {gigabytes(peak)}"
+    needs = f"NO (tight): {needs} of its {gigabytes(memory.capacity)}" if state == "tight" else f"NO: {needs}"
+    return f"{needs}, {gigabytes(peak - usable)} over the {gigabytes(usable)} usable{others if over.sum() > 1 else ''}"
 
 
 def _document(run: Timeline, headroom: float, does_fit: bool, found: list[Candidate]) -> dict[str, Any]:

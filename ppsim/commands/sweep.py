@@ -11,7 +11,7 @@ import typer
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, csv_text_of, layout_lines, paragraph
+from ppsim.base.tables import WIDTH, aligned, csv_text_of, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
@@ -27,7 +27,6 @@ from ppsim.studies.sweep import ASYNCHRONOUS, Sweep
 TABLES = (".csv", ".md", ".tex")
 TIGHT, OVER = "*", "!"  # marks of a peak in memory that should stay free, and of one above the memory
 MAX_ROWS, MAX_REFUSED = 14, 3  # without --verbose, so that the answer fits one screen
-MAX_LAYOUTS = 6
 
 
 @takes_case(reader=read_source)
@@ -91,7 +90,7 @@ def _limit(found: Sweep, source: ConfigSource) -> float | None:
 def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
     """Yield the best combination that fits, a table of the others, and the rules that refuse some.
 
-    `verbose` adds a row per point, every rule, and the layout strings.
+    `verbose` adds a row per point and every rule.
     """
     ran = [point for point in found.points if point.measures is not None]
     measure = _compared(found, ran)
@@ -121,13 +120,8 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
         if point.refused is not None:
             refused.setdefault(" ".join(point.refused.split()), []).append(_values(found, point))
     for rule, points in [*refused.items()][: len(refused) if verbose else MAX_REFUSED]:
-        yield from paragraph(f"{first_names(points, 1)}: {rule}", "refused  ")
-    if verbose:
-        texts = dict.fromkeys(point.layout_string for point in ran if point.layout_string)
-        yield from (line for text in [*texts][:MAX_LAYOUTS] for line in layout_lines(text))
-        yield from more_lines(len(texts) - MAX_LAYOUTS, ": --json and --table have one a point")
-    else:
-        yield from more_lines(len(refused) - MAX_REFUSED)
+        yield from paragraph(f"{first_names(points, 1)}: {rule}", "not run  ")
+    yield from more_lines(0 if verbose else len(refused) - MAX_REFUSED)
 
 
 def _is_asynchronous(point: Candidate) -> bool:

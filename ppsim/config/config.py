@@ -18,6 +18,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described
+from ppsim.base.units import counted
 from ppsim.config.assembly import assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys, without_nulls
 from ppsim.costs import CostModel, Costs
@@ -205,7 +206,7 @@ class Config:
                 raise ConfigError(f"{self.path}: hardware.gpus is {gpus}, but all towers make {workload.gpus}")
         if gpus and isinstance(self.costs, DerivedCosts) and self.costs.gpus(schedule.devices) != gpus:
             raise ConfigError(
-                f"{self.path}: hardware.gpus is {gpus}, but {schedule.devices} pipeline devices of "
+                f"{self.path}: hardware.gpus is {gpus}, but {counted(schedule.devices, 'pipeline device')} of "
                 f"{self.costs.layout.gpus_per_device} GPUs make {self.costs.gpus(schedule.devices)}"
             )
         self._check_batch(schedule)

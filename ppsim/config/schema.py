@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from ppsim.base.documents import Path, checked_by, known_keys
+from ppsim.base.documents import Path, checked_by, known_keys, path_text
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import (
     Check,
@@ -282,7 +282,10 @@ def _fault(item: Any, data: dict[str, Any]) -> Fault:
         named = path[-1] == "like" and len(path) == 3 and isinstance(data[path[0]][path[1]], str)
         return (path[:-1] if named else path), message
     if kind == "extra_forbidden":
-        return path, f"unknown key; {known_keys(str(path[-1]), _keys_at(path[:-1]))}"
+        key, sections = str(path[-1]), [(), *((name,) for name in DOCUMENT.model_fields)]
+        places = [path_text((*section, key)) for section in sections if key in _keys_at(section)]
+        elsewhere = f"did you mean {' or '.join(places)}?" if places else None
+        return path, f"unknown key; {known_keys(key, _keys_at(path[:-1]), elsewhere)}"
     if kind == "missing":
         return path, "is missing; " + _MISSING.get(path[-1], "give it")
     if kind in ("model_type", "model_attributes_type", "dict_type"):

@@ -157,8 +157,7 @@ class Calibration:
         "(smallest, largest) of each of `ppsim.costs.spread.DIMENSIONS` among the runs"
     )
     next_run: Mapping[str, Any] | None = declared(
-        "config keys to change in the first run's config for the run that would tell most; None if there is none to "
-        "try",
+        "config keys to change in the first run's config for the run to measure next; None if there is none to try",
         default=None,
     )
     next_interval: tuple[float, float] | None = declared(
@@ -198,8 +197,8 @@ class Calibration:
         return math.sqrt(self.covariance[index][index])
 
     def constants(self) -> list[tuple[str, ...]]:
-        """Return a table of the constants as text: before, now, how well the runs tell each, and what it is."""
-        rows: list[tuple[str, ...]] = [("constant", "without", "now", "known to", "")]
+        """Return a table of the constants as text: before, now, how well each is known, and what it is."""
+        rows: list[tuple[str, ...]] = [("constant", "without", "now", "known within", "")]
         for name, constant in CONSTANTS.items():
             deviation = self.deviation(name)
             is_still_prior = deviation > STILL_PRIOR * constant.deviation
@@ -212,7 +211,7 @@ class Calibration:
         """Return a table of the runs as text, those with the largest errors first, at most so many."""
         rows: list[tuple[str, ...]] = [("run", "measured", "without", "now", "error", "")]
         for run in sorted(self.measured, key=lambda run: -abs(math.log(run.after / run.seconds)))[:most]:
-            says = "does not fit the others" if not run.fits else f"tells of {run.tells}" if run.tells else ""
+            says = "does not fit the others" if not run.fits else f"fixes {run.tells} most" if run.tells else ""
             seconds = (seconds_text(one) for one in (run.seconds, run.before, run.after))
             rows.append((run.name, *seconds, percent_text(run.error, signed=True), says))
         return rows
@@ -224,7 +223,7 @@ class Calibration:
             return ""
         low, high = (seconds_text(one, 3) for one in self.next_interval)
         changes = ", ".join(f"{key} {value}" for key, value in self.next_run.items())
-        return f"next: the run that would tell most has {changes} ({low} to {high} at 90 %)"
+        return f"next: measure a run with {changes}; its step is the least certain: {low} to {high} at 90 %"
 
     def _repr_html_(self) -> str:
         heads, *rows = self.constants()

@@ -279,7 +279,7 @@ def _schema() -> Any:
 
 def trace_of(document: Any, place: str) -> Trace:
     """Return the trace in a document of the harness; the errors of `read_trace` begin with `place`."""
-    check_schema(document, SCHEMA, place, f"{WHAT}, as the replay harness writes")
+    check_schema(document, SCHEMA, place, f"{WHAT} of the replay harness or of a profiler")
     found = check_document(_schema(), document, place, WHAT)
     program = program_of(found.orders, found.schedule, place)
     if faults := _shape_faults(found.steps, program):

@@ -159,7 +159,7 @@ class _Reader:
             return
         words = self._words(text)
         if words[:1] in (["source"], ["."]):
-            self.script.sourced += words[1:2]
+            self.script.sourced += [word.replace(f"{UNRESOLVED}/", "") for word in words[1:2]]
         elif words[:2] == ["set", "--"]:
             variables |= {str(number): word for number, word in enumerate(words[2:], 1)}
             variables["@"] = shlex.join(words[2:])

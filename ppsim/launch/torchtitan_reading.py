@@ -182,10 +182,9 @@ def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, 
     shards = _optional(flags, "parallelism.data_parallel_shard_degree")
     group = sizes["tensor"] * sizes["context"] * sizes.pop("devices") * copies
     if shards is None and gpus is None:
-        reading.assumed.append(
-            f"{group} GPUs, weights sharded over no copies: the file does not give their number (--gpus)"
-        )
-    if shards is None:
+        shards = max(1, sizes["expert"] // (sizes["context"] * copies))
+        reading.assumed.append(f"{group * shards} GPUs, the fewest for its groups: the file gives no number (--gpus)")
+    elif shards is None:
         shards = (gpus or group) // group
     if gpus is not None and gpus != group * shards:
         raise ConfigError(f"{gpus} GPUs are not tensor x context x pipeline x data = {group * max(shards, 1)}")

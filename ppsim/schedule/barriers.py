@@ -231,7 +231,7 @@ def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source:
         need = int(source[blocked[waiting]])
         holder = int(schedule.device[need])
         head = blocked[holder]
-        note = "" if need == head else f", which stands behind {schedule.label(head)}"
+        note = "" if need == head else f", which comes after {schedule.label(head)}"
         if need == head - 1 and schedule.joined[head]:
             note = f", which shares a fused slot with {schedule.label(head)}"
         lines.append(

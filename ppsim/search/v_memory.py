@@ -8,6 +8,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
+from ppsim.base.errors import BuildError, shown
 from ppsim.costs.table import CostModel
 from ppsim.families.registry import family
 from ppsim.schedule.blocks import Block, occurrence
@@ -70,6 +71,8 @@ def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | 
 
     They hold at most `activations`, or as much as the block itself if stages hold unequal parts of the model.
     """
+    if not isinstance(search, bool):
+        raise BuildError(f"search={shown(search)} must be true or false")
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
     block = _pulled(offsets, m, 2 * activations)

@@ -115,7 +115,7 @@ class AdviceList:
         from ppsim.plots.many_runs import MAX_BARS, draw_bars
 
         if not self.better:
-            raise ConfigError("no single change gains more than the model can tell and fits; there is nothing to draw")
+            raise ConfigError("no single change that fits is certain to help; there is nothing to draw")
         shown = self.better[:MAX_BARS]
         step = self.run.iteration_time
         changes = [one.step_difference / step for one in shown]

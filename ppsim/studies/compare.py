@@ -303,6 +303,8 @@ def compare(
         given = None
     if given is None:
         raise ConfigError("compare needs a config, or a list of timelines and schedules; such as compare(config)")
+    if isinstance(schedules, str):
+        raise ConfigError(f"schedules={schedules!r} must be a list of schedules, such as ['1f1b', 'zb-h1']")
     case = given if isinstance(given, Config) else config_source(given).config()
     listed = [] if schedules is None else list(schedules)
     chosen = {one[1]: one for one in (_chosen(item, case) for item in listed or families())}

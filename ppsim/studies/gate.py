@@ -409,8 +409,8 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
     changed = sorted(changed, key=lambda finding: (-growth[finding.config], not finding.failed))
     shown = changed if verbose else changed[:MAX_ROWS]
     if failed:
-        worse = counted(len({finding.config for finding in failed}), "config")
-        lines = [f"FAIL  {counted(len(failed), 'measure')} of {worse} got worse, of {configs} checked"]
+        worse = len({finding.config for finding in failed})
+        lines = [f"FAIL  {counted(len(failed), 'check')} failed, in {worse} of {configs}"]
     elif changed:
         lines = ["OK    nothing got worse; keep what got better with --update"]
     else:
@@ -437,9 +437,8 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
 
 def markdown_report(findings: Sequence[Finding]) -> str:
     """Return a Markdown table of the changes, for a CI summary."""
-    failed = sum(finding.failed for finding in findings)
-    heading = f"{failed} measure(s) got worse" if failed else "no measure got worse"
-    lines = [f"### ppsim check: {heading}", ""]
+    failed = counted(sum(finding.failed for finding in findings), "check")
+    lines = [f"### ppsim check: {failed} failed", ""]
     shown = [finding for finding in findings if finding.verdict != "same"]
     if shown:
         lines += [markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]

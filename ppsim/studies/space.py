@@ -336,18 +336,16 @@ def _is_given(data: Mapping[str, Any], key: str) -> bool:
 def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> tuple[dict[str, Any], int, int]:
     """Return the config's data with a placeholder at each required key that is free, its GPUs and its batch."""
     schedule, layout = dict(data.get("schedule") or {}), dict(data.get("layout") or {})
-    gpus, batch = (
-        _count(place, "hardware.gpus", value_at(data, "hardware.gpus")),
-        _count(place, "batch", data.get("batch")),
-    )
+    gpus = _count(place, "hardware.gpus", value_at(data, "hardware.gpus"))
+    batch = _count(place, "batch", data.get("batch"))
     if gpus is None and schedule.get("devices") is not None:
         gpus = _product(data, place, DEVICES, "layout.tensor", "layout.context", DATA)
-    if gpus is None:
-        raise ConfigError("hardware.gpus is missing: give the GPUs of the job, such as gpus: 512")
     if batch is None and schedule.get("microbatches") is not None:
         batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
-    if batch is None:
-        raise ConfigError("batch is missing: give the sequences of one step, such as batch: 1024")
+    missing = ["hardware.gpus is missing: give the GPUs of the job, such as gpus: 512"] if gpus is None else []
+    missing += ["batch is missing: give the sequences of one step, such as batch: 1024"] if batch is None else []
+    if gpus is None or batch is None:
+        raise ConfigError(f"{place}: {'; '.join(missing)}", missing)
     for key in chosen:
         section, name = key.split(".")
         {"schedule": schedule, "layout": layout}[section].pop(name, None)
