@@ -116,7 +116,7 @@ class Chart(Figure):
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        (png, size), drawn = self.to_png(), self.to_svg()
+        (png, size), (small, _), drawn = self.to_png(), self.to_png(1), self.to_svg()
         dark = drawn if self.in_dark is None else self.in_dark().to_svg()
         if dark != drawn and _WORDS.findall(dark) == _WORDS.findall(drawn):  # its user has not changed it
             both = f'<div style="{ON_LIGHT}">{drawn}</div><div style="{ON_DARK}">{dark}</div>'
@@ -124,13 +124,13 @@ class Chart(Figure):
         packed = base64.b64encode(zlib.compress(drawn.encode(), 9)).decode()
         words = next((text.get_text() for text in self.texts if text.get_text()), "chart")
         name, width = f"ppsim-{hashlib.sha256(packed.encode()).hexdigest()[:12]}", size["width"]
-        page = _INLINE.format(name=name, alt=html.escape(words), width=width, png=png, packed=packed)
+        page = _INLINE.format(name=name, alt=html.escape(words), width=width, png=small, packed=packed)
         return {"text/html": page, "image/png": png}, {"image/png": size}
 
-    def to_png(self) -> tuple[str, dict[str, int]]:
-        """Return the figure in base64 for notebooks that show no SVG, with its width and height on a page."""
+    def to_png(self, times: int = 2) -> tuple[str, dict[str, int]]:
+        """Return the figure in base64, `times` as large as its width and height on a notebook's page, which follow."""
         width, height = (round(inches * NOTEBOOK) for inches in self.get_size_inches())
-        return _in_few_colours(rendered(self, "png", 2 * NOTEBOOK)), {"width": width, "height": height}
+        return _in_few_colours(rendered(self, "png", times * NOTEBOOK)), {"width": width, "height": height}
 
     def to_svg(self) -> str:
         """Return the figure as an SVG of a notebook's size; the rows of a large one are an image."""
