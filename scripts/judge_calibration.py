@@ -42,8 +42,9 @@ SEED = 27
 # The priors' widths or the rule of the fit; the last three were judged once before that.
 CHOSE = ("1B", "3B", "80B", "hagemann", "bloom", "internevo", "flagperf", "vtrain", "megatron-tutorials",
          "xtuner-deepspeed")  # fmt: skip
-# No part in any choice; earlier releases of bridge had one. From oellm on: set aside, and judged once on 2026-11-28.
-JUDGED = ("8B", "llm_foundry", "bridge", "oellm", "gipfelsturm", "yafsdp", "lambda-gb300", "crusoe", "qwen", "prime-rl")
+# No part in any choice; earlier releases of bridge had one. From oellm on: set aside, and judged once when priced.
+JUDGED = ("8B", "llm_foundry", "bridge", "oellm", "gipfelsturm", "yafsdp", "lambda-gb300", "crusoe", "qwen", "prime-rl",
+          "vtrain-node", "together-b200", "together-b200-experts", "qwen3-b300", "aws-experts")  # fmt: skip
 HURTS = 0.005  # median error that a fit adds, from which it has hurt
 NEAR = {"1B": 2, "3B": 2, "8B": 2, "80B": 8}  # most nodes of a fitted run
 NODES, EVERY = {"1 to 4": 4, "1 to 16": 16, "1 to 64": 64}, {"all": 1 << 20}  # of predicted runs

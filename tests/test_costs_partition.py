@@ -98,7 +98,8 @@ def test_first_and_last_stage_can_hold_fewer_layers():
     assert even(126, 128, 0, 0) == [0, *[1] * 126, 0]
     assert even(10, 4, first=1) == [1, 3, 3, 3]
     assert even(10, 4, last=1) == [3, 3, 3, 1]
-    for wrong in ((10, 4, 9, 0), (3, 4, 1, 1), (4, 1, 2, 2)):
+    assert even(8, 2, 5, 3) == [5, 3]
+    for wrong in ((10, 4, 9, 0), (3, 4, 1, 1), (4, 1, 2, 2), (8, 2, 5, 2)):
         with pytest.raises(CostError, match="leave"):
             even(*wrong)
 

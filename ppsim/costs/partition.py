@@ -57,12 +57,12 @@ def even(num_layers: int, num_stages: int, first: int | None = None, last: int |
         return [quotient + (stage < remainder) for stage in range(num_stages)]
     front, back = ([count] if count is not None else [] for count in (first, last))
     rest, stages = num_layers - sum(front + back), num_stages - len(front + back)
-    if stages < 1 or rest < stages:
+    if stages < 0 or rest < stages or (rest and not stages):
         raise CostError(
             f"first_stage_layers={first} and last_stage_layers={last} leave {rest} of {num_layers} layers for {stages} "
-            f"of {num_stages} stages; leave at least one layer for each, or list the layers of each stage"
+            f"of {num_stages} stages; leave one or more for each, none for none, or list those of each stage"
         )
-    return [*front, *even(rest, stages), *back]
+    return [*front, *(even(rest, stages) if stages else []), *back]
 
 
 def by_cost(costs: Sequence[float], num_stages: int, method: str = "optimal") -> list[int]:
