@@ -8,7 +8,6 @@ import pytest
 from ppsim.config import make_config
 from ppsim.costs import find_device
 from ppsim.costs.host_time import FP8_EXPERT_START, drift_seconds, expert_starts, host_seconds, stall_seconds
-from ppsim.costs.networks import group_of
 
 SMALL = {"num_layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 8192, "sequence": 1024}
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
@@ -177,8 +176,8 @@ def test_no_forward_of_nanotron_hides_the_gather_of_new_weights():
     late = costs(framework="nanotron", data=8, distributed_optimizer=True)
     apart = replace(late, layout=replace(late.layout, overlap_data=False))
     steps = [one.for_stages(1).optimizer_step[0] for one in (late, apart)]
-    later = 6 * len(late.model.layers) - 1  # messages after the first
-    assert steps[0] - steps[1] == pytest.approx(later * group_of(late.cluster, 8).ring_latency)
+    later, hops = 6 * len(late.model.layers) - 1, 2.5 + 7  # messages after the first; the start and a ring of 8 GPUs
+    assert steps[0] - steps[1] == pytest.approx(later * hops * late.cluster.link.latency)
 
 
 def test_a_slot_that_overlaps_an_f_and_a_b_waits_for_both_hosts():

@@ -162,8 +162,8 @@ class DerivedCosts(Setup):
         ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.chosen("fused_norms")
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
         held -= LOGIT_BYTES * layer.logits / layout.tensor * (layout.loss_chunks > 1)  # none after their backward
-        fragments = 1 + layout.run_by.facts.extra.fragments
-        return self.factor("activations") * fragments * held * layout.microbatch_size / layout.context
+        held *= self.factor("activations") * (1 + layout.run_by.facts.extra.fragments)
+        return held * layout.microbatch_size / layout.context
 
     @once
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
@@ -180,9 +180,8 @@ class DerivedCosts(Setup):
             + self.gradients_of_product(one) * (recompute == "full" and one.recomputable)
             for one in dict.fromkeys(layers)
         ]
-        chunks = self.layout.loss_chunks
-        logits = sum(self.share(layer.logits) for layer in layers) / chunks
-        of_loss = self.layout.chosen("loss_bytes") + LOGIT_BYTES * (chunks > 1)
+        logits = sum(self.share(layer.logits) for layer in layers) / self.layout.loss_chunks
+        of_loss = self.layout.chosen("loss_bytes") + LOGIT_BYTES * (self.layout.loss_chunks > 1)
         others = logits * (self.layout.tensor - 1) * self.layout.run_by.facts.extra.logits
         return max([logits * of_loss + others * (of_loss + LOGIT_BYTES), whole, *dropped])
 
@@ -450,9 +449,8 @@ class DerivedCosts(Setup):
         if "vocabulary_reduce" in self.given:
             return {}
         members = group_of_pipeline(self.cluster, schedule.devices, self.layout.gpus_per_device)
-        gradient = self.own_border_bytes
-        statistics = 3 * all_reduce(members, gradient * 4 / (VALUE_BYTES * self.model.hidden))
-        seconds = all_reduce(members, gradient)
+        statistics = 3 * all_reduce(members, self.own_border_bytes * 4 / (VALUE_BYTES * self.model.hidden))
+        seconds = all_reduce(members, self.own_border_bytes)
         if not (schedule.kind == Kind.T).any():
             return {"vocabulary_reduce_seconds": seconds + statistics}
         if "vocabulary_statistics" in self.given:

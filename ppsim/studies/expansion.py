@@ -40,10 +40,9 @@ def with_least_memory(layout: Changes) -> Changes:
 def with_shortest_step(layout: Changes) -> Changes:
     """Return the layout without recompute, whose `step_bound` holds for every level: none makes a layer faster.
 
-    Proof: a level adds r >= 0 seconds of computing to a backward of b, and starts of the host. Of the exchange, it
-    changes what is exposed of the collectives c of sharded blocks alone, where c does not fall as b grows: with these
-    the backward takes max(b, c) + contention x min(b, c), which does not fall either. The bound needs no more of its
-    seconds than that they are lower bounds.
+    Proof: a level adds r >= 0 seconds of computing to a backward of b, and starts of the host. It changes what
+    is exposed of the collectives c of sharded blocks, and of no other exchange; c does not fall as b grows. With these
+    the backward takes max(b, c) + contention x min(b, c), which does not fall either.
     """
     return {**layout, RECOMPUTE_LEVEL: "none"} if RECOMPUTE_LEVEL in layout else layout
 
