@@ -344,7 +344,10 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
         batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
     missing = ["hardware.gpus is missing: give the GPUs of the job, such as gpus: 512"] if gpus is None else []
     missing += ["batch is missing: give the sequences of one step, such as batch: 1024"] if batch is None else []
-    if gpus is None or batch is None:
+    node = _count(place, "hardware.gpus_per_node", value_at(data, "hardware.gpus_per_node")) or 8
+    if gpus and gpus > node and data.get("hardware") and value_at(data, "hardware.network") is None:
+        missing += [f"hardware.network is missing: {gpus} GPUs need several nodes of {node}; such as InfiniBand NDR"]
+    if gpus is None or batch is None or missing:
         raise ConfigError(f"{place}: {'; '.join(missing)}", missing)
     for key in chosen:
         section, name = key.split(".")
