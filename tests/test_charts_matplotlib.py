@@ -77,7 +77,7 @@ def path_of(axes):
 def test_one_timeline_has_its_step_its_distance_to_the_bound_and_its_idle_part():
     words = words_of(run("zb-v", costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)).plot())
     assert {"step", "vs bound", "idle", "26.8 s", "+1.5 %", "10.4 %"} <= set(words)
-    assert "shortest for its actions and memory" in words_of(run().plot())
+    assert "at its bound: no faster order in this memory" in words_of(run().plot())
 
 
 def test_the_title_is_followed_by_the_costs_and_pixels_of_several_kinds_have_one_tone_in_grey():
@@ -105,7 +105,7 @@ def test_costs_of_schedules_with_different_stages_are_those_of_a_device_and_medi
     every = [make_boxes(run(name, costs=costs)) for name in ("zb-h1", "zb-v")]
     assert [costs_text([one]) for one in every] == ["F, I, W 1 s", "F, I, W 0.5 s"]
     assert costs_text(every) == "F, I, W 1 s (per device)"
-    assert costs_text([make_boxes(run(costs=ppsim.Costs(forward=[1, 1, 1, 3])))]) == "F 1 s · B 2 s (medians)"
+    assert costs_text([make_boxes(run(costs=ppsim.Costs(forward=[1, 1, 1, 3])))]) == "F 1–3 s · B 2 s"
 
 
 def marked(measured, **options):
@@ -869,7 +869,7 @@ def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
         "unit costs, 8 microbatches: step time on 2 to 4 devices against peak activations"
     )
     (legend,) = front.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["1f1b", "zb-h1", "Pareto front"]
+    assert [text.get_text() for text in legend.get_texts()] == ["1f1b", "zb-h1", "Pareto front", "labels: devices"]
 
 
 @pytest.mark.parametrize(("width", "theme"), [(3.3, "light"), (7.0, "dark")])
@@ -881,7 +881,7 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     lines, front = sweep.plot(width=width, theme=theme), sweep.plot_front(limit=9.0, width=width, theme=theme)
     looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in lines.axes[0].lines}
     keys = dict(zip(*reversed(front.axes[0].get_legend_handles_labels()), strict=True))
-    assert {"hollow: over the limit", "labels: microbatches", "Pareto front of what fits"} < {*keys}
+    assert {"hollow: does not fit", "labels: microbatches", "Pareto front of what fits"} < {*keys}
     for name in over["schedule.name"]:
         drawn = next(look for names, look in looks.items() if name in names.split(", "))
         if name != "1f1b":  # one line with gpipe

@@ -148,8 +148,7 @@ _ROWS = (
         "the largest of five bounds: busy of the busiest device; minimum fill + work + minimum drain of a device; the "
         "longest path of one microbatch; the time to hold all activations, each for at least its path to the last "
         "stage and back, with at most peak_activations at once; and a count of when the first, second ... action of "
-        "each stage can run. No order of the same actions is faster without holding more: at the bound, a step is the "
-        "shortest for its actions and memory",
+        "each stage can run. At the bound, no order of the same actions is faster without holding more",
         lower_bound, ("summary", "json"),
         short="no order with the same peaks is faster; (+x %): makespan above the bound",
     ),

@@ -55,7 +55,7 @@ EXAMPLES = {
         "my.yaml --slow 2=1.2",
         "my.yaml --break-even zb-h1 vs 1f1b --over latency",
     ),
-    "choose": ("my.yaml", "my.yaml --framework Megatron-LM -o best.yaml", "my.yaml --free layout.tensor,schedule.name"),
+    "choose": ("my.yaml", "my.yaml --framework Megatron-LM -o best.yaml", "my.yaml --free layout.tensor"),
     "advise": ("my.yaml", "my.yaml --framework PyTorch", "my.yaml --headroom 5% -v"),
     "fits": ("my.yaml", "my.yaml --set layout.tensor=8 --set layout.context=1", "my.yaml --headroom 20% -v"),
     "check": (

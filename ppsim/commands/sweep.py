@@ -71,7 +71,7 @@ def sweep(
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     write_files(
         (table, lambda path: write_atomically(path, _table_text(found, path.suffix))),
-        (chart, lambda path: save_figure(lambda: found.plot(measure, **drawing), path)),
+        (chart, lambda path: save_figure(lambda: found.plot(measure, limit=_limit(found, source), **drawing), path)),
         (front, lambda path: save_figure(lambda: found.plot_front(limit=_limit(found, source), **drawing), path)),
     )
     answer(found.to_dict(), json, lambda: "\n".join(_answer(found, source, verbose)))

@@ -308,7 +308,7 @@ def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[Legend
     found = [LegendEntry("slot" if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
     found.append(LegendEntry("idle", palette.IDLE_TITLE))
     if (stages := max((boxes.locals for boxes in every), default=1)) > 1:
-        words = "second stage of the device" if stages == 2 else "later stage: longer line"
+        words = "second stage of the device" if stages == 2 else "later stage: longer line where wide"
         found.append(LegendEntry("stage", words, parts[0]))
     if any(boxes.reverse.any() for boxes in every):
         found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
@@ -353,28 +353,33 @@ def common_title(timelines: Sequence[TimelineColumns]) -> str:
 
 
 def costs_text(every: Sequence[Boxes]) -> str:
-    """Return the usual seconds of each kind of action and of transfers: `F, I 1 s · transfer 0.1 s`.
+    """Return the usual seconds of each kind of action and of transfers: `F 1–1.6 s · transfer 0.1 s`.
 
-    They are medians, and the text says so if times differ. Schedules with different numbers of stages per device have
-    those of one microbatch through a device.
+    They are a range if stages differ, and medians if times of a stage do. Schedules with different numbers of stages
+    per device have those of one microbatch through a device.
     """
     shares, usual, differ = [one.timeline.schedule.num_stages / len(one.offsets[1:]) for one in every], {}, False
     for boxes, share in zip(every, shares, strict=True):
         timeline, part = boxes.timeline, share if len({*shares}) > 1 else 1.0
-        lengths = {kind.name: boxes.length[boxes.kind == kind] * part for kind in boxes.kinds}
-        lengths["transfer"] = (timeline.transfer_end - timeline.transfer_start)[timeline.plan.remote]
-        for name, times in ((name, times) for name, times in lengths.items() if np.any(times)):
-            usual.setdefault(name, []).append(float(np.median(times)))
-            differ |= bool(times.max() > 1.02 * times.min())
-    differ |= any(max(times) > 1.02 * min(times) for times in usual.values())
+        lengths = {kind.name: (boxes.length * part * (boxes.kind == kind), boxes.stage) for kind in boxes.kinds}
+        seconds = (timeline.transfer_end - timeline.transfer_start) * timeline.plan.remote
+        for name, (times, stage) in {**lengths, "transfer": (seconds, timeline.schedule.stage)}.items():
+            order = np.lexsort((times, stage))
+            order = order[times[order] > 0]
+            _, first, count = np.unique(stage[order], return_index=True, return_counts=True)
+            medians = times[order][first + count // 2]
+            differ |= bool(np.any(np.abs(times[order] - np.repeat(medians, count)) > 0.02 * times[order]))
+            usual.setdefault(name, []).extend(medians.tolist())
     remarks = ["per device" * (len({*shares}) > 1), "medians" * differ]
     names, axis = dict[str, list[str]](), time_unit(max(makespan(boxes.timeline) for boxes in every))
     order = [*(kind.name for kind in palette.TITLES), "transfer"]
-    for name in sorted(usual, key=order.index):
-        seconds = float(np.median(usual[name]))
-        unit = axis if seconds * axis.factor > 0.099 else time_unit(seconds)
-        digits = f"{seconds * unit.factor:.{2 if name == 'transfer' else 3}g}"
-        names.setdefault(f"{float(digits):g} {unit.symbol}", []).append(name)
+    for name in sorted(filter(usual.get, usual), key=order.index):
+        low, high = min(usual[name]), max(usual[name])
+        unit = axis if high * axis.factor > 0.099 else time_unit(high)
+        ends = (low, high) if high > 1.02 * low else (float(np.median(usual[name])),)
+        digits = 2 if name == "transfer" else 3
+        texts = [f"{float(f'{end * unit.factor:.{digits}g}'):g}" for end in ends]
+        names.setdefault(f"{'–'.join(texts)} {unit.symbol}", []).append(name)
     found = [f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for text, of in names.items()]
     return " · ".join(found) + f" ({', '.join(filter(None, remarks))})" * any(remarks)
 

@@ -19,6 +19,7 @@ from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.marks import DASHES, DOTS, NO_LINES, ChartLines, Difference
 from ppsim.plots.memory_strip import LIMIT, MemoryStrip
 from ppsim.plots.palette import GREY, Theme
+from ppsim.plots.scale import fade
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
@@ -92,7 +93,7 @@ class Legend:
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
         mixed: bool = False, marked: Sequence[Boxes] = (), slowest: Sequence[Difference] = (),
-        without_transfers: bool = False, until: float = np.inf,
+        without_transfers: bool = False, until: float = np.inf, second: float = np.inf,
     ):  # fmt: skip
         self.theme = theme
         drawn = {"stage": any(one.locals > 1 for one in marked), "reverse": any(one.reverse.any() for one in marked)}
@@ -128,9 +129,11 @@ class Legend:
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         if mixed and theme is GREY:
             self.entries.append(LegendEntry("several", "several kinds"))
+            remarks.append("a kind is lighter where idle time lies between")
         elif mixed:
             remarks.append("narrow actions mix their colours")
-        unmarked = [boxes for boxes in every if not any(boxes is one for one in marked)]
+        unmarked = [boxes for boxes in every if not any(boxes is one for one in marked) or not fade(
+            second * min((np.nanmin(usual) for usual in boxes.usual.values()), default=1.0))]  # fmt: skip
         if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
             remarks.append("stages of narrow actions not marked")
         self.entries += [LegendEntry("mixed", text) for text in remarks]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, cast
 
 import matplotlib
 import numpy as np
+from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
+from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.units import axis_unit, percent_text
 from ppsim.costs import Costs
 from ppsim.plots.figures import (
@@ -50,6 +52,7 @@ _TIE = 5e-3  # of a value: a point is not on the front if it is better than the 
 _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
 _SMALL = 6.0  # points: size of all words but the title
+_STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
 _MARGIN = 14 / PIXELS  # inches, as in Gantt charts
 _MARKERS, _DASHES = "osD^vP*X", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
@@ -63,10 +66,12 @@ _OFFSETS = [  # points between a point and its name, and the side of the name
 def draw_lines(
     lines: Mapping[str, Sequence[tuple[float, float]]], over: str, title: str, unit: str,
     width: float | None = None, theme: str = "light", *, what: str = "", heading: str | None = None,
+    fits: Mapping[tuple[str, float], str] | None = None,
 ) -> Figure:  # fmt: skip
     """Draw a line of (number, value) pairs per name; `over` is the numbers' key, `title` and `unit` name the values.
 
-    `what` was run, such as a config and its sizes; `heading` stands instead of this and the title.
+    `what` was run, such as a config and its sizes; `heading` stands instead of this and the title. `fits` says by name
+    and number what is "tight" in memory, and half filled, or "over" it, and hollow.
 
     Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends; lines that
     coincide are one line with all their names. `width` is that of the figure in inches, `theme` "light", "dark" or
@@ -78,20 +83,38 @@ def draw_lines(
         word = over.rpartition(".")[2].replace("_", " ")
         heading = _heading(what, title, width) if heading is None else heading
         figure, axes = titled_axes(width, colours, heading, f"{title} ({symbol})")
-        ends, styles = [], _styles(lines, theme)
-        for names, pairs in _distinct(lines):
+        ends, styles, fits = [], _styles(lines, theme), fits or {}
+        for names, pairs in _distinct(lines, fits):
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
             style, name = styles[names[0]], ("; " if ", " in names[0] else ", ").join(names)
-            axes.plot(numbers, scaled, linewidth=1.1, label=name, markersize=3.5, clip_on=False, zorder=3, **style)
+            states = [fits.get((names[0], number), "fits") for number in numbers]
+            size: Any = {"linewidth": 1.1, "markersize": 3.5, "clip_on": False, "zorder": 3, **style}
+            for state in ("fits", *({*states} - {"fits"})):
+                own = {"label": name} if state == "fits" else {"linestyle": "", **_looks(state, colours)}
+                own["markevery"] = [at for at, one in enumerate(states) if one == state]
+                axes.plot(numbers, scaled, **{**size, **own})
             ends.append((numbers[-1], scaled[-1], name, style["color"]))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
         axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
-        if len(lines) > 1 and len(ends) <= MAX_DIRECT:
+        direct = len(ends) <= MAX_DIRECT
+        _explain(axes, fits.values(), colours)
+        _add_legend(axes, colours, lambda label: label in _STATE_WORDS.values() or not direct)
+        if len(lines) > 1 and direct:
             name_ends(axes, ends)
-        elif len(ends) > 1:
-            _add_legend(axes, colours)
     return figure
+
+
+def _looks(state: str, theme: Theme) -> dict[str, Any]:
+    """Return the style of a point that is tight in memory or over it."""
+    half = {"fillstyle": "left", "markerfacecoloralt": theme.paper}
+    return {"markersize": 4.2, **(half if state == "tight" else {"markerfacecolor": theme.paper})}
+
+
+def _explain(axes: Axes, states: Iterable[str], theme: Theme) -> None:
+    """Add the states of memory that occur to the legend."""
+    for state in sorted({*states} & {*_STATE_WORDS}):
+        axes.plot((), (), "o", color=theme.quiet, label=_STATE_WORDS[state], **_looks(state, theme))
 
 
 def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
@@ -109,12 +132,16 @@ def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     }  # fmt: skip
 
 
-def _distinct(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[tuple[list[str], list[tuple[float, float]]]]:
-    """Return the names and sorted pairs of lines; those that coincide are one."""
+def _distinct(
+    lines: Mapping[str, Sequence[tuple[float, float]]], fits: Mapping[tuple[str, float], str]
+) -> list[tuple[list[str], list[tuple[float, float]]]]:
+    """Return the names and sorted pairs of lines; those that coincide, and fit alike, are one."""
     near = _SAME * max(abs(value) for pairs in lines.values() for _, value in pairs)
     found: list[tuple[list[str], list[tuple[float, float]]]] = []
     for name, pairs in ((name, sorted(pairs)) for name, pairs in lines.items()):
-        alike = [len(line) == len(pairs) and np.allclose(line, pairs, rtol=0, atol=near) for _, line in found]
+        alike = [len(line) == len(pairs) and np.allclose(line, pairs, rtol=0, atol=near)
+                 and all(fits.get((name, x)) == fits.get((names[0], x)) for x, _ in pairs)
+                 for names, line in found]  # fmt: skip
         if any(alike):
             found[alike.index(True)][0].append(name)
         else:
@@ -178,8 +205,8 @@ def draw_front(
     `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour. `varied` is what
     else differs if it is one key, and its value at each pair: a line joins the points of a schedule, and the front and
     the ends of lines have values. `limit` is the usable memory, drawn if a point comes near it, and gives memory its
-    unit. `what` was run; `heading` stands instead of this and the title. `width` is that of the figure in inches,
-    `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    unit; what takes of the headroom above it is half filled. `what` was run; `heading` stands instead of this and the
+    title. `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
@@ -187,13 +214,14 @@ def draw_front(
         has_limit = limit is not None and limit < _NEAR * highest
         byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
-        points, fits = [(x * byte, y * second) for x, y in pairs], [limit is None or x <= limit for x, _ in pairs]
+        points, fits = [(x * byte, y * second) for x, y in pairs], [fit_within(x, limit) for x, _ in pairs]
         is_whole = all(float(x).is_integer() for x, _ in points)
         if is_whole and 1 < len(kinds := [*dict.fromkeys(groups)]) <= len(points) // 2:  # beside each other, not over
             apart = 0.8 / len(kinds)
             aside = [(kinds.index(group) - (len(kinds) - 1) / 2) * apart for group in groups]
             points = [(x + shift, y) for (x, y), shift in zip(points, aside, strict=True)]
-        front = _clear_front(pairs, [number for number, one in enumerate(fits) if one or not any(fits)])
+        all_over = {*fits} == {"over"}
+        front = _clear_front(pairs, [number for number, one in enumerate(fits) if one != "over" or all_over])
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         heading = _heading(what, f"{step} against {memory}", width) if heading is None else heading
         figure, axes = titled_axes(width, colours, heading, axis_names[1])
@@ -208,7 +236,7 @@ def draw_front(
             style: Any = {"textcoords": "offset points", "xycoords": ("data", "axes fraction"), "color": ink}
             style |= {"xytext": (3, -7), "fontsize": font_points(_SMALL)}
             taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", (limit * byte, 1.0), **style))
-        style = {"label": "Pareto front of what fits" if any(fits) and not all(fits) else "Pareto front"}
+        style = {"label": "Pareto front of what fits" if "over" in fits and not all_over else "Pareto front"}
         style |= {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
         style |= {"color": COLOURS[theme][-1], "linewidth": 1.1 if len(front) > 1 else 0, "drawstyle": "steps-post"}
         axes.plot(*zip(*(points[index] for index in front), strict=True), **style)
@@ -217,13 +245,20 @@ def draw_front(
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
         others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
-        if inks and word and len(points) > MAX_BARS:
-            places = {group: number for number, group in enumerate(groups)}  # the last of each
-            others, names = sorted({*map(groups.index, places), *places.values()} - {*front}), [*map(str, values)]
+        if inks and word:
+            names = [*map(str, values)]
             axes.scatter((), (), s=0, label=f"labels: {word}")
+            if len(points) > MAX_BARS:
+                places = {group: number for number, group in enumerate(groups)}  # the last of each
+                others = sorted({*map(groups.index, places), *places.values()} - {*front})
         _add_legend(axes, colours)
         _name_points(axes, points, names, front, others, inks or [colours.quiet] * len(points), taken)
     return figure
+
+
+def fit_within(peak: float, limit: float | None) -> str:
+    """Return whether a peak fits into the usable memory, or is tight as it takes of the headroom, or over both."""
+    return "fits" if limit is None or peak <= limit else fit_in_words(peak, limit / (1 - HEADROOM))
 
 
 def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) -> list[int]:
@@ -239,10 +274,10 @@ def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) ->
 
 
 def _draw_points(
-    axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[bool], theme: Theme,
+    axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[str], theme: Theme,
     joined: bool,
 ) -> list[str]:  # fmt: skip
-    """Draw points, hollow if they do not fit; return the colour of each if it is that of its group, or else nothing.
+    """Draw points, filled as they fit; return the colour of each if it is that of its group, or else nothing.
 
     Those of a group are `joined` if one key alone varies.
     """
@@ -253,14 +288,17 @@ def _draw_points(
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
     for kind, style in styles.items():
         mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
-        axes.scatter(*zip(*(points[number] for number in mine), strict=True), marker=marker, edgecolors=ink,
-                     facecolors=[ink if fits[number] else theme.paper for number in mine], **size)  # fmt: skip
+        faces = [ink if fits[number] == "fits" else theme.paper for number in mine]
+        xy = [points[number] for number in mine]
+        axes.scatter(*zip(*xy, strict=True), marker=marker, edgecolors=ink, facecolors=faces, **size)
+        if tight := [points[number] for number in mine if fits[number] == "tight"]:
+            half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
+            axes.scatter(*zip(*tight, strict=True), color=ink, **half)
         axes.scatter((), (), marker=marker, color=ink, label=kind, **size)
         if grouped and joined:
             line: Any = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.6, "zorder": 2}
-            axes.plot(*zip(*(points[number] for number in mine), strict=True), **line)
-    if not all(fits):
-        axes.scatter((), (), facecolors="none", edgecolors=theme.quiet, label="hollow: over the limit", **size)
+            axes.plot(*zip(*xy, strict=True), **line)
+    _explain(axes, fits, theme)
     return [styles[group]["color"] for group in groups] if grouped else []
 
 
@@ -289,7 +327,7 @@ def _name_points(
     """Name both ends of the front and corners between them, then `others`.
 
     Names do not meet each other nor, if they have space elsewhere or in two lines, what is `drawn`. One that is not
-    level with its point has a line to it, which passes no other point.
+    level with its point has a line to it, which passes no other point. A line of words says how many have no space.
     """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
@@ -300,6 +338,7 @@ def _name_points(
         taken += [Bbox.from_extents(right - point, below, right + point, y)]
     barred = [part.get_window_extent().padded(point) for part in drawn]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
+    missing = 0
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         strong: Any = {"fontweight": "bold"} if number in front else {}
         words, short = names[number], names[number].replace(", ", ",\n")
@@ -321,6 +360,11 @@ def _name_points(
                     axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
                 break
             name.remove()
+        else:
+            missing += 1
+    if missing:
+        style = {"ha": "right", "fontsize": font_points(_SMALL)}
+        axes.annotate(f"no space for {missing} of the labels", (1, 1.02), xycoords="axes fraction", **style)
 
 
 def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str, unit: str) -> Figure:
@@ -353,13 +397,16 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
     return figure
 
 
-def _add_legend(axes: Axes, theme: Theme) -> None:
-    """Give the figure a legend below the axes, in rows that add to its height."""
-    figure, (handles, labels) = figure_of(axes), axes.get_legend_handles_labels()
-    labels = [str(label) for label in labels]
+def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) -> None:
+    """Give the figure a legend of the `chosen` labels below the axes, in rows that add to its height."""
+    figure, pairs = figure_of(axes), zip(*axes.get_legend_handles_labels(), strict=True)
+    entries = [(handle, str(label)) for handle, label in pairs if chosen(str(label))]
+    if not entries:
+        return
+    handles, labels = zip(*entries, strict=True)
     widths = [text_width(label, 2 * _SMALL) + 40 for label in labels]
     room, columns = figure.get_figwidth() * PIXELS - 28, len(labels)
-    while columns > 1 and sum(max(widths[first::columns]) for first in range(columns)) > room:
+    while columns > 1 and sum(map(max, np.array_split(widths, columns))) > room:
         columns -= 1
     figure.set_figheight(figure.get_figheight() + 0.12 * -(-len(labels) // columns))
     style: Any = {"fontsize": font_points(_SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}

@@ -194,7 +194,7 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
-    """Draw a line along the lower edge of the `actions` (indices into `timeline.start`); True finds the critical path.
+    """Draw a line inside the lower edge of the `actions` (indices into `timeline.start`); True finds the critical path.
 
     The line is joined between rows, in low rows from turn to turn, and has a halo. It is thinner where it turns back
     after few pixels.
@@ -202,8 +202,8 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
         return
-    _, bottom, gap = row_edges(ax, boxes)
-    second, high = second_of(ax), row_height(ax, boxes)
+    _, bottom, _ = row_edges(ax, boxes)
+    second, high, entry = second_of(ax), row_height(ax, boxes), begin.copy()
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
     way = np.sign(np.diff(device[first].astype(int)))
     is_turn = np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]  # stays at which the path turns
@@ -212,6 +212,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         kept = is_turn | ((end[last] - begin[first]) * second > HALO)
         kept[-1] = True
         device, begin, end = device[first[kept]], begin[first[kept]], end[last[kept]]
+        entry = begin
         first, is_turn = np.arange(len(device)), is_turn[kept]
     else:  # upright lines, in the last or first pixels of boxes that are on the path
         inset = np.minimum(0.7 * PATH / second, (end - begin) / 2)
@@ -219,9 +220,9 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         corner = np.where(device[into] < device[into - 1], (end - inset)[into - 1], (begin + inset)[into])
         begin[into], end[into - 1] = corner, corner
     turns = first[is_turn]
-    run = np.append(begin[turns[1:]], end[-1]) - begin[turns]
+    run = np.append(entry[turns[1:]], end[-1]) - entry[turns]
     room = np.repeat(np.repeat(run, np.diff(np.append(turns, len(device)))) * second, 2)
-    lower = np.repeat(device + bottom + min(gap, PATH / high) / 2, 2)
+    lower = np.repeat(device + bottom - PATH / 2 / high, 2)
     points = np.stack([np.stack([begin, end], axis=1).ravel(), lower], axis=1)
     path, halo = path_widths(np.minimum(room[:-1], room[1:]))
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):

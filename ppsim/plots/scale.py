@@ -22,7 +22,7 @@ NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 LETTER = 0.55  # of a digit: how much wider than a digit W is, the letter of a kind
 NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # size of a number, at most, as a part of its box's height and width
-SHORTEST_ORDER = "shortest for its actions and memory"  # a timeline at its lower bound
+SHORTEST_ORDER = "at its bound: no faster order in this memory"  # a timeline at its lower bound
 _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
 RULES = {  # of the page's script
     "path": PATH, "halo": HALO, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,

@@ -87,32 +87,38 @@ class Sweep:
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(
         self, measure: str = "iteration_time", over: str | None = None, *, width: float | None = None,
-        title: str | None = None, theme: str | None = None,
+        title: str | None = None, theme: str | None = None, limit: float | None = None,
     ) -> Figure:  # fmt: skip
         """Draw a measure over a swept number as a matplotlib figure, one line for each combination of the other keys.
 
         `over` is one of `keys`; default: the last key with at least two numbers. `width`, `title` and `theme` are
-        those of `Timeline.plot`. Raises ConfigError if there is no such key, or every point is refused.
+        those of `Timeline.plot`, `limit` that of `plot_front`. Raises ConfigError if there is no such key, or every
+        point is refused.
         """
-        from ppsim.plots.many_runs import draw_lines
+        from ppsim.plots.many_runs import draw_lines, fit_within
 
         kind = _measure(measure)
         over = over if over is not None else self._number()
         if over not in self.keys:
             raise ConfigError(f"over={shown(over)} was not swept; use one of: {', '.join(self.keys)}")
         lines: dict[str, list[tuple[float, float]]] = {}
+        fits: dict[tuple[str, float], str] = {}
         for point in self.points:
             value = None if point.measures is None else point.measures[measure]
             number = as_number(point.changes[over])
             if value is not None and number is not None:
-                lines.setdefault(self._name(point, over) or kind.title, []).append((number, value))
+                name, peak = self._name(point, over) or kind.title, point.numbers["peak_memory"]
+                lines.setdefault(name, []).append((number, value))
+                fits[name, number] = "fits" if peak is None else fit_within(peak, limit)
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
         title_of = _IN_CHARTS.get(measure, kind.title)
         if (measure, over) == ("iteration_time", "schedule.microbatches"):  # more work takes longer
             title_of += " per microbatch"
             lines = {name: [(m, seconds / m) for m, seconds in pairs] for name, pairs in lines.items()}
-        return draw_lines(lines, over, title_of, kind.unit, width, theme=theme, what=self.name, heading=title)
+        return draw_lines(
+            lines, over, title_of, kind.unit, width, theme=theme, what=self.name, heading=title, fits=fits
+        )
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
     def plot_front(
@@ -127,7 +133,8 @@ class Sweep:
 
         A point is on the Pareto front if it fits and no other one is as good in both, and by 0.5 % better in one.
         Points with different numbers of microbatches are compared by the step time per microbatch. `limit` is the
-        usable bytes of a device, a line if a peak comes near it; points over it are hollow. `width`, `title` and
+        usable bytes of a device, a line if a peak comes near it; points over it are half filled while the headroom
+        takes them (`tight`), else hollow. `width`, `title` and
         `theme` are those of `Timeline.plot`. Raises ConfigError if all points are refused.
         """
         from ppsim.plots.many_runs import draw_front
