@@ -837,6 +837,20 @@ def test_a_front_has_no_ties_and_only_points_that_fit_and_others_are_hollow():
     assert [to_hex(face) != LIGHT.paper for face in dots.get_facecolors().tolist()] == [True] * 4 + [False]
 
 
+def test_points_that_are_tight_in_memory_or_do_not_fit_are_marked_in_lines_and_fronts():
+    fits = {("a", 4): "tight", ("b", 4): "over"}
+    figure = draw_lines({"a": [(2, 1.0), (4, 2.0)], "b": [(2, 3.0), (4, 5.0)]}, "m", "step", "seconds", fits=fits)
+    words = ["half filled: tight in memory", "hollow: does not fit"]
+    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == words
+    assert {line.get_fillstyle(): line.get_markevery() for line in figure.axes[0].lines[:2]} == {
+        "full": [0],
+        "left": [1],
+    }
+    figure = draw_front([(1.0, 2.0), (8.5, 1.0), (9.0, 0.5)], [*"abc"], "memory", "bytes", limit=8.0)
+    (front,) = (line for line in figure.axes[0].lines if line.get_label().startswith("Pareto"))
+    assert front.get_xydata().tolist() == [[1.0, 2.0], [8.5, 1.0]]  # as `best` of the sweep, which may be tight
+
+
 def test_a_line_alone_has_no_name_at_its_end_and_axes_have_units():
     (axes,) = draw_lines({"step time": [(1, 1.0), (2, 3.0)]}, "costs.latency", "step time", "seconds").axes
     assert [text.get_text() for text in axes.texts] == []

@@ -90,8 +90,8 @@ def draw_lines(
             style, name = styles[names[0]], ("; " if ", " in names[0] else ", ").join(names)
             states = [fits.get((names[0], number), "fits") for number in numbers]
             size: Any = {"linewidth": 1.1, "markersize": 3.5, "clip_on": False, "zorder": 3, **style}
-            for state in ("fits", *({*states} - {"fits"})):
-                own = {"label": name} if state == "fits" else {"linestyle": "", **_looks(state, colours)}
+            for state in ("fits", *(one for one in _STATE_WORDS if one in states)):
+                own: Any = {"label": name} if state == "fits" else {"linestyle": "", **_looks(state, colours)}
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
             ends.append((numbers[-1], scaled[-1], name, style["color"]))
