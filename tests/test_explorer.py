@@ -141,6 +141,22 @@ def test_a_configs_keys_can_be_changed(client, key, value):
     assert found["makespan"] == ppsim.load_config(MODEL, overrides={key: value}).simulate().makespan
 
 
+@pytest.mark.parametrize("text", ["3: 1.5", "{3:1.5}"])
+def test_a_device_of_a_config_is_slower_by_a_factor(client, text):
+    changes = {"jitter.slow_devices": text}
+    found = client.post("/api/simulate", json={"config": "llama", "changes": changes}).json()
+    slow = ppsim.load_config(MODEL, overrides={"jitter.slow_devices": {3: 1.5}}).simulate()
+    assert found["makespan"] == slow.makespan
+    keys = client.get("/api/families").json()["configs"]["llama"]["keys"]
+    assert [one["name"] for one in keys if one["key"] in changes] == ["slower devices"]
+
+
+def test_a_cost_by_device_is_a_factor_or_seconds(client):
+    rows = [[{"devices": "3", "forward": cost, "input_grad": cost}] for cost in ("x1.5", "× 1.5", 1.5)]
+    found = [client.post("/api/simulate", json={**CASE, "by_device": row}).json()["makespan"] for row in rows]
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_dropped_file_is_drawn_and_said_to_be_valid(client):
     text = ppsim.build("1f1b", devices=2, microbatches=3).to_text()
     csv = client.post("/api/file/csv", json={"schedule": "1f1b", "devices": 2, "microbatches": 3}).text

@@ -242,7 +242,8 @@ def _lead(explanation: Explanation) -> str:
         return ""
     replay = f"{seconds_text(explanation.replayed, DIGITS)} ({_change(explanation.replayed, whole)})"
     rough = f"; rough, as the step replayed from its own times takes {replay}" if ROUGH in explanation.notes else ""
-    return f"Largest gain: {min(found)[1].replace('  ', ', ')}{rough}"
+    both = "" if explanation.simulated else "; the step simulated below lacks both overhead and stragglers"
+    return f"Largest single gain: {min(found)[1].replace('  ', ', ')}{rough}{both}"
 
 
 def _change(seconds: float, before: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 import shlex
 import threading
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from ppsim.base.files import decoded
 from ppsim.base.units import parse_quantity
 from ppsim.config import Config, config_source, config_yaml, load_config, make_config
 from ppsim.config.schema import check_sections, named_files
-from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, keys_of, may_change
+from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, SLOW_DEVICES, keys_of, may_change
 from ppsim.families.registry import RegisteredFamily
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
@@ -49,6 +50,7 @@ MAX_CASES = 4
 COSTS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "latency")  # keys that take a list
 ROW_COSTS = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0.0}  # of a device, and their defaults
 TIMES = ("forward", "input_grad", "weight_grad")
+_FACTOR = re.compile(r"[x×]\s*(\d+(?:\.\d+)?)")  # of a cost by device, in place of seconds
 MAX_ROWS = 256  # of costs by device
 FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")
 
@@ -67,11 +69,13 @@ def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[st
         raise ConfigError(f"{PLACE}: unknown key {shown(unknown[0])}; the keys are: {', '.join(known)}")
     if "config" in case and case["config"] not in list(configs):  # `in` a list also takes unhashable values
         raise ConfigError(f"config: {shown(case['config'])} was not named on the command line of `ppsim explore`")
-    options, changes = _section(case, "options"), _section(case, "changes")
+    options, changes = _section(case, "options"), dict(_section(case, "changes"))
     for key in changes:
         if not may_change(key):
             legal = f"{', '.join(f'{name}.*' for name in SECTIONS)}, {', '.join(SINGLE_KEYS)}"
             raise ConfigError(f"{shown(key)}: cannot be changed here; these can: {legal}")
+    if isinstance(slow := changes.get(SLOW_DEVICES), str):
+        changes[SLOW_DEVICES] = "{" + slow.strip(" {}").replace(":", ": ") + "}"
     listed = _with_lists(case, by_factor)
     given = {KEYS[key]: value for key, value in listed.items() if key in KEYS}
     given |= {f"jitter.slow_devices.{device}": factor for device, factor in listed.get("slow", {}).items()}
@@ -79,7 +83,7 @@ def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[st
     takes_limit = name in list(families()) and "memory_limit" in families()[name].options
     if limit is not None and takes_limit and "memory_limit" not in options:
         given["memory_limit"] = limit
-    given |= {f"schedule.options.{key}": value for key, value in options.items()} | dict(changes)
+    given |= {f"schedule.options.{key}": value for key, value in options.items()} | changes
     for key, value in given.items():
         _check_value(key, value)
     own = config_source(configs[case["config"]]).data if "config" in case else {}
@@ -125,9 +129,13 @@ def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
                 legal = f"with rows by device it must have {count}, one per device"
                 raise ConfigError(f"costs.{key}: lists {len(common)} values; {legal}, or be one number")
             every = common if isinstance(common, list) else _seconds(key, common) * count
-            own = _seconds(key, row[key])[0]
+            times = isinstance(row[key], str) and _FACTOR.fullmatch(row[key].strip())
+            own = None if times else _seconds(key, row[key])[0]
             chosen = set(_devices_in(row.get("devices", ""), count))
-            given[key] = [own if device in chosen else value for device, value in enumerate(every)]
+            given[key] = [
+                value if device not in chosen else value * float(times[1]) if times else own
+                for device, value in enumerate(every)
+            ]
     if not any(row.keys() & set(TIMES) for row in rows):
         return given
     name = case.get("schedule", CSV_NAME)

@@ -16,7 +16,8 @@ from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet
 from ppsim.frameworks import FACTS
 from ppsim.plan.streams import OPTIMIZERS
 
-SECTIONS, SINGLE_KEYS = ("layout", "hardware", "costs", "model"), ("optimizer", "batch")
+SLOW_DEVICES = "jitter.slow_devices"
+SECTIONS, SINGLE_KEYS = ("layout", "hardware", "costs", "model"), ("optimizer", "batch", SLOW_DEVICES)
 # Values to choose from, of keys that also take others.
 _KNOWN = {
     "layout.recompute": RECOMPUTE,
@@ -31,7 +32,7 @@ _NAMES = {
     "layout.expert": "expert parallelism", "model.num_layers": "layers", "model.hidden": "hidden size",
     "model.ffn": "feed-forward size", "model.heads": "attention heads", "model.sequence": "sequence length",
     "model.vocabulary": "vocabulary size", "batch": "batch size", "hardware.gpus": "GPUs",
-    "optimizer": "optimizer step",
+    "optimizer": "optimizer step", SLOW_DEVICES: "slower devices",
 }  # fmt: skip
 _WORDS = {"gpus": "GPUs", "gpu": "GPU", "fp8": "FP8", "cuda": "CUDA"}
 _UNITS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
@@ -44,7 +45,7 @@ _COUNTS = {
 
 def may_change(key: str) -> bool:
     """Return whether the page may set a dotted key."""
-    return key.partition(".")[0] in SECTIONS if "." in key else key in SINGLE_KEYS
+    return key in SINGLE_KEYS or ("." in key and key.partition(".")[0] in SECTIONS)
 
 
 def keys_of(path: str) -> list[dict[str, Any]]:
@@ -60,6 +61,8 @@ def keys_of(path: str) -> list[dict[str, Any]]:
         found = {f"layout.{item.name}": layout.get(item.name, item.default) for item in declarations(Layout)}
     found |= {key: value for key, value in _flat(data) if may_change(key) and key not in files}
     found |= {"optimizer": None} if "optimizer" not in data else {}
+    slow = data.get("jitter", {}).get("slow_devices") or {}
+    found[SLOW_DEVICES] = ", ".join(f"{device}: {factor}" for device, factor in slow.items()) or None
     return [_row(key, value) for key, value in found.items()]
 
 
@@ -95,6 +98,7 @@ _MEANINGS = {
     "optimizer": "the optimizer step: " + ", ".join(OPTIMIZERS),
     "batch": "sequences of a step, over all data-parallel copies",
     "hardware.gpus": "GPUs of the run, for a check",
+    SLOW_DEVICES: "device 3 takes 1.5 times as long with 3: 1.5; commas between several",
     "hardware.device": "name of the GPU, as `ppsim hardware` lists it",
 }
 

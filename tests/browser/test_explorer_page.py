@@ -131,7 +131,7 @@ def test_transport_fused_slots_and_the_memory_limit_are_chosen(page, explorer):
     costs = {"forward": 1, "input_grad": 1, "weight_grad": 1, "overlap": 3}
     assert settled(page) == [run("dualpipe", transport="blocking", costs=costs)]
     assert page.run("return runs[0].good.chart.memory.capacity") == 4
-    page.until("return document.querySelector('.better').textContent.includes('does not fit')")
+    page.until("return document.querySelector('canvas').ariaLabel.endsWith(', memory over')")
 
 
 def test_families_stages_and_options_are_chosen_for_each_schedule(page, explorer):

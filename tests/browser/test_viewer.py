@@ -235,6 +235,31 @@ def test_shift_and_wheel_make_rows_taller_and_keep_row_axis_and_tooltip_together
     assert tip(page).startswith("2B3 ")
 
 
+def test_the_wheel_keeps_all_schedules_in_sight_and_escape_brings_the_view_back(page, many):
+    page.open(many)
+    for _ in range(8):
+        wheel(page, 500, 200, -100)
+    page.until("return location.hash.includes('t=')")
+    rest = "return new Promise((done) => setTimeout(() => done(location.hash), 800))"  # the address follows the view
+    shown = page.run(rest)
+    assert "y=" not in shown
+    page.find(".viewer [type=search]").send_keys("30F200")
+    page.until("return location.hash.includes('at=')")
+    assert page.run("return location.hash") != shown
+    page.find(".viewer [type=search]").send_keys(Keys.ESCAPE)
+    page.keys(CANVAS, Keys.ESCAPE)
+    page.until(f"return location.hash === '{shown}'")
+
+
+def test_idle_time_by_cause_has_totals_and_meanings(page, stacked):
+    page.open(stacked)
+    rows = "return [...document.querySelectorAll('.totals tbody tr')].map((row) => row.textContent)"
+    causes = [name for name, *_ in (re.split(r"(?=\d)", row, maxsplit=1) for row in page.run(rows))]
+    assert all(name in page.text(".totals summary") for name in causes)
+    page.find(".totals summary").click()
+    assert "before a device's first action" in page.text(".totals table")
+
+
 def test_two_fingers_zoom_and_a_tap_chooses(page, chart, timeline):
     page.open(chart)
     x, y = place(page, timeline, "2B3", 2)
@@ -287,7 +312,8 @@ def many(tmp_path_factory):
 
 def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     page.open(many)
-    assert "F + B mixed" in page.text(".legend")
+    named = page.run("return [...document.querySelectorAll('.legend > *')].map((one) => one.textContent)")
+    assert {"F + B mixed", "F + I mixed", "F + I + W mixed"} <= {*named}
     point(page, LEFT + 500, TOP + 60)
     lines = tip(page).split("\n")
     assert re.fullmatch(r"devices? \d+(–\d+)?", lines[0])
@@ -599,7 +625,9 @@ def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page,
     page.open(path.as_uri())
     spans = filling.run.fills
     left = 1 - (spans.end - spans.start).sum() / (4 * timeline.makespan) / timeline.bubble_fraction
-    idle = page.run("return [...document.querySelectorAll('.devices tbody tr')].map((row) => row.cells[5].textContent)")
+    idle = page.run(
+        "return [...document.querySelectorAll('.devices:not(.totals) tbody tr')].map((row) => row.cells[5].textContent)"
+    )
     mean = sum(float(text.split()[0]) for text in idle) / 4
     assert mean == pytest.approx(100 * left * timeline.bubble_fraction, abs=0.1)
     wide = page.find(CANVAS).size["width"]

@@ -42,7 +42,7 @@ function betterOf(index) {   // { text, act: [text of the button, what it does] 
 }
 
 function adviceOn(index, { chart, lower_bound: bound }) {
-  const { capacity, device, most, unit } = chart.memory, words = most <= device ? "tight" : "does not fit", than = (step) => share(step, chart.step);
+  const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
   const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(peak)} instead of ${number(most)}${held}`);
@@ -51,7 +51,7 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   const add = (one) => (state.schedules.some(({ schedule }) => schedule === one.schedule) ? null : ["Add", () => addFound({ schedule: one.schedule })]);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity));
-    return !other ? { text: words } : { text: `${words}: ${other.schedule} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
+    return !other ? {} : { text: `${other.schedule} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;

@@ -53,7 +53,7 @@ function wrongFields() {   // [input, what it takes] of fields that no schedule 
     const text = value.trim();
     if (START.common[name] && SIZES.includes(name)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
     if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
-    return !COSTS.includes(name) || /^($|[[.\d])/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
+    return !COSTS.includes(name) || /^($|[[.\d]|[x×] *\d)/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
   };
   return [...document.querySelectorAll("#setup input")].map((input) => [input, rule(input)]).filter(([, words]) => words);
 }
@@ -67,17 +67,18 @@ function menu(text, values, value, set, meaning = "") {
 const heading = (text, ...buttons) => make("h2", {}, make("span", { textContent: text }), ...buttons);
 
 function showSetup() {
-  const { common } = state, config = offer.configs[common.config], names = Object.keys(offer.configs), place = find("setup"), parts = [];
+  const { common } = state, config = offer.configs[common.config], names = Object.keys(offer.configs), place = find("setup"), parts = [], [slow = "", ...keys] = config ? keysOf(config) : [];
   if (names.length) parts.push(menu("Config", [["", "none"], ...names.map((name) => [name, name])], common.config || "", takeConfig));
   parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))));
   if (hasTable()) parts.push(heading("Cost by device (s)"), costTable());
   parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name === common.transport ? name : `${name} – ${QUEUES[name]}`])], common.transport || "",
     (name) => { if (name) common.transport = name; else delete common.transport; change(); showSetup(); document.querySelector("#setup [name=transport]").focus(); }, QUEUES[common.transport] || "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
+  parts.push(slow);
   if (hasTable()) parts.push(row("Fused F and B (s)", Object.assign(field(common, "overlap", "", 0.05), { placeholder: "F, then B" }), "seconds of one slot of F and B; empty: one after the other"),
     row("Memory limit (act.)", Object.assign(field(common, "memory_limit", "", 1), { placeholder: "none" }), "microbatches whose activations a device may keep, each for its share of the model"));
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), adder()), make("div", { id: "cards" }, ...state.schedules.map(card)));
-  if (config) parts.push(...keysOf(config));
+  parts.push(...keys);
   place.replaceChildren(...parts);
   showBase();
   showInherited();
@@ -151,12 +152,12 @@ function takeConfig(name) {
 }
 
 function keysOf(config) {   // the keys of the config by section, each with its unit, its known values and its meaning
-  const changes = state.common.changes ||= {}, boxes = new Map(), skipped = config.costs ? COSTS.map((key) => `costs.${key}`) : [];
+  const changes = state.common.changes ||= {}, boxes = new Map(), skipped = config.costs ? [SLOW, ...COSTS.map((key) => `costs.${key}`)] : [];
   const reset = plain("Reset what was changed", () => { state.common.changes = {}; showAll(); });
   const words = (one) => ({ true: "yes", false: "no" }[one] ?? String(one));
   for (const { key, value, name, unit, legal, known, meaning, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
     const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`, now = changes[key] ?? value;
-    if (!boxes.has(section)) boxes.set(section, make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)}` })));
+    if (!boxes.has(section)) boxes.set(section, key === SLOW ? make("div") : make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)}` })));
     const mark = () => { box.classList.toggle("changed", key in changes); reset.hidden = !Object.keys(changes).length; }, set = () => { mark(); change(); };
     const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.placeholder = usual; return input; };
     const values = legal ?? (known.length ? [...new Set([...(now === null ? [] : [now]), ...known])] : null);
@@ -171,9 +172,10 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     mark();
     boxes.get(section).append(box);
   }
-  return [reset, ...boxes.values()];
+  const { jitter = "", ...others } = Object.fromEntries(boxes);
+  return [jitter, reset, ...Object.values(others)];
 }
-const OTHER = "other …";
+const OTHER = "other …", SLOW = "jitter.slow_devices";   // which the table of costs has too
 
 const isKnown = (index) => { const { schedule, csv } = state.schedules[index]; return csv !== undefined || !schedule || offer.families.some(({ name }) => name === schedule); };
 

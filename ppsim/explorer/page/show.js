@@ -155,7 +155,7 @@ function showTitle() {   // of the picture, not of what is being typed
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
   const { pane, table } = viewerParts, only = shown && state.schedules.length === 1 ? runs[0].good : null;
-  const small = innerWidth <= 760, high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && (!small || tab === "Chart") && innerHeight >= (small ? 120 : 68) + high + 90 + 22 * only.chart.devices;
+  const small = innerWidth <= 760, high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && (!small || tab === "Chart") && innerHeight >= (small ? 120 : 68) + high + 114 + 22 * only.chart.devices;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;

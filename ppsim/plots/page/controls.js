@@ -27,6 +27,7 @@ function build(root) {
     selection: make("p", { className: "selection", role: "status" }),
     range: make("section", { className: "range", label: "Selected range", hidden: true }),
     table: make("details", { className: "devices" }, make("summary", { textContent: "Devices" })),
+    totals: make("details", { className: "devices totals" }, make("summary")),
     keys: make("dialog", { className: "keys", label: "Keys" }),
   };
   parts.tip.setAttribute("aria-hidden", "true");
@@ -41,9 +42,8 @@ function build(root) {
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zoom, button("?", "Keys", () => parts.keys.showModal()));
-  parts.causes = make("div", { className: "causes" });
   parts.status = make("div", { className: "status" }, parts.legend, parts.selection);
-  root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
+  root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.totals, parts.keys);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
     one.setAttribute("aria-keyshortcuts", key);
@@ -69,20 +69,30 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName]);
+  const now = JSON.stringify([charts.map((chart) => [isBlended(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
 const isMixed = (chart) => isReal(chart) && boxWidth(chart) < 2;
-function mixtures() {   // narrow actions mix their colours: the kinds in the middle of each schedule, and the mean of their colours
+const isBlended = (chart) => isReal(chart) && (boxWidth(chart) < 3 || rowHeight(chart) < 5);   // some of its pixels show several kinds
+function mixtures() {   // what over 5 % of such a schedule mixes, the largest first: [kinds, the mean of their colours]
   const found = new Map();
-  for (const chart of charts.filter(isMixed)) {
-    const from = chart.makespan * 0.4, shares = sharesAt(chart, chart.devices >> 1, from, from + 24 * chart.box), kinds = inOrder(chart.kinds.filter(({ title }) => shares.get(title) > chart.box));
-    const parts = kinds.flatMap(({ slot, name, title }) => (slot ? ["F", "B"] : [name]).map((letter, _, { length }) => [letter, shares.get(title) / length])), sum = parts.reduce((all, [, part]) => all + part, 0), letters = [...new Set(parts.map(([letter]) => letter))];
-    if (letters.length > 1) found.set(letters.join(" + "), `rgb(${[0, 1, 2].map((channel) => ENCODED[Math.round(4096 * parts.reduce((all, [letter, part]) => all + part / sum * light(theme.kinds[letter])[channel], 0))])})`);
+  for (const chart of charts.filter(isBlended)) {
+    const own = new Map(), long = 4 * chart.box, rows = Math.min(chart.devices, 16), count = 32;
+    for (let at = 0; at < rows * count; at++) {
+      const from = (at % count + 0.5) / count * chart.makespan - long / 2, parts = new Map(), sum = [0, 0, 0];
+      for (const [title, part] of sharesAt(chart, Math.floor((Math.floor(at / count) + 0.5) / rows * chart.devices), from, from + long)) {
+        const kind = chart.kinds.find((one) => one.title === title), names = kind?.slot ? ["F", "B"] : [kind?.name || "idle"];
+        if (part > long / 10) for (const name of names) parts.set(name, (parts.get(name) || 0) + part / names.length);
+      }
+      const whole = [...parts.values()].reduce((all, part) => all + part, 0), name = [...ORDER, "idle"].filter((one) => parts.has(one)).join(" + ");
+      for (const [one, part] of parts) light(theme.kinds[one] || theme.idle).forEach((value, channel) => { sum[channel] += value * part / whole; });
+      if (parts.size > 1) own.set(name, [...(own.get(name) || []), sum]);
+    }
+    for (const [name, sums] of own) if (sums.length > 0.05 * rows * count) found.set(name, [...(found.get(name) || []), ...sums]);
   }
-  return found;
+  return [...found].sort(([, one], [, other]) => other.length - one.length).map(([name, sums]) => [name, `rgb(${[0, 1, 2].map((channel) => ENCODED[Math.round(4096 * sums.reduce((all, sum) => all + sum[channel], 0) / sums.length)])})`]);
 }
 const isMarked = (chart) => markFade(chart, boxWidth(chart)) > 0 && boxTall(chart) >= 6;   // shows marks of stages and directions
 
@@ -92,6 +102,17 @@ const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${t
 const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
+function fillTotals() {   // the colours of causes with the idle time of all devices, per schedule in their order; below, their meanings
+  const real = charts.filter(isReal), several = real.length > 1, part = (chart, cause) => (chart.ledger[cause] || []).reduce((all, one) => all + one, 0) / (chart.devices * chart.makespan);
+  const causes = CAUSES.filter((cause) => real.some((chart) => part(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
+  const sizes = (cause) => `${cause} ${real.map((chart) => (100 * part(chart, cause)).toFixed(1)).join(" / ")} %`, most = (cause) => Math.max(...real.map((chart) => part(chart, cause)));
+  parts.totals.hidden = real.length > 0 && !causes.length;   // rows do not move when the first picture comes
+  parts.totals.firstChild.replaceChildren(several ? "idle by cause, per schedule:" : "idle by cause:", ...(phone() ? [...causes].sort((one, other) => most(other) - most(one)) : causes).map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
+  while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
+  parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => (several ? short : "all devices")), "meaning"]))),
+    make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => percent(part(chart, cause))), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
+}
+
 function fillLegend() {   // only what is drawn
   parts.status.style.visibility = charts.some(isReal) ? "" : "hidden";
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
@@ -100,9 +121,7 @@ function fillLegend() {   // only what is drawn
   const add = (is_drawn, ...what) => { if (is_drawn) entries.push(entry(...what)); };
   for (const kind of inOrder(kinds.values())) add(true, kind.title, fillOf(kind));
   add(charts.some((chart) => !isReal(chart) || Object.keys(chart.ledger).length), "idle", theme.idle);
-  const mixed = mixtures();
-  for (const [text, colour] of mixed) add(true, `${text} mixed`, colour);
-  add(!mixed.size && charts.some(isMixed), "narrow actions mix their colours");
+  for (const [text, colour] of mixtures()) add(true, `${text} mixed`, colour);
   add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
   add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");
   parts.legend.style.setProperty("--mark", theme.on[first]);
@@ -118,11 +137,10 @@ function fillLegend() {   // only what is drawn
   add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}, fullest device`, levels);   // elsewhere named beside the strip
   add(phone() && strips.some((chart) => extremes(chart)[1] !== null), "emptiest", theme.memory, "line thin");
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
-  const causes = on.has("ledger") && !phone() ? CAUSES.filter((cause) => charts.some((chart) => chart.ledger[cause])) : [];
-  parts.causes.replaceChildren(...(causes.length ? ["idle by cause:"] : []), ...causes.map((cause) => Object.assign(entry(cause, theme.causes[cause]), { title: charts.find((chart) => chart.causes[cause])?.causes[cause] || "" })));
+  fillTotals();
   const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
   if (slow.length) entries.push(make("span", { className: "slow", title: slow.join("\n") }, slow.length === 1 && charts.length === 1 ? `▸ ${slow[0]}` : "▸ slowest device"));
-  parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []), ...(causes.length ? [parts.causes] : []));
+  parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []));
 }
 
 let place = 0, typed = false;   // index into the results of the search; whether its text is new, which the first Enter confirms
@@ -130,7 +148,7 @@ function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) return;
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
-  if (found.length && rowHeight(found[place].chart) < 12) view.row = 12;   // legible
+  if (found.length && rowHeight(found[place].chart) < 12) { viewBefore ||= { ...view }; view.row = 12; }   // legible
   if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}: `);
   else { choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
 }
@@ -148,6 +166,7 @@ function choose(chart, item, before = "", reveals = true) {   // choose an item 
 
 function reveal(chart, item) {   // move the view so that the item is visible
   const from = chart.start(item), to = chart.end(item), span = view.t1 - view.t0;
+  viewBefore ||= { ...view };
   if (to < view.t0 || from > view.t1 || (from < view.t0 && to <= view.t0 + span * 0.02)) {
     view.t0 = (from + to - span) / 2; view.t1 = view.t0 + span;
   }

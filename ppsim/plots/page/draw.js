@@ -221,7 +221,7 @@ function drawOutline(chart, place, item) {
 
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
   const y = title + 16, bare = { colour: theme.text, size: 13 };
-  const [step, differs, idle, peak] = columns(), own = { ...bare, align: "right" };
+  const [step, differs, idle, peak] = columns(), fits = fitOf(chart), own = { ...bare, align: "right" };
   const words = numbersIn(chart);
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
@@ -230,19 +230,23 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   write(text, indent(), y, { ...bare, bold: true });
   write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
   write(words[2], idle, y, own);
-  const over = words[3] !== "—" && chart.memory.capacity && chart.memory.most > chart.memory.capacity;   // or tight
-  write(words[3], peak, y, { ...own, bold: !!over, colour: over && chart.memory.most > edgeOf(chart) ? theme.limit : theme.text });
+  for (const [text, x, align] of [[words[3], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits === "over" ? theme.limit : theme.text });
+}
+
+function fitOf({ waiting, faulty, memory }) {   // whether the fullest device needs more than is usable, or than it has
+  const { most, capacity } = memory;
+  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : "tight";
 }
 
 const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
 
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", against() && "—", "—", "—"] : [seconds1(chart.step), differenceOf(chart), idleOf(chart), peakOf(chart)]);
 
-function columns() {   // right ends of the columns of numbers, as wide as their texts; on phones from the right, so that names have space
+function columns() {   // right ends of the columns of numbers and of a word on memory, as wide as their texts; on phones from the right, so that names have space
   const gap = phone() ? 10 : 20, heads = [Math.max(62, widthOf(stepHead())), widthOf(against()), widthOf(idleHead()), widthOf("peak, act.")], texts = charts.map(numbersIn);
   context.font = font(13, true);
   const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + gap);
-  const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0);
+  const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[4] = charts.some(fitOf) ? 34 : 0);
   let end = phone() ? width - 8 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
   return wide.map((one) => (end += one));
 }
@@ -289,7 +293,7 @@ function drawCaptions() {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, CAPS - 6);
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
-  columns().forEach((x, at) => write([stepHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
+  columns().slice(0, 4).forEach((x, at) => write([stepHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
   if (on.has("ledger") && !phone() && charts.some(isReal)) write(steady() ? "idle, all steps" : "idle by device", width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;

@@ -81,8 +81,8 @@ function extremes({ memory: { peaks } }) {   // the devices with the highest and
 
 const edgeOf = ({ memory: { capacity, device } }) => Math.max(device || 0, capacity || 0);   // what is over it does not fit; between the usable memory and it is tight
 function limitsOf({ memory: { capacity, device, unit } }) {   // [name, colour, level]: what is usable, and where that is tight in a schedule all that the device has
-  const tight = device > capacity && charts.some(({ memory: { most } }) => most > capacity), all = ["device has", theme.limit, device];
-  return !capacity ? [] : [[unit === "bytes" ? "usable" : "limit", tight ? theme.text : theme.limit, capacity], ...(tight ? [all] : [])];
+  const tight = device > capacity && charts.some(({ memory: { most } }) => most > capacity);
+  return !capacity ? [] : [[unit === "bytes" ? "usable" : "limit", theme.limit, capacity], ...(tight ? [["device has", theme.quiet, device]] : [])];
 }
 const topOf = (chart) => Math.max(chart.memory.most, ...limitsOf(chart).map(([, , level]) => level));
 function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the emptiest as a line, and the limit; what is over it has its colour

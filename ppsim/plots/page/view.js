@@ -5,6 +5,7 @@ const on = new Set();   // names of visible parts
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
 let canvas, context, theme = null, themeName = "light", width = 0, height = 0, asked = false, base = 0;
 let kept = [];   // heights of the charts' rows before a range was selected
+let viewBefore = null;   // the view before an action was brought into sight, which Escape restores
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
@@ -73,9 +74,9 @@ function see(from, to) {   // show these seconds, at least a hundred-millionth o
   Object.assign(view, span > until * (1 - 1e-9) ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
 }
 
-function zoomTime(factor, time) { see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor); clamp(); }
-function move(across, down) { const span = (view.t1 - view.t0) * across; see(view.t0 + span, view.t1 + span); view.y += down; clamp(); }
-function showWhole() { Object.assign(view, { t0: 0, t1: until, row: 0, y: 0 }); clamp(); }
+function zoomTime(factor, time) { viewBefore = null; see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor); clamp(); }
+function move(across, down) { viewBefore = null; const span = (view.t1 - view.t0) * across; see(view.t0 + span, view.t1 + span); view.y += down; clamp(); }
+function showWhole() { viewBefore = null; Object.assign(view, { t0: 0, t1: until, row: 0, y: 0 }); clamp(); }
 
 function zoomRows(factor, y) {   // the row at y does not move
   const found = places().find((one) => y < one.bottom) || places().at(-1);

@@ -36,7 +36,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   until = shownSeconds((live.length ? live : charts).map((chart) => chart.makespan));
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
-  canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}`).join("; "));
+  canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}${fitOf(chart) && `, memory ${fitOf(chart)}`}`).join("; "));
   parts.table.open ||= first && real && !options.framed && charts.length === 1 && charts[0].devices <= 16;
   refresh();
   if (latest) hover(latest);
@@ -179,7 +179,7 @@ function wheel(event) {
   else if (event.clientX - area.left < left()) move(0, event.deltaY);   // over the names: the other schedules
   else {
     zoomTime(factor, toTime(event.clientX - area.left));
-    const one = at(event.clientX - area.left, event.clientY - area.top)?.chart, long = one && boxWidth(one) / rowHeight(one);   // rows that are much lower than boxes are long grow with them, and shrink again
+    const one = charts.length === 1 && charts[0], long = one && boxWidth(one) / rowHeight(one);   // of one schedule, rows that are much lower than boxes are long grow with them, and shrink again
     if (factor < 1 ? long > 2 && isLow(one) : view.row && long < 2) zoomRows(1 / factor, event.clientY - area.top);
   }
   if (latest) hover(event);   // the same place shows another time
@@ -226,6 +226,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
       const place = from + (held.x - held.left - left()) / innerWidth() * (to - from);
       see(place - (place - from) * factor, place + (to - place) * factor);
     } else {
+      viewBefore = null;
       const step = (held.x - event.clientX) / innerWidth() * (to - from);
       see(from + step, to + step);
       view.y = held.y + held.top - event.clientY;
@@ -236,7 +237,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
 
 function tap(event) {
   const area = canvas.getBoundingClientRect(), hit = itemAt(event.clientX - area.left, event.clientY - area.top);
-  if (hit) choose(hit.chart, hit.item); else choose(null);
+  if (hit) choose(hit.chart, hit.item, "", false); else choose(null);   // it is in sight
   if (event.pointerType === "touch") hover(event);
 }
 
@@ -254,7 +255,7 @@ function press(event) {
   else if (event.key === "0" || event.key === "Home") showWhole();
   else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : chooseFirst();
   else if (event.key === "Backspace" && chosen && followed.length > 1) choose(chosen.chart, followed.at(-2));
-  else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); }
+  else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; clamp(); } }
   else if (event.key === "/") parts.search.focus();
   else if (event.key === "?") parts.keys.showModal();
   else if (event.key === "g") { options.theme = themeName !== "grey" ? "grey" : options.own === "grey" ? null : options.own; recolour(); }
