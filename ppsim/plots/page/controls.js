@@ -105,9 +105,9 @@ const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.nam
 function fillTotals() {   // the colours of causes with the idle time of all devices, per schedule in their order; below, their meanings
   const real = charts.filter(isReal), several = real.length > 1, part = (chart, cause) => (chart.ledger[cause] || []).reduce((all, one) => all + one, 0) / (chart.devices * chart.makespan);
   const causes = CAUSES.filter((cause) => real.some((chart) => part(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
-  const sizes = (cause) => `${cause} ${real.map((chart) => (100 * part(chart, cause)).toFixed(1)).join(" / ")} %`, most = (cause) => Math.max(...real.map((chart) => part(chart, cause)));
+  const sizes = (cause) => `${cause} ${real.map((chart) => (100 * part(chart, cause)).toFixed(1)).join(" / ")}`, most = (cause) => Math.max(...real.map((chart) => part(chart, cause)));
   parts.totals.hidden = real.length > 0 && !causes.length;   // rows do not move when the first picture comes
-  parts.totals.firstChild.replaceChildren(several ? "idle by cause, per schedule:" : "idle by cause:", ...(phone() ? [...causes].sort((one, other) => most(other) - most(one)) : causes).map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
+  parts.totals.firstChild.replaceChildren(several ? "idle by cause, % per schedule:" : "idle by cause, %:", ...(phone() ? [...causes].sort((one, other) => most(other) - most(one)) : causes).map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
   while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
   parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => (several ? short : "all devices")), "meaning"]))),
     make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => percent(part(chart, cause))), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
