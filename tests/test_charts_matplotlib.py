@@ -730,8 +730,8 @@ def test_bars_of_the_ledger_are_as_long_as_idle_time_and_say_its_part_of_the_ste
     (axes,) = figure.axes
     ends = {bar.get_y(): bar.get_x() + bar.get_width() for bar in axes.patches}
     assert list(ends.values()) == pytest.approx(100 * timeline.device_idle / timeline.makespan)
-    assert axes.get_xlabel() == "idle time (% of the makespan)"
-    assert [text.get_text() for text in axes.texts] == [f"{timeline.bubble_fraction:.1%}".replace("%", " %")]
+    assert axes.get_xlabel() == "idle time (% of the step)"
+    assert [text.get_text() for text in axes.texts] == [f"{timeline.bubble_fraction:.1%}".replace("%", " %")] * 4
     assert {to_hex(bar.get_facecolor()) for bar in axes.patches} <= set(colours.causes.values())
     assert to_hex(figure.get_facecolor()) == colours.paper
 
@@ -747,7 +747,7 @@ def test_the_ledger_has_the_rows_names_and_its_causes_in_reading_order():
         one for one in ppsim.analysis.CAUSES if one in causes
     ]
     idle = f"{timeline.bubble_fraction:.1%}".replace("%", " %")
-    assert f"makespan {timeline.makespan:.3g} s, mean idle time of devices {idle}" in words_of(figure)
+    assert f"step {timeline.makespan:.3g} s, mean idle time of devices {idle}" in words_of(figure)
 
 
 def test_figures_of_many_runs_have_a_theme_and_a_width():

@@ -44,7 +44,7 @@ def draw_ledger(
         legend.entries = [LegendEntry("cause", f"{cause}, mean {percent_text(part.mean() / 100)}", lane=cause)
                           for cause, part in parts.items()]  # fmt: skip
         idle = percent_text(bubble_fraction(timeline))
-        notes = [f"makespan {seconds_text(step, 3)}, mean idle time of devices {idle}"]
+        notes = [f"step {seconds_text(step, 3)}, mean idle time of devices {idle}"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
@@ -68,14 +68,12 @@ def draw_ledger(
         named = named_devices(devices, rows / devices)
         ax.set_yticks(named, [labels[device] for device in named])
         plain_axes(ax, colours, _SIZE * POINTS)
-        ax.set_xlabel("idle time (% of the makespan)", loc="right", color=colours.quiet)
+        ax.set_xlabel("idle time (% of the step)", loc="right", color=colours.quiet)
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
-        words = [percent_text(idle / 100) for idle in reached.tolist()]
-        for device, (idle, text) in enumerate(zip(reached.tolist(), words, strict=True)):
-            if devices <= _NAMED and (device == 0 or text != words[device - 1]):
-                ax.annotate(text, (idle, device), (3, 0), textcoords="offset points", **style)
+        for device, idle in enumerate(reached.tolist() if devices <= _NAMED else ()):
+            ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)
         legend.draw(writer, margin, top + rows + _AXIS)
     return writer.figure
