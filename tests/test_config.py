@@ -249,7 +249,7 @@ def test_sharded_weights_and_an_optimizer_step_in_a_config(write):
 
 
 def test_more_stages_than_layers_is_one_clear_error(write):
-    config = load_config(write(DERIVED), overrides={"schedule.devices": 9})
+    config = load_config(write(DERIVED), overrides={"schedule.devices": 9, "hardware.gpus_per_node": 72})
     with pytest.raises(CostError, match="8 layers cannot fill 9 stages of at least one layer each; use at most 8"):
         config.simulate()
 
@@ -329,15 +329,14 @@ def test_a_file_that_is_missing_or_a_folder_is_one_clear_error(tmp_path):
 
 @pytest.mark.parametrize("kind", ["none", "optimizer", "gradients", "weights", "hybrid"])
 def test_sharding_stands_for_its_keys_in_a_file_and_in_a_change(kind):
-    given = ppsim.load_config(LLAMA).changed(
-        {"hardware.gpus": 32, "layout.data": 4, "layout.replicas": 2, "batch": None}
-    )
+    nodes = {"hardware.gpus": 32, "hardware.network": "InfiniBand NDR", "batch": None}
+    given = ppsim.load_config(LLAMA).changed({**nodes, "layout.data": 4, "layout.replicas": 2})
     names = ("layout.distributed_optimizer", "layout.sharded_gradients", "layout.sharded")
     flags = {"optimizer": (True, False, False), "gradients": (True, True, False), "none": (False, False, False)}
     keys = dict(zip(names, flags.get(kind, (False, False, True)), strict=True))
     changed = given.changed({"layout.sharded": True}).changed({"layout.sharding": kind})
     layout = {"sharding": kind, "data": 4, "replicas": 2, "partition": "even", "fused_loss": True}
-    read = ppsim.load_config(LLAMA).changed({"hardware.gpus": 32, "batch": None, "layout": layout})
+    read = ppsim.load_config(LLAMA).changed({**nodes, "layout": layout})
     assert changed.costs == given.changed(keys).costs
     assert read.simulate().makespan == changed.simulate().makespan == given.changed(keys).simulate().makespan
     assert "sharding" not in changed.data["layout"]

@@ -50,7 +50,7 @@ def every_case():
         },
         "hybrid": {
             "schedule.devices": 2, "layout.data": 16, "layout.sharded": True, "layout.sharded_by": "block",
-            "layout.replicas": 2,
+            "layout.replicas": 2, "hardware.network": "InfiniBand NDR",
         },
         "fp8": {
             "layout.fp8": "tensor", "layout.fp8_gather": True, "layout.distributed_optimizer": True,

@@ -199,7 +199,15 @@ class Config:
         return self.changed({"encoder": None, **of_all}) if self.has_encoder else self
 
     def _check_gpus(self, schedule: Schedule) -> None:
-        gpus = (self.data.get("hardware") or {}).get("gpus")
+        hardware = self.data.get("hardware") or {}
+        gpus = hardware.get("gpus")
+        if isinstance(self.costs, DerivedCosts) and "network" not in hardware:
+            used, node = self.costs.gpus(schedule.devices), self.costs.cluster.gpus_per_node
+            if used > node:
+                raise ConfigError(
+                    f"{self.path}: hardware.network is missing: {used} GPUs need several nodes of {node} "
+                    "(gpus_per_node); such as InfiniBand NDR"
+                )
         if gpus and isinstance(self.costs, TowerCosts):
             workload = self.costs.table(schedule.compute).workload
             if workload and workload.gpus != gpus:

@@ -134,7 +134,7 @@ class Cluster:
     link: LinkSheet = declared("the link inside a node: a name, or a section", _LINK_WANTED, example="NVLink 4")
     network: LinkSheet = declared(
         "one network card of a node, one way: a name, or a section", _LINK_WANTED, example="InfiniBand NDR",
-        default_text="`link`",
+        default_text="none: needed for GPUs on several nodes",
     )  # fmt: skip
     gpus_per_node: int = declared("GPUs", rules.whole_number(), 8, example="4")
     node_of_device: tuple[int, ...] | None = declared(
