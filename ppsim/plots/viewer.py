@@ -81,6 +81,10 @@ def viewer_html(
     names = block_names(timelines) if titles is None else list(titles)
     marked = [*marks, *[UNMARKED] * (len(every) - len(marks))]
     charts = [page_data(boxes, name, why) for boxes, name, why in zip(every, names, marked, strict=True)]
+    known: set[str] = set()
+    for chart in charts:  # a meaning is said once
+        chart["causes"] = {cause: words for cause, words in chart["causes"].items() if cause not in known}
+        known |= chart["causes"].keys()
     options: dict[str, Any] = {"framed": framed, "on": list(shown), "base": base}
     if theme is not None:
         options["theme"] = palette.theme_of(theme).name

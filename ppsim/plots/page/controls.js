@@ -201,5 +201,5 @@ function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by
   });
   return make("table", {}, make("caption", { textContent: charts.length > 1 ? chart.short : chart.title }), make("thead", {}, make("tr", {}, head("device", "col"),
     ...inOrder(chart.kinds).map((kind) => coloured(`${kind.slot ? "F+B" : kind.letter} (${symbol})`, fillOf(kind), kind.title)), ...fills.map(({ title, sort }) => coloured(`${title} (${symbol})`, theme.lanes[sort], title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
-    ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause], chart.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
+    ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
 }
