@@ -223,6 +223,7 @@ def test_traces_have_the_format_of_their_ending(tmp_path, name, start):
         (["--schedule", "1f1b"], "nothing to simulate without --devices, --microbatches"),
         ([], "nothing to simulate without --schedule, --devices, --microbatches"),
         (["no-such-file.yaml"], "no-such-file.yaml: cannot be read"),
+        (["1f1b"], "1f1b: is a schedule, no config; give it as --schedule 1f1b"),
         ([UNIT_COSTS, "--set", "schedule"], "write KEY=VALUE"),
         ([UNIT_COSTS, "--set", "schedule.microbatch=3"], "microbatches"),
         ([UNIT_COSTS, "--transport", "teleport"], "async, directed, directions, pair, rank, blocking"),

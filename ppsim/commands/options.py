@@ -19,6 +19,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, output_options, say
 from ppsim.config import FAMILY_KEYS, Config, ConfigSource, config_source, load_config, make_config
+from ppsim.families import registry
 from ppsim.frameworks import SCHEDULES
 
 Key = TypeVar("Key")
@@ -226,6 +227,8 @@ def read_case(config: Path | None, *options: Iterable[str] | None, **flags: Any)
     changes = _changes(config, *options, **flags)
     if config is not None and config.suffix == ".csv":
         raise ConfigError(f"{config}: is a list of actions, no config; give it as --schedule {config}")
+    if config is not None and str(config) in registry.families() and not config.exists():
+        raise ConfigError(f"{config}: is a schedule, no config; give it as --schedule {config}")
     if config is not None:
         return load_config(config, overrides=changes)
     _require_flags(changes)
