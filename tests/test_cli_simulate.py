@@ -188,12 +188,12 @@ def test_a_page_begins_with_what_was_asked_for(tmp_path):
 
 
 def test_text_has_the_width_asked_for_and_colours_only_on_a_terminal(monkeypatch):
-    drawn = ppsim(*FLAGS, "--text", "--width", "60").out
+    drawn = ppsim(*FLAGS, "--text", "--width", "80").out
     rows = [line for line in drawn.splitlines() if line.startswith("device 0 ")][-1:]
-    assert 50 <= len(rows[0]) <= 60
+    assert 70 <= len(rows[0]) <= 80
     assert "\x1b" not in drawn
     monkeypatch.setattr("ppsim.commands.simulate.takes_colours", lambda: True)
-    coloured = ppsim(*FLAGS, "--text", "--width", "60").out
+    coloured = ppsim(*FLAGS, "--text", "--width", "80").out
     assert "\x1b[48;2;" in coloured
     assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == drawn
 
