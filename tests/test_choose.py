@@ -5,6 +5,7 @@ import json
 import os
 import re
 import select
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -266,6 +267,12 @@ def test_the_page_answers_first_and_fits_a_terminal(tmp_path):
         assert part in more
 
 
+def test_only_the_document_searches_the_front(monkeypatch):
+    choice = import_module("ppsim.studies.choose").Choice
+    monkeypatch.setattr(choice, "front", property(lambda _: pytest.fail("it takes a search")))
+    assert run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b").status == 0
+
+
 def test_the_document_ends_in_a_config_that_can_be_read(tmp_path):
     outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b,zb-h1", "--json", "-")
     document = json.loads(outcome.out)
@@ -304,7 +311,8 @@ def test_if_nothing_fits_the_nearest_has_the_smallest_peak_of_all_points():
     found = ppsim.choose(SMALL, free, headroom=0.99)
     assert not found.ranked
     assert found.nearest is not None
-    assert found.nearest.memory == fitting.front[-1].memory
+    assert fitting.smallest is not None
+    assert found.nearest.memory == fitting.smallest.memory == fitting.front[-1].memory
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo terminal")
@@ -358,7 +366,7 @@ def test_values_of_a_free_key_that_are_no_list_are_named(values):
 def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
     free = ["layout.tensor", "layout.recompute", "schedule.stages_per_device"]
     found = ppsim.choose(SMALL, free, framework="Megatron-LM", headroom=0)
-    assert {one.changes["schedule.name"] for one in found.ranked} == {"1f1b", "interleaved-1f1b"}
+    assert {one.changes["schedule.name"] for one in found.front} == {"1f1b", "interleaved-1f1b"}
     same = ppsim.choose(SMALL, free, only={"schedule.name": ["1f1b", "interleaved-1f1b"]}, headroom=0)
     assert (found.ranked, found.counts) == (same.ranked, same.counts)
 

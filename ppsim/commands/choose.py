@@ -257,7 +257,7 @@ def _recompute(one: Candidate, config: Config) -> str:
 def _table(found: Choice, shown: list[Candidate]) -> list[str]:
     """Return the table of ideas, and the simulated point with the least memory if it is none of them."""
     config, first = found.space.config, found.ranked[0]
-    smallest = found.front[-1] if found.front else first
+    smallest = found.smallest or first
     rows = [(one.place, one) for one in shown]
     is_shown = any(one.changes == smallest.changes for one in shown)
     rows += [] if is_shown or smallest.numbers["peak_memory"] is None else [("-", smallest)]

@@ -83,8 +83,9 @@ class BestFirstSearch:
         executor: Executor,
         store: Store | None = None,
         certain: bool = False,
+        with_front: bool = False,
     ):
-        self.space, self.top, self.executor, self.store = space, top, executor, store
+        self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
         self.limit = memory_limit(space.config, headroom)
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit, certain)
@@ -173,7 +174,7 @@ class BestFirstSearch:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
 
     def _next_round(self) -> tuple[list[_Item], list[_Item]]:
-        """Return the next layouts and points that can be ranked."""
+        """Return the next layouts and points that can be ranked, or be on the front if it is searched."""
         layouts: list[_Item] = []
         points: list[_Item] = []
         while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
@@ -189,9 +190,12 @@ class BestFirstSearch:
         return layouts, points
 
     def _matters(self, step: float, item: _Item) -> bool:
-        """Return True if a point with at least this expected step can be ranked."""
+        """Return True if a point with at least this expected step can be ranked, or be on the front."""
         own = self.fastest.get(idea_of(item.changes), np.inf) if not item.lists else np.inf
-        return rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME)))
+        if rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME))):
+            return True
+        simulated = step - item.stragglers
+        return self.with_front and not any(one.step <= simulated and one.memory <= item.memory for one in self.front)
 
     def _expand(self, layouts: list[_Item]) -> None:
         """Queue the points of these layouts with their bounds."""

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class Chosen:
 @described
 @dataclass(frozen=True)
 class Choice:
-    """Ranked candidates, and what became of the others; the result of `choose`."""
+    """Ranked candidates and the Pareto front; the result of `choose`."""
 
     ranked: list[Candidate] = declared(
         "the ideas that fit with the shortest expected step, at most `top` of them, the winner first; empty if "
@@ -73,14 +73,23 @@ class Choice:
         "their stages were not searched. Without them the answer is not certain.",
         factory=list,
     )
-    front: list[Candidate] = declared(
-        "the Pareto front of step time and memory of the points that were simulated and fit, fastest first: a point "
-        "that is smaller and slower than all of these may have been left out",
-        factory=list,
+    smallest: Candidate | None = declared(
+        "the simulated point that fits and needs the least memory; `front` searches for all such points", default=None
     )
     nearest: Candidate | None = declared("if nothing fits: the smallest peak found", default=None)
+    # returns `front`
+    find_front: Callable[[], list[Candidate]] = field(default=list, repr=False, compare=False)
 
     __repr__ = short_repr
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles carry: the front itself, which is searched now if it was not before."""
+        return {**vars(self), "front": self.front, "find_front": list}
+
+    @functools.cached_property
+    def front(self) -> list[Candidate]:
+        """The Pareto front of step time and memory, fastest first; the first access searches it, which takes longer."""
+        return self.find_front()
 
     @functools.cached_property
     def best(self) -> Chosen:
@@ -250,20 +259,31 @@ def choose(
         alone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
         return _of_towers(TowerSearch.of(source, free, only, framework, research), headroom, top, alone, resources)
     space = search_space(source, free, asynchronous, only, framework, research)
+    searched = functools.partial(_searched, space, headroom, top, certain)
+    search, later = searched(resources), {**resources, "executor": None}
+    points = search.ranked, search.front, search.nearest, search.left_out
+    return _choice(space, headroom, search.counts, *points, lambda: searched(later, with_front=True).front)
+
+
+def _searched(
+    space: Space, headroom: float, top: int, certain: bool, resources: Mapping[str, Any], with_front: bool = False
+) -> BestFirstSearch:
+    """Return the search after it has run."""
     layouts = sum(1 for _ in itertools.islice(space.layouts(), FEW))
     with Bar("choosing", None, at_once=True) as bar, open_resources(layouts, **resources) as (runner, opened):
-        search = BestFirstSearch(space, headroom, top, runner, opened, certain)
+        search = BestFirstSearch(space, headroom, top, runner, opened, certain, with_front)
         search.run(bar)
-    return _choice(space, headroom, search.counts, search.ranked, search.front, search.nearest, search.left_out)
+    return search
 
 
 def _choice(
     space: Space, headroom: float, counts: Mapping[str, int], ranked: list[Candidate], front: list[Candidate],
-    nearest: Candidate | None, left_out: list[Changes],
+    nearest: Candidate | None, left_out: list[Changes], find_front: Callable[[], list[Candidate]],
 ) -> Choice:  # fmt: skip
-    """Return the choice of these ranked points, in groups that the model cannot tell apart."""
+    """Return the choice of these ranked points, whose smallest is the last of `front`."""
     errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if space.config.derived else None
-    return Choice(placed(ranked, errors), dict(counts), space, headroom, left_out, front, nearest)
+    smallest = front[-1] if front else None
+    return Choice(placed(ranked, errors), dict(counts), space, headroom, left_out, smallest, nearest, find_front)
 
 
 def _of_towers(
@@ -283,4 +303,4 @@ def _of_towers(
     whole = search.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
     left_out = [one for choice in choices for one in choice.left_out]
     space = Space(whole, search.gpus, choices[0].space.batch, values)
-    return _choice(space, headroom, search.counts, ranked, front, None if ranked else nearest, left_out)
+    return _choice(space, headroom, search.counts, ranked, front, None if ranked else nearest, left_out, lambda: front)
