@@ -165,8 +165,8 @@ def _in_few_colours(png: bytes) -> str:
     """Return a PNG in base64, with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
     image, small = Image.open(io.BytesIO(png)).convert("RGBA"), io.BytesIO()
     pixels = np.asarray(image)
-    every, place = np.unique(pixels[..., :3].reshape(-1, 3), axis=0, return_inverse=True)
-    every, chosen = every.astype(int), list[int]()
+    packed, place = np.unique(pixels[..., :3].reshape(-1, 3) @ np.array([1 << 16, 1 << 8, 1]), return_inverse=True)
+    every, chosen = packed[:, None] >> np.array([16, 8, 0]) & 255, list[int]()
     nearest, apart = np.zeros(len(every), np.uint8), np.full(len(every), 256)
     while len(chosen) < 255 and apart.max() > 0:  # the colour that is the farthest from those chosen
         away = np.abs(every - every[apart.argmax()]).max(axis=1)
