@@ -445,6 +445,11 @@ def test_another_ending_is_refused_before_anything_is_drawn(path):
     ("draw", "message"),
     [
         (lambda: run().plot("a.png"), r"plot\('a.png'\): options are given by name; .*width, memory.*; save\(path\)"),
+        (
+            lambda: run().save("x.png", lead="a"),
+            r"save\(lead=...\): there is no such option; the options are: path, width",
+        ),
+        (lambda: run().save("x.png", titles=["a"]), r"save\(titles=...\): there is no such option"),
         (lambda: run().plot(witdh=3), r"plot\(witdh=...\): there is no such option; the options are: ax, width"),
         (lambda: run().plot(width="wide"), "width='wide' is not a figure width; use a number of inches from 1"),
         (lambda: run().plot(ax="axes"), "ax='axes' must be matplotlib Axes"),
@@ -553,7 +558,7 @@ WORDS = re.compile(r">([^<]+)</text>")
 
 
 def on_page(figure):
-    """What a notebook's script puts into its page."""
+    """Return what a notebook's script puts into its page."""
     page = figure._repr_mimebundle_()[0]["text/html"]
     return zlib.decompress(base64.b64decode(re.findall(r'atob\("([^"]*)', page)[0])).decode()
 

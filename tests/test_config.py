@@ -327,6 +327,18 @@ def test_a_file_that_is_missing_or_a_folder_is_one_clear_error(tmp_path):
         load_config(tmp_path)
 
 
+def test_gpus_on_several_nodes_need_a_network(write):
+    text = "hardware.network is missing: 16 GPUs need several nodes of 8"
+    several = ppsim.load_config(LLAMA).changed(
+        {"hardware.network": None, "hardware.gpus": None, "batch": None, "layout.data": 2}
+    )
+    with pytest.raises(ConfigError, match=text):
+        several.simulate()
+    with pytest.raises(ConfigError, match=text):
+        ppsim.choose(several.changed({"hardware.gpus": 16, "batch": 64}), ["layout.tensor"])
+    assert several.changed({"hardware.gpus_per_node": 16}).simulate().makespan > 0
+
+
 @pytest.mark.parametrize("kind", ["none", "optimizer", "gradients", "weights", "hybrid"])
 def test_sharding_stands_for_its_keys_in_a_file_and_in_a_change(kind):
     nodes = {"hardware.gpus": 32, "hardware.network": "InfiniBand NDR", "batch": None}

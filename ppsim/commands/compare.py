@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -132,8 +131,9 @@ def _lead(comparison: Comparison, case: Config) -> str:
     own, drawn = comparison.current, [run.schedule.name for run in comparison.drawn]
     rows = [row for row in comparison.rows() if row["schedule"] in drawn]
     running = [f"{name} {', '.join(frameworks_running(name)) or 'none'}" for name in drawn]
-    verdict = _verdict(rows, _states(comparison), own and own.schedule.name, own and own.iteration_time, case)
-    verdict = re.sub(r" \([^)]* %\)", "", verdict)  # the numbers are in the rows below
+    verdict = _verdict(
+        rows, _states(comparison), own and own.schedule.name, own and own.iteration_time, case, brief=True
+    )
     return " · ".join(filter(None, [verdict, f"frameworks: {'; '.join(running)}", _interval_line(comparison)]))
 
 
@@ -164,10 +164,17 @@ def _ranks(rows: list[dict], uncertain: bool) -> list[str]:
     return [f"{rank + 1}{'=' if ranks.count(rank) > 1 else ' '}" for rank in ranks]
 
 
-def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None, case: Config) -> str:
-    """Return the fastest schedule, and the fastest that a framework runs if that is another one."""
+def _verdict(
+    rows: list[dict], states: dict, own: str | None, now: float | None, case: Config, brief: bool = False
+) -> str:
+    """Return the fastest schedule, and the fastest that a framework runs if that is another one.
+
+    If `brief`, without their differences to the step of the config.
+    """
 
     def change(row: dict) -> str:
+        if brief and now:
+            return ""
         return f" ({versus(row['iteration_time'], now)})" if now else f" ({step_text(row['iteration_time'])})"
 
     best = [row for row in rows if not row["asynchronous"]] or rows

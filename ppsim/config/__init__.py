@@ -12,6 +12,7 @@ from ppsim.config.config import (
     make_config,
     value_at,
 )
+from ppsim.config.schema import network_fault
 
 __all__ = [
     "FAMILY_KEYS",
@@ -24,5 +25,6 @@ __all__ = [
     "legal_microbatches",
     "load_config",
     "make_config",
+    "network_fault",
     "value_at",
 ]

@@ -20,7 +20,7 @@ from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.units import counted
 from ppsim.config.assembly import assembled, missing_keys
-from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, with_sharding_keys, without_nulls
+from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, network_fault, with_sharding_keys, without_nulls
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.composed import BACKBONE, TowerCosts, encoders_of, towers_of
 from ppsim.costs.derive import DerivedCosts
@@ -201,21 +201,17 @@ class Config:
     def _check_gpus(self, schedule: Schedule) -> None:
         hardware = self.data.get("hardware") or {}
         gpus = hardware.get("gpus")
-        if isinstance(self.costs, DerivedCosts) and "network" not in hardware:
-            used, node = self.costs.gpus(schedule.devices), self.costs.cluster.gpus_per_node
-            if used > node:
-                raise ConfigError(
-                    f"{self.path}: hardware.network is missing: {used} GPUs need several nodes of {node} "
-                    "(gpus_per_node); such as InfiniBand NDR"
-                )
+        used = self.costs.gpus(schedule.devices) if isinstance(self.costs, DerivedCosts) else 0
+        if fault := network_fault(used, hardware.get("gpus_per_node"), hardware.get("network")):
+            raise ConfigError(f"{self.path}: {fault}")
         if gpus and isinstance(self.costs, TowerCosts):
             workload = self.costs.table(schedule.compute).workload
             if workload and workload.gpus != gpus:
                 raise ConfigError(f"{self.path}: hardware.gpus is {gpus}, but all towers make {workload.gpus}")
-        if gpus and isinstance(self.costs, DerivedCosts) and self.costs.gpus(schedule.devices) != gpus:
+        if gpus and isinstance(self.costs, DerivedCosts) and used != gpus:
             raise ConfigError(
                 f"{self.path}: hardware.gpus is {gpus}, but {counted(schedule.devices, 'pipeline device')} of "
-                f"{self.costs.layout.gpus_per_device} GPUs make {self.costs.gpus(schedule.devices)}"
+                f"{self.costs.layout.gpus_per_device} GPUs make {used}"
             )
         self._check_batch(schedule)
 

@@ -252,6 +252,16 @@ def sharding_fault(section: Mapping[str, Any]) -> str | None:
     return None
 
 
+def network_fault(gpus: int, gpus_per_node: int | None, network: Any) -> str | None:
+    """Return the fault of a section `hardware` without a network if its GPUs need several nodes, or None."""
+    node = gpus_per_node or Cluster.gpus_per_node
+    if network is not None or gpus <= node:
+        return None
+    return (
+        f"hardware.network is missing: {gpus} GPUs need several nodes of {node} (gpus_per_node); such as InfiniBand NDR"
+    )
+
+
 def _with_stages(data: dict[str, Any]) -> dict[str, Any]:
     """Return `data` with a name such as `interleaved-1f1b:4` as name and stages per device, unless they differ."""
     section = data.get("schedule")

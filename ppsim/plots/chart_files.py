@@ -25,27 +25,37 @@ _USUAL = {"labels": "auto", "dpi": 300}  # values of options that are not None i
 
 
 class ChartOptions(TypedDict, total=False):
-    """The options of a chart in a file, as `Timeline.plot` describes them; `titles` and `lead` are of a comparison."""
+    """The options of every Gantt chart in a file, as `Timeline.plot` describes them."""
 
     width: float | None
     memory: bool | str
     transfers: bool
     title: str | None
-    titles: Sequence[str] | None
-    lead: str
     labels: bool | str
-    critical_path: bool | Sequence[int] | np.ndarray | None
-    until: float | None
     theme: str | None
     dpi: float
 
 
-def check_options(options: Collection[str]) -> None:
-    """Raise ConfigError for a name that is no option of a chart in a file."""
+class TimelineOptions(ChartOptions, total=False):
+    """The options of `Timeline.save`."""
+
+    critical_path: bool | Sequence[int] | np.ndarray | None
+    until: float | None
+
+
+class ComparisonOptions(ChartOptions, total=False):
+    """The options of `Comparison.save`."""
+
+    titles: Sequence[str] | None
+    critical_path: bool
+    lead: str
+
+
+def check_options(options: Collection[str], legal: Collection[str]) -> None:
+    """Raise ConfigError for a name that is not one of the `legal` options of `save`."""
     for name in options:
-        if name not in ChartOptions.__annotations__:
-            legal = ", ".join(ChartOptions.__annotations__)
-            raise ConfigError(f"save({name}=...): there is no such option; the options are: path, {legal}")
+        if name not in legal:
+            raise ConfigError(f"save({name}=...): there is no such option; the options are: path, {', '.join(legal)}")
 
 
 def save_gantt(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ppsim.plots.chart_files import ChartOptions
+    from ppsim.plots.chart_files import TimelineOptions
 
 
 class Ledger(LedgerColumns):
@@ -288,16 +288,16 @@ class Timeline(TimelineColumns):
         )  # fmt: skip
 
     @checked_call(hint="the others are those of plot, and dpi")
-    def save(self, path: str | PathLike[str], **options: Unpack[ChartOptions]) -> None:
+    def save(self, path: str | PathLike[str], **options: Unpack[TimelineOptions]) -> None:
         """Write a Gantt chart atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
         The options are those of `plot`, and `dpi`, the pixels per inch of a PNG. An HTML page zooms, always shows
         memory, and takes `transfers`, `title`, `critical_path` and `theme` only; without `theme` it has that of the
         reader's system. Raises ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
-        from ppsim.plots.chart_files import check_options, save_gantt
+        from ppsim.plots.chart_files import TimelineOptions, check_options, save_gantt
 
-        check_options(options)
+        check_options(options, TimelineOptions.__annotations__)
         save_gantt(self, path, **options)
 
     @checked_call(hint="plot_ledger().savefig(path) writes a file")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-    from ppsim.plots.chart_files import ChartOptions
+    from ppsim.plots.chart_files import ComparisonOptions
 
 SCHEMA = "ppsim.comparison/1"
 SEARCHES = "uses a search; runs only if named in --schedules"
@@ -179,15 +179,15 @@ class Comparison:
         )  # fmt: skip
 
     @checked_call(hint="the others are those of plot, and dpi")
-    def save(self, path: str | PathLike[str], **options: Unpack[ChartOptions]) -> None:
+    def save(self, path: str | PathLike[str], **options: Unpack[ComparisonOptions]) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
         `lead` stands below a page's title. `dpi` is the pixels per inch of a PNG, which pages do not have, nor `width`
         and `labels`. Raises ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
-        from ppsim.plots.chart_files import check_options, is_page, save_gantt
+        from ppsim.plots.chart_files import ComparisonOptions, check_options, is_page, save_gantt
 
-        check_options(options)
+        check_options(options, ComparisonOptions.__annotations__)
         drawing: dict[str, Any] = {**options}
         if not is_page(path):
             drawing.pop("lead", None)

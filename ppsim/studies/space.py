@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.base.rules import checked_methods, whole_number
-from ppsim.config import AnyConfig, Config, config_source, make_config, value_at
+from ppsim.config import AnyConfig, Config, config_source, make_config, network_fault, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED
 from ppsim.frameworks import gathers_by
@@ -344,9 +344,9 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
         batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
     missing = ["hardware.gpus is missing: give the GPUs of the job, such as gpus: 512"] if gpus is None else []
     missing += ["batch is missing: give the sequences of one step, such as batch: 1024"] if batch is None else []
-    node = _count(place, "hardware.gpus_per_node", value_at(data, "hardware.gpus_per_node")) or 8
-    if gpus and gpus > node and data.get("hardware") and value_at(data, "hardware.network") is None:
-        missing += [f"hardware.network is missing: {gpus} GPUs need several nodes of {node}; such as InfiniBand NDR"]
+    node = _count(place, "hardware.gpus_per_node", value_at(data, "hardware.gpus_per_node"))
+    if gpus and data.get("hardware") and (fault := network_fault(gpus, node, value_at(data, "hardware.network"))):
+        missing.append(fault)
     if gpus is None or batch is None or missing:
         raise ConfigError(f"{place}: {'; '.join(missing)}", missing)
     for key in chosen:
