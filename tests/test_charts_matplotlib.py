@@ -497,6 +497,9 @@ def test_vector_charts_hold_text_as_text_and_are_the_same_each_time(tmp_path):
     words = "".join(ElementTree.fromstring(first).itertext())  # noqa: S314 - our own file
     assert "B backward" in words
     assert "30 s" in words
+    wide = re.findall(rb'textLength="([\d.]+)"[^>]*font-size: ([\d.]+)px[^>]*>B backward<', first)
+    ((length, size),) = wide  # so that another font does not move what follows
+    assert 0.4 < float(length) / (float(size) * len("B backward")) < 0.7
 
 
 def test_titles_carry_the_name_of_a_config_once():
@@ -794,6 +797,14 @@ def test_lines_over_numbers_that_double_have_a_logarithmic_axis_and_names_at_the
     assert {text.get_text() for text in axes.texts} == {"1f1b", "zb-h1"}
     assert axes.get_legend() is None
     assert figure.get_figwidth() == 3.3
+
+
+def test_lines_of_seconds_or_bytes_that_crowd_at_the_lower_end_have_a_logarithmic_axis_and_parts_begin_at_zero():
+    lines = {"a": [(4, 0.2), (8, 0.21), (16, 0.22)], "b": [(4, 0.3), (8, 0.9), (16, 0.02)]}
+    (axes,) = draw_lines(lines, "m", "idle time", "fraction").axes
+    assert (axes.get_yscale(), axes.get_ylim()[0]) == ("linear", 0)
+    (axes,) = draw_lines({"a": [(4, 6e10), (8, 6e10)], "b": [(4, 9e10), (8, 4e11)]}, "m", "peak", "bytes").axes
+    assert (axes.get_yscale(), axes.get_ylabel()) == ("log", "peak (GB), logarithmic")
 
 
 def test_lines_that_coincide_have_one_line_and_names_in_its_colour_that_do_not_meet():

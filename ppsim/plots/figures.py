@@ -32,11 +32,13 @@ PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3
 DPI = 300  # pixels per inch of a file, unless the user has changed matplotlib's or gives another
 NOTEBOOK = 140  # pixels per inch in a notebook, whose cells a page of a paper fills
 MAX_VECTOR = 600  # boxes of a picture in a notebook; rows of more are an image
+_SPARE = 1.02  # width that is left for a text, in its own
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 _FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
 
 _WORDS = re.compile(r">([^<]+)</text>")
+_TEXT = re.compile(r"(<text)([^>]*font-size[^>]*)>([^<]{4,})<")  # words; numbers need no width
 _INLINE = (  # an SVG within the page has the page's theme; programs that run no scripts keep the picture
     '<div id="{name}"><img alt="{alt}" width="{width}" style="max-width:100%" src="data:image/png;base64,{png}"></div>'
     '<script>(async () => {{ const box = [...document.querySelectorAll("#{name}")].find((one) => one.querySelector('
@@ -74,7 +76,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     weight = FontProperties(weight="bold" if bold else "normal")
     path = TextPath((0, 0), text.replace("$", r"\$"), size=font_points(size), prop=weight, usetex=False)
     # Control points end where the outlines do, which `get_extents` takes a hundred times as long to find.
-    return float(np.max(np.asarray(path.vertices)[:, 0], initial=0.0)) * 1.02
+    return float(np.max(np.asarray(path.vertices)[:, 0], initial=0.0)) * _SPARE
 
 
 def checked_width(width: Any) -> float:
@@ -183,13 +185,23 @@ def _in_few_colours(png: bytes) -> str:
 def rendered(figure: Figure, form: str, dpi: float | None = None) -> bytes:
     """Return the figure as a file of the format "png", "svg" or "pdf", without the date.
 
-    `dpi` is the pixels per inch of a PNG and of images in the other formats.
+    `dpi` is the pixels per inch of a PNG and of images in the other formats. Words of an SVG are as wide in every font.
     """
     buffer = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
     with matplotlib.rc_context(settings()):
         figure.savefig(buffer, format=form, dpi=dpi or DPI, metadata=dateless)
+        if form == "svg":
+            return _TEXT.sub(_with_width, buffer.getvalue().decode()).encode()
     return buffer.getvalue()
+
+
+def _with_width(text: re.Match[str]) -> str:
+    """Return a text of an SVG with its width: a reader's machine may lack the font that the layout was made for."""
+    begin, style, words = text.groups()
+    size, is_bold = float(re.findall(r"font-size: ([\d.]+)px", style)[0]), "font-weight: 700" in style
+    wide = text_width(html.unescape(words), size / font_points(1.0), is_bold) / _SPARE
+    return f'{begin} textLength="{wide:.1f}" lengthAdjust="spacingAndGlyphs"{style}>{words}<'
 
 
 def figure_of(ax: Axes) -> Figure:

@@ -96,6 +96,12 @@ def draw_lines(
                 axes.plot(numbers, scaled, **{**size, **own})
             ends.append((numbers[-1], scaled[-1], name, style["color"]))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
+        if unit != "fraction" and _spread(
+            axes, "y", [value * factor for pairs in lines.values() for _, value in pairs]
+        ):
+            axes.yaxis.label.set_text(f"{axes.get_ylabel()}, logarithmic")
+        elif axes.get_ylim()[0] <= 0 <= min(axes.dataLim.intervaly):
+            axes.set_ylim(bottom=0)  # no tick of zero above the axis
         axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
         direct = len(ends) <= MAX_DIRECT
         _explain(axes, fits.values(), colours)
@@ -212,7 +218,8 @@ def draw_front(
         colours = theme_of(theme)
         highest = max(pair[0] for pair in pairs)
         has_limit = limit is not None and limit < _NEAR * highest
-        byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, unit)
+        short = unit.replace("through one device share of the model", "of a device share")
+        byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, short)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, fits = [(x * byte, y * second) for x, y in pairs], [fit_within(x, limit) for x, _ in pairs]
         is_whole = all(float(x).is_integer() for x, _ in points)
@@ -245,6 +252,8 @@ def draw_front(
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
         others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
+        if inks:  # the legend has the schedules
+            names = [name.removeprefix(str(of)).lstrip(", ") or name for name, of in zip(names, groups, strict=True)]
         if inks and word:
             names = [*map(str, values)]
             axes.scatter((), (), s=0, label=f"labels: {word}")
@@ -252,7 +261,9 @@ def draw_front(
                 places = {group: number for number, group in enumerate(groups)}  # the last of each
                 others = sorted({*map(groups.index, places), *places.values()} - {*front})
         _add_legend(axes, colours)
-        _name_points(axes, points, names, front, others, inks or [colours.quiet] * len(points), taken)
+        _name_points(
+            axes, points, names, front, others, inks or [colours.quiet] * len(points), taken, inks != [] and not word
+        )
     return figure
 
 
@@ -322,9 +333,9 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
 
 def _name_points(
     axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int],
-    others: Iterable[int], inks: Sequence[str], drawn: Sequence[Any],
+    others: Iterable[int], inks: Sequence[str], drawn: Sequence[Any], coloured: bool,
 ) -> None:  # fmt: skip
-    """Name both ends of the front and corners between them, then `others`.
+    """Name both ends of the front and corners between them, then `others`, level with their points if `coloured`.
 
     Names do not meet each other nor, if they have space elsewhere or in two lines, what is `drawn`. One that is not
     level with its point has a line to it, which passes no other point. A line of words says how many have no space.
@@ -343,7 +354,8 @@ def _name_points(
         strong: Any = {"fontweight": "bold"} if number in front else {}
         words, short = names[number], names[number].replace(", ", ",\n")
         ways = [(words, barred, True), (short, barred, True), (words, [], False)]
-        for (words, lines, strict), (offset, side) in product(ways, _OFFSETS):
+        is_extra = coloured and number not in front
+        for (words, lines, strict), (offset, side) in product(ways, _OFFSETS[:2] if is_extra else _OFFSETS):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "color": inks[number]}
             name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
             name.set(**strong, bbox={"facecolor": figure_of(axes).get_facecolor(), "edgecolor": "none", "pad": 0.6})
@@ -361,9 +373,9 @@ def _name_points(
                 break
             name.remove()
         else:
-            missing += 1
+            missing += not is_extra
     if missing:
-        style = {"ha": "right", "fontsize": font_points(_SMALL)}
+        style = {"ha": "right", "fontsize": font_points(_SMALL), "color": axes.xaxis.label.get_color()}
         axes.annotate(f"no space for {missing} of the labels", (1, 1.02), xycoords="axes fraction", **style)
 
 

@@ -111,23 +111,22 @@ class Choice:
 
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:
-        """Draw step time against memory of the ranked points, each with its place, and of the front, with matplotlib.
+        """Draw step time against memory of the ranked points and of the front, a colour per schedule, with matplotlib.
 
         The options are those of `Timeline.plot`.
         """
         from ppsim.plots.many_runs import draw_front
 
-        drawn = {one.rank: one for one in (*self.front, *self.ranked)}.values()
+        drawn = [*{one.rank: one for one in (*self.front, *self.ranked)}.values()]
         if not drawn:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
-        memory = self._memory
-        pairs = [(one.memory, one.step) for one in drawn]
-        names = [
-            f"#{one.place} {name}" if one.place else name for one, name in zip(drawn, _names([*drawn]), strict=True)
-        ]
-        words: Any = {"what": self.space.config.name, "heading": title}
+        memory, names = self._memory, _names(drawn)
+        if len(sizes := {one.changes["schedule.devices"] for one in drawn}) == 1:
+            names = [name.replace(f" on {counted(sizes.copy().pop(), 'device')}", "") for name in names]
+        words: Any = {"what": self.space.config.name, "heading": title, "groups": [*map(_schedule, drawn)]}
         if memory.unit == "bytes":
             words["limit"] = memory_limit(self.space.config, self.headroom)
+        pairs = [(one.memory, one.step) for one in drawn]
         return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
 
     @property
@@ -172,13 +171,15 @@ class Choice:
         return f"no point fits with {percent_text(self.headroom)} headroom"
 
 
+def _schedule(one: Candidate) -> str:
+    """Return the name of a candidate's schedule, with its stages per device if it has several."""
+    stages = one.changes.get("schedule.stages_per_device")
+    return one.changes["schedule.name"] + (f":{stages}" if stages else "")
+
+
 def _names(drawn: list[Candidate]) -> list[str]:
     """Return the labels of candidates in a chart: schedule, devices, and what else differs between equal ones."""
-    names = []
-    for one in drawn:
-        stages = one.changes.get("schedule.stages_per_device")
-        name = one.changes["schedule.name"] + (f":{stages}" if stages else "")
-        names.append(f"{name} on {counted(one.changes['schedule.devices'], 'device')}")
+    names = [f"{_schedule(one)} on {counted(one.changes['schedule.devices'], 'device')}" for one in drawn]
     for key in dict.fromkeys(key for one in drawn for key in one.changes):
         alike: dict[str, set[str]] = {}
         values = [str(one.changes.get(key, "")) for one in drawn]

@@ -157,8 +157,7 @@ class Sweep:
         words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name, "heading": title}
         if len(varied := [key for key in self._varied if key != "schedule.name"]) == 1:
             words["varied"] = short_key(varied[0]).replace("_", " "), [run.changes[varied[0]] for run, _ in runs]
-        unit = memory.unit if memory.unit == "bytes" else "microbatches of a device share"
-        return draw_front(pairs, names, memory.title, unit, width, theme=theme, **words)
+        return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:
         """Return the values of a point that differ between points, in words, without that of `over`."""
