@@ -159,7 +159,7 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`, now = changes[key] ?? value;
     if (!boxes.has(section)) boxes.set(section, key === SLOW ? make("div") : make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)}` })));
     const mark = () => { box.classList.toggle("changed", key in changes); reset.hidden = !Object.keys(changes).length; }, set = () => { mark(); change(); };
-    const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.placeholder = key === SLOW ? "such as 3: 1.5" : usual; return input; };
+    const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.placeholder = key === SLOW ? "as 3: 1.5" : usual; return input; };
     const values = legal ?? (known.length ? [...new Set([...(now === null ? [] : [now]), ...known])] : null);
     const box = values ? menu(text, [...(value === null ? [["", usual || "none"]] : []), ...values.map((one) => [String(one), words(one)]), ...(legal ? [] : [[OTHER, OTHER]])], String(now ?? ""), (wanted) => {
       const select = box.querySelector("select");
@@ -205,7 +205,7 @@ function card(one, index) {
     if (!family.fixed_stages) options.append(row("Stages per device", field(one, "stages_per_device", family.stages_per_device, 1, again)));
     for (const [option, usual] of Object.entries(family.options)) {
       const text = option[0].toUpperCase() + option.slice(1).replaceAll("_", " "), chosen = one.options ||= {}, set = (word) => { chosen[option] = word; again(); };
-      options.append(family.words[option] ? menu(text, family.words[option].map((word) => [word, word]), chosen[option] ?? usual, set) : row(text, field(chosen, option, usual ?? "", 0, again)));
+      options.append(family.words[option] ? menu(text, family.words[option].map((word) => [word, word]), chosen[option] ?? usual, set) : row(text, Object.assign(field(chosen, option, usual ?? "", 0, again), { placeholder: "automatic" })));
     }
     options.open = !!(one.stages_per_device || Object.keys(one.options || {}).length);
     box.append(options);

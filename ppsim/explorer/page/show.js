@@ -48,7 +48,7 @@ const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", 
 function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
   const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
   const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device, such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replace(/^([^:]+): ('[^']*'|[-\d.]+) must be /, "$1 $2: must be ").replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)/g, (_, key) => WORDS[key] || key)
+  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device, such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replace(/^([^:]+): ('[^']*'|[-\d.]+) must be /, "$1 $2: must be ").replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)|^(\w+)(?= lists)/g, (_, key, listed) => WORDS[key || listed] || key || listed)
     .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
 }
 
@@ -63,7 +63,7 @@ function keyIn(text, fix) {   // the field that a fault is about
   if (/memory limit/.test(text)) return "memory_limit";
   if (/actions are more/.test(text)) return "microbatches";
   if (/cost by device|by_device/.test(text)) return "by_device";
-  return (/costs\.(\w+)|schedule\.(\w+)|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
+  return (/costs\.(\w+)|schedule\.(\w+)|^(\w+) lists|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
 }
 
 function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
@@ -155,7 +155,7 @@ function showTitle() {   // of the picture, not of what is being typed
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
   const { pane, table } = viewerParts, only = shown && state.schedules.length === 1 ? runs[0].good : null;
-  const small = innerWidth <= 760, high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && (!small || tab === "Chart") && innerHeight >= (small ? 120 : 68) + high + 114 + 22 * only.chart.devices;
+  const high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && innerWidth > 760 && innerHeight >= 68 + high + 114 + 22 * only.chart.devices;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;
@@ -167,7 +167,6 @@ function sheet(name) {   // on phones: one of the sheets, or the chart alone
   tab = tab === name ? "Chart" : name;
   document.body.dataset.sheet = tab;
   for (const one of find("tabs").children) one.setAttribute("aria-pressed", String(one.textContent === tab));
-  if (shown) showTable();
 }
 
 function fold(folded = !document.body.classList.contains("folded")) {

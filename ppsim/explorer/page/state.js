@@ -124,7 +124,10 @@ async function send(run) {
     if (response.status >= 500) run.result.again = true;   // not the case's fault
     gone = false;
   } catch (error) {
-    if (error.name !== "AbortError") gone = true;
+    if (error.name !== "AbortError") {   // it may come back
+      gone = true;
+      setTimeout(() => { if (gone && !run.flight && runs.includes(run)) send(run); }, PATIENCE);
+    }
     else if (!flight.stale) run.result = { faults: ["cancelled"] };
   }
   run.result ||= { faults: [] };

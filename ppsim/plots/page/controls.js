@@ -69,26 +69,26 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [isBlended(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName]);
+  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isBlended(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
 const isMixed = (chart) => isReal(chart) && boxWidth(chart) < 2;
 const isBlended = (chart) => isReal(chart) && (boxWidth(chart) < 3 || rowHeight(chart) < 5);   // some of its pixels show several kinds
-function mixtures() {   // what over 5 % of such a schedule mixes, the largest first: [kinds, the mean of their colours]
+function mixtures() {   // the kinds that over 5 % of such a schedule mixes, the largest first: [their names, the mean of their colours and of idle time between]
   const found = new Map();
   for (const chart of charts.filter(isBlended)) {
     const own = new Map(), long = 4 * chart.box, rows = Math.min(chart.devices, 16), count = 32;
     for (let at = 0; at < rows * count; at++) {
-      const from = (at % count + 0.5) / count * chart.makespan - long / 2, parts = new Map(), sum = [0, 0, 0];
-      for (const [title, part] of sharesAt(chart, Math.floor((Math.floor(at / count) + 0.5) / rows * chart.devices), from, from + long)) {
-        const kind = chart.kinds.find((one) => one.title === title), names = kind?.slot ? ["F", "B"] : [kind?.name || "idle"];
-        if (part > long / 10) for (const name of names) parts.set(name, (parts.get(name) || 0) + part / names.length);
+      const from = (at % count + 0.5) / count * chart.makespan - long / 2, names = new Set(), sum = [0, 0, 0];
+      const shares = [...sharesAt(chart, Math.floor((Math.floor(at / count) + 0.5) / rows * chart.devices), from, from + long)].filter(([, part]) => part > long / 10), whole = shares.reduce((all, [, part]) => all + part, 0);
+      for (const [title, part] of shares) {
+        const kind = chart.kinds.find((one) => one.title === title), fills = kind?.slot ? ["F", "B"] : kind ? [kind.name] : [];
+        for (const fill of fills.length ? fills.map((name) => theme.kinds[names.add(name) && name]) : [theme.idle]) light(fill).forEach((value, channel) => { sum[channel] += value * part / whole / (fills.length || 1); });
       }
-      const whole = [...parts.values()].reduce((all, part) => all + part, 0), name = [...ORDER, "idle"].filter((one) => parts.has(one)).join(" + ");
-      for (const [one, part] of parts) light(theme.kinds[one] || theme.idle).forEach((value, channel) => { sum[channel] += value * part / whole; });
-      if (parts.size > 1) own.set(name, [...(own.get(name) || []), sum]);
+      const name = ORDER.filter((one) => names.has(one)).join(" + ");
+      if (names.size > 1) own.set(name, [...(own.get(name) || []), sum]);
     }
     for (const [name, sums] of own) if (sums.length > 0.05 * rows * count) found.set(name, [...(found.get(name) || []), ...sums]);
   }
@@ -102,15 +102,17 @@ const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${t
 const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
+const idlePart = (chart, cause) => (chart.ledger[cause] || []).reduce((all, one) => all + one, 0) / (chart.devices * chart.makespan);   // of all devices' time
 function fillTotals() {   // the colours of causes with the idle time of all devices, per schedule in their order; below, their meanings
-  const real = charts.filter(isReal), several = real.length > 1, part = (chart, cause) => (chart.ledger[cause] || []).reduce((all, one) => all + one, 0) / (chart.devices * chart.makespan);
-  const causes = CAUSES.filter((cause) => real.some((chart) => part(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
-  const sizes = (cause) => `${cause} ${real.map((chart) => (100 * part(chart, cause)).toFixed(1)).join(" / ")}`, most = (cause) => Math.max(...real.map((chart) => part(chart, cause)));
+  const real = charts.filter(isReal), several = real.length > 1;
+  const causes = CAUSES.filter((cause) => real.some((chart) => idlePart(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
+  const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => `${cause} ${real.map((chart) => size(chart, cause)).join(" / ")}`, most = (cause) => Math.max(...real.map((chart) => idlePart(chart, cause)));
+  parts.totals.classList.toggle("many", charts.length > 2);
   parts.totals.hidden = real.length > 0 && !causes.length;   // rows do not move when the first picture comes
   parts.totals.firstChild.replaceChildren(several ? "idle by cause, % per schedule:" : "idle by cause, %:", ...(phone() ? [...causes].sort((one, other) => most(other) - most(one)) : causes).map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
   while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
-  parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => (several ? short : "all devices")), "meaning"]))),
-    make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => percent(part(chart, cause))), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
+  parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),
+    make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => size(chart, cause)), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
 }
 
 function fillLegend() {   // only what is drawn
@@ -134,8 +136,7 @@ function fillLegend() {   // only what is drawn
   add(on.has("transfers") && lined, "transfer; of a backward: dashed", theme.edge, "line hair");
   add(on.has("critical") || chosen, on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
-  add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}, fullest device`, levels);   // elsewhere named beside the strip
-  add(phone() && strips.some((chart) => extremes(chart)[1] !== null), "emptiest", theme.memory, "line thin");
+  add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   fillTotals();
   const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
@@ -199,7 +200,7 @@ function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by
       ...fills.map(({ title }) => cell(time(shares.get(title) || 0))), cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(time(chart.ledger[cause][device]))),
       cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > first ? time(chart.end(end - 1)) : ""));
   });
-  return make("table", {}, make("caption", { textContent: charts.length > 1 ? chart.short : chart.title }), make("thead", {}, make("tr", {}, head("device", "col"),
+  return make("table", {}, ...(charts.length > 1 ? [make("caption", { textContent: chart.short })] : []), make("thead", {}, make("tr", {}, head("device", "col"),
     ...inOrder(chart.kinds).map((kind) => coloured(`${kind.slot ? "F+B" : kind.letter} (${symbol})`, fillOf(kind), kind.title)), ...fills.map(({ title, sort }) => coloured(`${title} (${symbol})`, theme.lanes[sort], title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
     ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
 }

@@ -1,8 +1,9 @@
 // The panel of a selected range: per schedule busy time by kind, idle time by cause on one scale, the largest causes, the peak.
+const finish = () => Math.min(longest(), until);   // seconds at which the last schedule ends, or is cut
 function select(from, to) {   // seconds; an empty range lets go
   hovered = null; hideTip();
   if (!range) kept = charts.map(rowHeight);
-  range = to > from ? [Math.max(from, 0), Math.min(to, until)] : null;
+  range = to > from ? [Math.max(from, 0), Math.min(to, finish())] : null;
   fillRange();
   refresh();
 }

@@ -8,6 +8,7 @@ let kept = [];   // heights of the charts' rows before a range was selected
 let viewBefore = null;   // the view before an action was brought into sight, which Escape restores
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
+const longest = () => Math.max(...charts.map(({ makespan }) => makespan));
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
 const phone = () => width <= 700;
 const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 26 : 54);

@@ -13,7 +13,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   if (options.fragment) for (const one of document.querySelectorAll(".devices > summary")) one.addEventListener("click", parts.hold);
   if (options.steps) extra.dress();
   listen();
-  return { show, mark, press, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * until, to * until) };
+  return { show, mark, press, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * finish(), to * finish()) };
 }
 
 function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers)
@@ -37,7 +37,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
   canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}${fitOf(chart) && `, memory ${fitOf(chart)}`}`).join("; "));
-  parts.table.open ||= first && real && !options.framed && charts.length === 1 && charts[0].devices <= 16;
+  parts.table.open ||= first && real && !options.framed && !phone() && charts.length === 1 && charts[0].devices <= 16;
   refresh();
   if (latest) hover(latest);
   fillTable();
@@ -87,7 +87,7 @@ function at(x, y) {   // the row of a chart, or its memory, at a point of the ca
   return null;
 }
 
-const isAxis = (y) => y >= axisTop() - (phone() ? 12 : 2);
+const isAxis = (y) => y >= axisTop() - (phone() ? 12 : 6);
 
 function lineAt(x, y) {   // the nearest transfer within some pixels
   let best = null, nearest = 5;
@@ -116,6 +116,8 @@ function itemAt(x, y) {   // { chart, item } of the transfer, span or action at 
 function wordsAt(x, y) {
   const hit = itemAt(x, y), found = at(x, y);
   if (y < CAPS) return captionAt(x);
+  const own = places().find(({ title }) => y >= title && y < title + HEAD)?.chart;
+  if (own) return isReal(own) && !own.waiting && !own.faulty ? totalLines(own) : null;
   if (hit) return linesOf(hit.chart, hit.item);
   const ended = Math.abs(y - axisTop() + 3) < 7 && places().filter((one) => endsInSight(one) && Math.abs(x - toX(one.chart.makespan)) < 6);
   if (ended?.length) return ended.map(({ chart }) => `${chart.short}: ends at ${onAxis(chart.makespan)}`);
@@ -138,6 +140,7 @@ function hover(event) {
   latest = event;
   const area = canvas.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top, text = wordsAt(x, y), { tip } = parts;
   const hit = itemAt(x, y), before = hovered;
+  canvas.style.cursor = isAxis(y) && y < axisTop() + AXIS ? "col-resize" : "";   // there a drag selects
   hovered = hit && !hit.ends ? { chart: hit.chart, item: hit.item } : null;
   if (before?.item !== hovered?.item || before?.chart !== hovered?.chart) redraw();
   hideTip();
@@ -278,7 +281,8 @@ function pointed() {   // the schedule below the pointer
 
 function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else of the base
   const chart = step >= 0 && hovered ? hovered.chart : chosen?.chart ?? pointed() ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
-  const now = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), next = Math.min(Math.max(now + by, 0), places.length - 1), [item, at] = places[next];
+  const known = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), first = places.findIndex(([item]) => chart.end(item) > view.t0);   // of those in sight
+  const next = Math.min(Math.max(known >= 0 ? known + by : first, 0), places.length - 1), [item, at] = places[next];
   step = at;
   chosen = null; followed = [];
   hovered = { chart, item };
@@ -303,12 +307,12 @@ const PLAY = 10;   // seconds that the whole step takes
 const tellTime = () => tell(`at ${onAxis(playing.time)}, busy: ${charts.map((chart) => `${charts.length > 1 ? `${chart.short} ` : ""}${[...Array(chart.devices).keys()].filter((device) => chart.boxAt(device, playing.time) !== null).length} of ${chart.devices}`).join(" · ")}`);
 function play() {   // a line of time moves through what is seen; the key stops it
   if (playing?.running) { playing.running = false; tellTime(); return; }
-  const longest = Math.max(...charts.map((chart) => chart.makespan)), from = playing && playing.time < longest ? playing.time : 0, begun = performance.now();
+  const last = longest(), from = playing && playing.time < last ? playing.time : 0, begun = performance.now();
   const mine = playing = { time: from, running: true };
   (function tick() {
     if (playing !== mine || !mine.running) return;
-    mine.time = from + (performance.now() - begun) / 1000 / PLAY * longest;
-    if (mine.time >= longest) { playing = null; redraw(); return; }
+    mine.time = from + (performance.now() - begun) / 1000 / PLAY * last;
+    if (mine.time >= last) { playing = null; redraw(); return; }
     redraw();
     requestAnimationFrame(tick);
   })();

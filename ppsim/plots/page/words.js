@@ -116,6 +116,11 @@ function ledgerLines(chart, device) {
     ...causes.map(([cause, idle]) => `${cause}: ${onAxis(idle[device], places)}, ${percent(idle[device] / chart.makespan)}`)];
 }
 
+function totalLines(chart) {   // the idle time of all devices by cause
+  const causes = CAUSES.map((cause) => [cause, idlePart(chart, cause)]).filter(([, part]) => part >= 5e-4);
+  return [`${chart.short}: idle ${percent(causes.reduce((all, [, part]) => all + part, 0))} of all devices' time`, ...causes.map(([cause, part]) => `${cause}: ${percent(part)}`)];
+}
+
 function memoryLines(chart, device, time) {
   const { unit, capacity, device: whole, peaks } = chart.memory;
   const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${value === 1 ? "" : "s"}`);
