@@ -83,6 +83,14 @@ def test_causes_differ_from_the_mixed_colours_of_narrow_actions(theme):
 
 
 @COLOURED
+def test_mixed_colours_of_narrow_actions_differ_from_each_other(theme):
+    f, b, i, w = (light_of(theme.kinds[kind]) for kind in CORE)
+    means = {"F + B": (f + 2 * b) / 3, "I + W": (i + w) / 2, "F + I": (f + i) / 2, "F + I + W": (f + i + w) / 3}
+    mixed = {name: f"#{from_linear(mean).tobytes().hex()}" for name, mean in means.items()}
+    assert closest(mixed, apart)[0] >= 10
+
+
+@COLOURED
 def test_causes_are_duller_than_kinds_and_differ_from_each(theme):
     assert min(apart(cause, kind) for cause in theme.causes.values() for kind in theme.kinds.values()) >= 12
 

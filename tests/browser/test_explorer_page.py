@@ -213,6 +213,7 @@ def test_texts_and_files_are_copied(page, explorer):
     assert page.run(BUTTONS) == [*both, page_file, *pictures]
     page.browser.find_elements("css selector", "#copies button")[2].click()
     assert page.find("#copied").text.startswith("measure 1f1b zb-h1 definition\nmakespan 33 s 27 s last end - first")
+    assert page.find("#copied td").rect["height"] < 30  # no word is broken
     Select(page.find("#copies select")).select_by_value("1")
     texts = [*both, "command line", "config (YAML)", "Python"]
     assert page.run(BUTTONS) == [*texts, page_file, "schedule (.csv)", *pictures]

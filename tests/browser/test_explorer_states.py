@@ -80,13 +80,23 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     tabs = {one.text: one for one in page.browser.find_elements("css selector", "#tabs button")}
     assert list(tabs) == ["Chart", "Setup", "Range", "Better"]
     assert page.find(CANVAS).rect["height"] > 700
+    assert page.find("#title").rect["height"] <= 44
+    assert page.run("const one = find('title'); return one.scrollHeight <= one.clientHeight + 1")
+    assert not page.find("#undo").is_displayed()
     tabs["Setup"].click()
+    assert page.find("#undo").is_displayed()  # in place of Copy and Show
     assert page.find("#rail").rect["height"] <= 0.54 * 844 + 1
     page.until(f"return document.querySelector('{CANVAS}').clientHeight < 400")
     tabs["Range"].click()
     assert "Drag along the axis" in page.find("#range").text
     page.find("#range p button").click()
-    page.until("return document.querySelector('#range').innerText.includes('Range 0.0 – 33.')")
+    text = page.until("const text = document.querySelector('#range').innerText; return text.includes('Range') && text")
+    assert text.startswith("Range 0.0 – 33.0 s")  # as long as the longest step
+    assert "72.7 % busy, 27.3 % idle" in text
+    names = page.run("return [...document.querySelectorAll('#range th, #range td:last-child')].map((one) =>"
+                     "[one.textContent, one.getBoundingClientRect().top])")  # fmt: skip
+    assert [text for text, _ in names[:2]] == ["1f1b", "peak 4 act."]
+    assert names[0][1] == names[1][1]  # beside its name
     tabs["Better"].click()
     assert "zb-v: " in page.find("#better").text
     tabs["Better"].click()
@@ -276,6 +286,12 @@ def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
     assert page.run("return document.querySelectorAll('#lines .note').length") == 1
     page.run("document.querySelector('#lines .note button').click()")
     assert settled(page) == before
+    give(page, "forward", "1, 2")
+    note = "Cost F lists 2 values, but the schedule has 4 stages"
+    page.until(f'return document.querySelector("#lines .note")?.innerText.startsWith("{note}")')
+    assert page.find("input[name=forward]").get_attribute("aria-invalid") == "true"
+    totals = page.text(".totals summary")
+    assert re.findall(r"fill (\S+) / (\S+?)[a-z]", totals) == [("—", "—")]  # what is dimmed has no numbers
 
 
 def test_undo_goes_back_to_the_value_that_a_field_had_before_it_was_typed_into(page, explorer):
@@ -447,12 +463,16 @@ def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
     with serve() as address:
         start(page, address)
         settled(page)
+    port = address.split(":")[2].strip("/")
     give(page, "forward", "2")
     note = page.until("return document.querySelector('#notes .note')?.innerText")
     assert "The server does not answer" in note
     assert page.text("#about").startswith("F, I, W 1 s")  # of the picture
     assert "Try again" in note
     assert page.find(CANVAS).is_displayed()
+    with serve("--port", port):
+        page.until("return !document.querySelector('#notes .note')")  # as soon as it is back
+        assert settled(page)[0] == run(costs={"forward": 2, "input_grad": 1, "weight_grad": 1})
     page.browser.get_log("browser")  # its refused connections
 
 

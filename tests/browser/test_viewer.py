@@ -313,7 +313,9 @@ def many(tmp_path_factory):
 def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     page.open(many)
     named = page.run("return [...document.querySelectorAll('.legend > *')].map((one) => one.textContent)")
-    assert {"F + B mixed", "F + I mixed", "F + I + W mixed"} <= {*named}
+    assert {one for one in named if "mixed" in one} == {
+        f"{kinds} mixed" for kinds in ("F + B", "F + I", "I + W", "F + I + W")
+    }
     point(page, LEFT + 500, TOP + 60)
     lines = tip(page).split("\n")
     assert re.fullmatch(r"devices? \d+(–\d+)?", lines[0])
@@ -458,6 +460,31 @@ def test_keys_hide_the_tip_and_step_along_the_path_of_the_schedule_below_the_poi
     page.keys("body", "c", Keys.ARROW_RIGHT)
     assert page.text(".selection").startswith("critical path of zb-h1, action 1 of ")
     assert page.run(SHOWN) == ""
+    page.keys("body", Keys.ESCAPE, "+", "+", "+", Keys.ARROW_RIGHT)
+    name = page.until("return document.querySelector('.selection').textContent")
+    assert int(re.findall(r"action (\d+) of", name)[0]) > 1  # the first in sight
+
+
+def test_the_line_of_numbers_tells_idle_time_by_cause_and_the_axis_where_a_drag_selects(page, stacked):
+    page.open(stacked)
+    point(page, 60, 30)
+    assert tip(page).startswith("1f1b: idle 30.6 % of all devices' time\nfill: ")
+    shares = [float(share) for share in re.findall(r": (\S+) %", tip(page))]
+    assert sum(shares) == pytest.approx(30.6, abs=0.2)
+    point(page, 500, page.find(".status").rect["y"] - page.find(CANVAS).rect["y"] - 20)
+    assert page.find(CANVAS).value_of_css_property("cursor") == "col-resize"
+
+
+def test_a_phone_has_its_tools_in_one_line_and_the_chart_below_the_verdict(page, timeline, tmp_path, sized):
+    sized(390, 844)
+    path = tmp_path / "phone.html"
+    path.write_text(page_of(timeline, timeline, lead="both are equal · frameworks: none"), encoding="utf-8")
+    page.open(path.as_uri())
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    verdict, tools, chart, rest = (page.run(top, one) for one in ("#head span", ".tools", CANVAS, "#head span + span"))
+    assert verdict < tools < chart < rest
+    assert page.find(".tools").rect["height"] < 60
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_base_changes_and_time_plays(page, stacked):
