@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from accuracy_runs import Priced, by, held, quantiles
+from accuracy_runs import Priced, contained, left_out
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
@@ -23,30 +23,19 @@ IN_VIEW, OUT_OF_VIEW = COLOURS[LIGHT.name][1], COLOURS[LIGHT.name][5]
 MEDIAN: Any = {"marker": "|", "color": LIGHT.text, "linewidths": 1.6, "zorder": 4}
 COVER = {"facecolor": LIGHT.paper, "edgecolor": "none", "pad": 1, "alpha": 0.85}
 Point = tuple[float, float]
-CLAIMS = [number / 20 for number in range(1, 20)]  # parts that intervals of the reliability plot claim to hold
+CLAIMS = [number / 20 for number in range(1, 20)]  # parts that intervals of the reliability plot claim to contain
 
 
-def plots(runs: Sequence[Priced], others: Sequence[Priced]) -> dict[str, str]:
-    """Return the pictures of the page by the name of their file."""
+def plots(runs: Sequence[Priced], before: Sequence[Priced], others: Sequence[Priced]) -> dict[str, str]:
+    """Return the pictures of the page by the name of their file; `before`: priced once before the `others`."""
     classes = {
         group: {kind: [(run.measured, run.predicted) for run in listed if run.group == group]
                 for kind, listed in ((False, runs), (True, others))}
         for group in sorted({run.group for run in [*runs, *others]})
     }  # fmt: skip
-    of_view = {group: by([run for run in runs if run.group == group], "source") for group in classes}
-    kept = {group: [run for own in sources.values() for run in own] for group, sources in of_view.items()}
-    known = [run for run in others if kept.get(run.group)]
-
-    def inside(members: Mapping[str, Sequence[Priced]], part: float) -> float:
-        ends = {group: quantiles(own, ((1 - part) / 2, (1 + part) / 2)) for group, own in members.items() if own}
-        return float(np.mean([ends[run.group][0] <= run.ratio <= ends[run.group][1] for run in known]))
-
-    found = {"accuracy-classes.svg": scatter(classes)}
-    if known:
-        printed = [one for own in held(runs, others).values() for one in own]
-        line = [(part, inside(kept, part)) for part in CLAIMS]
-        found["accuracy-intervals.svg"] = reliability(line, (0.9, float(np.mean(printed))))
-    return found
+    found = left_out([*before, *others], CLAIMS), contained(before, others, CLAIMS)
+    left, last = (np.mean([*parts.values()], axis=0) for parts in found)
+    return {"accuracy-classes.svg": scatter(classes), "accuracy-intervals.svg": reliability(left, last)}
 
 
 def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:
@@ -90,20 +79,24 @@ def _add_dots(axes: Axes, ratios: Sequence[float], y: float, colour: str) -> Non
         axes.text(ENDS[1] / 1.01, y, f"{len(beyond)} more, to {beyond[-1]:.2g} →", ha="right", **style)
 
 
-def reliability(spread: Sequence[Point], printed: Point) -> str:
-    """Return a plot of the part of runs inside an interval by the part that the interval claims to hold."""
+def reliability(left: np.ndarray, last: np.ndarray) -> str:
+    """Return a plot of the part of steps inside an interval by the part that the interval claims to contain.
+
+    One line is of each source left out in turn, one of the sources priced last with what was known before them.
+    """
     with matplotlib.rc_context(settings()):
-        figure, axes = titled_axes(4.2, LIGHT, "Runs inside intervals", "part of the runs out of view inside")
+        figure, axes = titled_axes(4.2, LIGHT, "Steps inside intervals of other sources", "part of the steps inside")
         axes.plot([0, 1], [0, 1], color=LIGHT.edge, linewidth=0.6, linestyle=(0, (3, 2)))
-        axes.plot(*zip(*spread, strict=True), color=IN_VIEW, marker="o", markersize=3, linewidth=1.1)
-        axes.plot(*printed, color=OUT_OF_VIEW, marker="D", markersize=5, clip_on=False)
-        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="part that an interval claims to hold")
+        at_90 = CLAIMS.index(0.9)
+        names = [(1.0, 1.0, "as claimed", LIGHT.quiet)]
+        for parts, colour, words in (
+            (left, IN_VIEW, "each source left out"),
+            (last, OUT_OF_VIEW, "sources priced last"),
+        ):
+            axes.plot(CLAIMS, parts, color=colour, marker="o", markersize=3, linewidth=1.1)
+            names.append((0.9, float(parts[at_90]), f"{words}: {percent_text(parts[at_90], 0)} at 90 %", colour))
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="part that an interval claims to contain")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-        at_claim = min(spread, key=lambda point: abs(point[0] - printed[0]))
-        name_ends(axes, [
-            (1, 1, "as claimed", LIGHT.quiet),
-            (*printed, f"printed interval: {percent_text(printed[1], 0)}", OUT_OF_VIEW),
-            (*at_claim, f"spread alone: {percent_text(at_claim[1], 0)}", IN_VIEW),
-        ])  # fmt: skip
+        name_ends(axes, names)
     return rendered(figure, "svg").decode()

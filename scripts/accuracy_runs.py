@@ -18,13 +18,10 @@ from published import DATA, LEFT_OUT, Run, class_of_run, published_runs
 
 from ppsim.costs.spread import DIMENSIONS, FP8, PER_DOUBLING, beyond, scales
 
-QUANTILES = (0.05, 0.95)
+QUANTILES = (0.05, 0.5, 0.95)
 TIE, SMALLEST_SWEEP = 0.01, 3
-FEWEST_SOURCES = 4  # of a class, so that one run may be left out of its interval
-OTHER_FRAMEWORK = (
-    1.18  # a framework that no run of a class had: as one more source, `unseen_source` of the bf16 classes
-)
-NORMAL_90 = 1.645  # standard deviations of a normal distribution that hold 90 %
+AVERAGE_SOURCES = 10  # a class counts as if it had so many sources of the average class besides its own
+OTHER_FRAMEWORK = 1.18  # assumed: a framework that no run of a class had
 OUT_OF_VIEW, FURTHER, MODELS = (DATA / f"{name}.json" for name in ("out_of_view", "further_runs", "models_2026"))
 
 
@@ -88,9 +85,10 @@ def priced(run: Run, left_out: Mapping[str, Mapping[str, float]]) -> Priced:
     )  # fmt: skip
 
 
-def out_of_view_runs() -> list[Priced]:
-    """Return every run that was priced once: docs/data/out_of_view.json; none before that."""
-    return listed_runs(OUT_OF_VIEW) if OUT_OF_VIEW.exists() else []
+def out_of_view_runs(last: bool = True) -> list[Priced]:
+    """Return the runs that were priced last, or those that were priced before them; all as they were priced once."""
+    sources = json.loads(OUT_OF_VIEW.read_text(encoding="utf-8"))["fits"]
+    return [run for run in listed_runs(OUT_OF_VIEW) if (run.source in sources) is last]
 
 
 def further_runs() -> list[Priced]:
@@ -141,17 +139,20 @@ def mean_of_classes(runs: Sequence[Priced], error: Callable[[Sequence[Priced]], 
 
 
 def spread_table(runs: Sequence[Priced]) -> dict[str, dict[str, Any]]:
-    """Return by class the 90 % interval of measured / predicted, its runs and sources, and what they span."""
-    unseen = unseen_source(in_bf16(runs))
-    return {group: _row(members, unseen) for group, members in by(runs, "group").items()}
+    """Return by class the 90 % interval of measured / predicted, its runs and sources, and what they span.
+
+    The runs are those that were priced once, before a law was chosen with them.
+    """
+    ends = percentiles(runs)
+    return {group: _row(members, ends[group]) for group, members in by(runs, "group").items()}
 
 
-def _row(members: list[Priced], unseen: float) -> dict[str, Any]:
-    low, high = interval_of(members, unseen)
+def _row(members: list[Priced], ends: np.ndarray) -> dict[str, Any]:
+    low, middle, high = (round(float(end), 3) for end in ends)
     return {
-        "low": round(low, 3),
-        "high": round(high, 3),
-        "middle": round(float(np.interp(0.5, *_weighted(members))), 3),
+        "low": low,
+        "high": high,
+        "middle": middle,
         "runs": len(members),
         "sources": len({run.source for run in members}),
         "frameworks": sorted({run.framework for run in members}),
@@ -162,71 +163,56 @@ def _row(members: list[Priced], unseen: float) -> dict[str, Any]:
     }
 
 
-def interval_of(members: Sequence[Priced], unseen: float) -> tuple[float, float]:
-    """Return the interval of one more source: the percentiles of these, wider the fewer sources they have.
+def percentiles(runs: Sequence[Priced], parts: Sequence[float] = QUANTILES) -> dict[str, np.ndarray]:
+    """Return by class percentiles of measured / predicted for one more source, each source weighing the same.
 
-    No single run sets an end: with four sources or more each end is what remains without the run that moves it most.
+    A class has a centre, the mean of log(measured / predicted), and a size, the mean distance from it. Sources are few,
+    so `AVERAGE_SOURCES` of the average class count besides its own. The shape, distances in sizes, is that of all runs.
     """
-    sources = by(members, "source")
-    wider, ends = unseen ** (1 / len(sources)), [quantiles(members)]
-    if len(sources) >= FEWEST_SOURCES:
-        ends = [quantiles([run for run in members if run is not one]) for one in _lone(members)]
-    return max(low for low, _ in ends) / wider, min(high for _, high in ends) * wider
+    logs = {
+        (group, source): np.log([run.ratio for run in own])
+        for group, members in by(runs, "group").items()
+        for source, own in by(members, "source").items()
+    }
+    centre = _of_classes({key: float(own.mean()) for key, own in logs.items()})
+    size = _of_classes({key: float(np.abs(own - centre[key[0]]).mean()) for key, own in logs.items()})
+    far = np.concatenate([(own - centre[group]) / (size[group] or 1.0) for (group, _), own in logs.items()])
+    order, weights = np.argsort(far), np.concatenate([np.full(len(own), 1 / len(own)) for own in logs.values()])
+    ranks = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
+    shape = np.interp(parts, ranks, far[order])
+    return {group: np.exp(centre[group] + size[group] * shape) for group in centre}
 
 
-def _lone(members: Sequence[Priced]) -> list[Priced]:
-    """Return the runs without which a percentile changes most: the first and last of each source, by their ratios."""
-    of_sources = (sorted(own, key=lambda run: run.ratio) for own in by(members, "source").values())
-    return [run for own in of_sources for run in (own[0], own[-1])]
+def _of_classes(values: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """Return the mean of each class from values by class and source, with `AVERAGE_SOURCES` of the average."""
+    average, sums = float(np.mean([*values.values()])), dict[str, list[float]]()
+    for (group, _), value in values.items():
+        sums.setdefault(group, []).append(value)
+    return {group: (sum(own) + AVERAGE_SOURCES * average) / (len(own) + AVERAGE_SOURCES) for group, own in sums.items()}
 
 
-def left_out_inside(runs: Sequence[Priced]) -> dict[str, list[bool]]:
-    """Return by class of several sources whether the interval of the other sources contains each run."""
-    unseen, found = unseen_source(in_bf16(runs)), dict[str, list[bool]]()
-    for group, members in by(runs, "group").items():
-        for left, own in by(members, "source").items():
-            if others := [run for run in members if run.source != left]:
-                low, high = interval_of(others, unseen)
-                found.setdefault(group, []).extend(low <= run.ratio <= high for run in own)
-    return found
-
-
-def held(runs: Sequence[Priced], others: Sequence[Priced]) -> dict[str, list[bool]]:
-    """Return by class whether the interval that the runs in view give a config contains each run out of view."""
-    table, inside = spread_table(runs), dict[str, list[bool]]()
-    for run in others:
+def contained(
+    known: Sequence[Priced], runs: Sequence[Priced], claims: Sequence[float] = (0.9,)
+) -> dict[tuple[str, str], np.ndarray]:
+    """Return by class and source the part of the steps inside intervals made from other runs, for each claimed part."""
+    table, found = spread_table(known), dict[tuple[str, str], list[np.ndarray]]()
+    ends = percentiles(known, [(1 + side * claim) / 2 for side in (-1, 1) for claim in claims])
+    for run in runs:
         if row := table.get(run.group):
             wider = PER_DOUBLING ** beyond(run.scales, row["measured"])
             wider *= 1.0 if run.framework in row["frameworks"] else OTHER_FRAMEWORK
-            inside.setdefault(run.group, []).append(row["low"] / wider <= run.ratio <= row["high"] * wider)
-    return inside
+            low, high = np.split(ends[run.group], 2)
+            inside = (low / wider <= run.ratio) & (run.ratio <= high * wider)
+            found.setdefault((run.group, run.source), []).append(inside)
+    return {key: np.mean(inside, axis=0) for key, inside in found.items()}
 
 
-def unseen_source(runs: Iterable[Priced]) -> float:
-    """Return the factor by which the median of one more source may be off, at 90 %.
-
-    From the standard deviation of the logarithms of the sources' medians about their class, over the other classes.
-    """
-    squares, freedom = 0.0, 0
-    for members in by(runs, "group").values():
-        medians = np.log([np.median([run.ratio for run in own]) for own in by(members, "source").values()])
-        squares += float(((medians - medians.mean()) ** 2).sum())
-        freedom += len(medians) - 1
-    return math.exp(NORMAL_90 * math.sqrt(squares / freedom))
-
-
-def quantiles(members: Sequence[Priced], parts: tuple[float, float] = QUANTILES) -> tuple[float, float]:
-    """Return two percentiles of measured / predicted (default: 5th and 95th), each source weighing the same."""
-    low, high = np.interp(parts, *_weighted(members))
-    return float(low), float(high)
-
-
-def _weighted(members: Sequence[Priced]) -> tuple[np.ndarray, list[float]]:
-    """Return the rank of each measured / predicted, from 0 to 1 with equal weight per source, and these ratios."""
-    ordered = sorted(members, key=lambda run: run.ratio)
-    sizes = {source: len(own) for source, own in by(members, "source").items()}
-    weights = np.array([1 / sizes[run.source] for run in ordered])
-    return (np.cumsum(weights) - weights / 2) / weights.sum(), [run.ratio for run in ordered]
+def left_out(runs: Sequence[Priced], claims: Sequence[float] = (0.9,)) -> dict[tuple[str, str], np.ndarray]:
+    """Return `contained` for the steps of each source, in the intervals of all other sources."""
+    found = dict[tuple[str, str], np.ndarray]()
+    for source, own in by(runs, "source").items():
+        found |= contained([run for run in runs if run.source != source], own, claims)
+    return found
 
 
 def order_of_schedules(runs: Sequence[Priced]) -> dict[str, float]:
@@ -287,10 +273,10 @@ def table_text(table: dict[str, dict[str, Any]], order: dict[str, dict[str, floa
     about = (
         "By class of run: ends and middle of the 90 % interval of measured / predicted seconds of a step, and what the "
         "runs span (forward FLOPs of a block on one GPU, dense peak in FLOP/s). Written by "
-        "scripts/make_accuracy_docs.py from docs/data/published_runs.yaml and table 4 of arXiv 2401.10241; "
-        "docs/accuracy.md says how. order: the factors that predicted ratios of two schedules', layouts' "
-        "or options' steps on one model and machine are off by: half of the pairs by less than middle, nine in ten by "
-        "less than apart."
+        "scripts/make_accuracy_docs.py from docs/data/out_of_view.json; docs/accuracy.md says how. order, from "
+        "docs/data/published_runs.yaml and table 4 of arXiv 2401.10241: the factors that predicted ratios of two "
+        "schedules', layouts' or options' steps on one model and machine are off by: half of the pairs by less than "
+        "middle, nine in ten by less than apart."
     )
     document = {"about": about, "order": order, "other_framework": OTHER_FRAMEWORK, "classes": table}
     return json.dumps(document, indent=2) + "\n"

@@ -19,17 +19,18 @@ import numpy as np
 import yaml
 from accuracy_plots import plots
 from accuracy_runs import (
+    AVERAGE_SOURCES,
     FURTHER,
     MODELS,
     OTHER_FRAMEWORK,
     OUT_OF_VIEW,
     Priced,
     by,
+    contained,
     further_runs,
-    held,
     in_bf16,
+    left_out,
     left_out_constants,
-    left_out_inside,
     listed_runs,
     mean_error,
     mean_of_classes,
@@ -41,7 +42,6 @@ from accuracy_runs import (
     spread_table,
     table_text,
     taus,
-    unseen_source,
 )  # fmt: skip
 from catalogue import relative_speed
 from make_towers_docs import predictions
@@ -78,18 +78,19 @@ CALIBRATED = {name: f"nanotron {name}, up to 64 nodes" for name in ("1B", "3B", 
     key: one["name"] for key, one in yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"].items()
 }  # fmt: skip
 CALIBRATED_NODES = ("all", "1 to 64")
+Parts = Mapping[tuple[str, str], np.ndarray]  # of steps inside intervals, by class and source
 ERRORS = ("runs", "median error", "mean of absolute errors", "worst")
 
 
 def main() -> None:
     """Write the pages and the table of the package."""
     runs = priced_runs()
-    in_view, others = [*runs, *further_runs()], out_of_view_runs()
-    table = spread_table([*in_view, *others])
+    in_view, before, others = [*runs, *further_runs()], out_of_view_runs(last=False), out_of_view_runs()
+    table = spread_table([*before, *others])
     write_atomically(TABLE, table_text(table, orders(runs)))
     for path, text in pages(runs, refused_runs(), table, published_peaks()).items():
         write_atomically(path, text)
-    for name, drawing in plots(in_view, others).items():
+    for name, drawing in plots(in_view, before, others).items():
         write_atomically(IMAGES / name, drawing)
 
 
@@ -98,12 +99,14 @@ def pages(
 ) -> dict[Path, str]:
     """Return the text of each page by its path."""
     in_view, others, models = [*runs, *further_runs()], out_of_view_runs(), listed_runs(MODELS)
+    before = out_of_view_runs(last=False)
+    inside, left = contained(before, others), left_out([*before, *others])
     bf16, checks = in_bf16(runs), [run for run in runs if run.group in FP8]
     tables = {
         "goals": _goal_rows(in_view, others),
-        "both": _both_rows(in_view, others, table),
+        "both": _both_rows(in_view, others, table, inside),
         "out_of_view": _source_rows(others),
-        "rounds": _round_rows(others),
+        "rounds": _round_rows(before, others, inside),
         "fits": _fit_rows(),
         "calibration": _calibration_rows(),
         "ranking": _ranking_rows(),
@@ -116,7 +119,7 @@ def pages(
         "aims": _aim_rows(bf16, checks, peaks),
         "constants": _constant_rows(),
         "left_out_errors": _left_out_error_rows(),
-        "by_class": _class_rows([*in_view, *others], table),
+        "by_class": _class_rows([*before, *others], table, left),
         "by_source": _source_rows(bf16),
         "pages": _page_rows(),
         "sheets": _sheet_rows(runs),
@@ -142,10 +145,11 @@ def pages(
         "error_out": _of_classes(others),
         "priced": _set_aside_day("priced"),
         "date": _set_aside_day("set_aside"),
-        "unseen": f"{unseen_source(in_bf16([*in_view, *others])):.2f}",
+        "average_sources": AVERAGE_SOURCES,
         "other_framework": OTHER_FRAMEWORK,
-        "held": _part([one for each in held(in_view, others).values() for one in each]),
-        "left_out_held": _part([one for each in left_out_inside(in_view).values() for one in each]),
+        "held": _part(inside),
+        "left_out_held": _part(left),
+        "left_out_sources": len({source for _, source in left}),
         "order": _order_text(order_of_schedules(runs)),
         "models_count": len(models),
         "models_error": percent_text(mean_error(models)),
@@ -216,19 +220,19 @@ def _goal_rows(in_view: Sequence[Priced], others: Sequence[Priced]) -> Iterator[
 
 
 def _both_rows(
-    runs: Sequence[Priced], others: Sequence[Priced], table: Mapping[str, Mapping[str, Any]]
+    runs: Sequence[Priced], others: Sequence[Priced], table: Mapping[str, Mapping[str, Any]], inside: Parts
 ) -> Iterator[tuple[str, ...]]:
     errors = ("mean of absolute errors", "median error")
     yield ("class", "runs out of view", *errors, "runs in view", *errors, "interval of measured / predicted",
            "out of view inside")  # fmt: skip
-    groups, inside = [by(listed, "group") for listed in (others, runs)], held(runs, others)
+    groups = [by(listed, "group") for listed in (others, runs)]
     for group in sorted({*groups[0], *groups[1]}):
         cells, row = list[str](), table[group]
         for listed in groups:
             count, middle, mean, _ = _errors(listed[group]) if group in listed else ("0", "", "", "")
             cells += count, mean, middle
         ends = f"{row['low']:.2f} to {row['high']:.2f}"
-        yield (group, *cells, ends, percent_text(float(np.mean(inside[group])), 0) if group in inside else "")
+        yield (group, *cells, ends, _part(inside, group))
     cells = [cell for listed in (others, runs) for cell in (str(len(listed)), _of_classes(listed), "")]
     yield ("all, each class weighing the same", *cells, "", "")
 
@@ -237,17 +241,22 @@ def _of_classes(runs: Sequence[Priced]) -> str:
     return percent_text(mean_of_classes(runs), 0) if runs else "none"
 
 
-def _round_rows(others: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
+def _round_rows(before: Sequence[Priced], others: Sequence[Priced], inside: Parts) -> Iterator[tuple[str, ...]]:
     """Yield each day on which sources were priced once: their error on that day, and with the laws of today."""
-    yield ("priced once on", "sources", "steps", "mean of absolute errors then", "with today's laws")
+    yield ("priced once on", "sources", "steps", "mean of absolute errors then", "with today's laws",
+           "inside the intervals that earlier sources give")  # fmt: skip
+    known = list[Priced]()
     sources = {str(_read(SET_ASIDE_BEFORE)["priced"]): [row["name"] for row in _read(SET_ASIDE_BEFORE)["sources"]]}
     for row in _read(SET_ASIDE)["sources"].values():
         sources.setdefault(str(row["priced"]), []).append(row["name"])
     for day, then in _read(SET_ASIDE)["rounds"].items():
         names = sources[str(day)]
         runs = [run for run in further_runs() if run.source in names]
-        yield (str(day), str(len(names)), str(len(runs)), then, _of_classes(runs))
-    yield (_set_aside_day("priced"), str(len(_set_aside())), str(len(others)), _of_classes(others), "")
+        once = [run for run in before if run.source in names]
+        part = _part(contained(known, once)) if known else ""
+        yield (str(day), str(len(names)), str(len(runs)), then, _of_classes(runs), part)
+        known += once
+    yield (_set_aside_day("priced"), str(len(_set_aside())), str(len(others)), _of_classes(others), "", _part(inside))
 
 
 def _source_rows(runs: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
@@ -299,12 +308,12 @@ def _set_aside_before_rows() -> Iterator[tuple[str, ...]]:
             yield (row["name"], row["published_at"], row["covers"])
 
 
-def _class_rows(runs: Sequence[Priced], table: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+def _class_rows(
+    runs: Sequence[Priced], table: Mapping[str, Mapping[str, Any]], left: Parts
+) -> Iterator[tuple[str, ...]]:
     yield ("class", *ERRORS, "sources", "left out and inside", "interval of measured / predicted")
-    inside = left_out_inside(runs)
     for group, members in by(runs, "group").items():
-        row = table[group]
-        part = percent_text(float(np.mean(inside[group])), 0) if group in inside else "one source only"
+        row, part = table[group], _part(left, group)
         yield (group, *_errors(members), str(row["sources"]), part, f"{row['low']:.2f} to {row['high']:.2f}")
 
 
@@ -461,8 +470,10 @@ def _page_rows() -> Iterator[tuple[str, ...]]:
     yield (PAPER, "arXiv 2401.10241, tests/references/zero_bubble_table_4.csv")
 
 
-def _part(inside: Sequence[bool]) -> str:
-    return percent_text(float(np.mean(inside)), 0) if inside else "none"
+def _part(inside: Parts, group: str = "") -> str:
+    """Return the mean part of the steps inside, each source of a class weighing the same; empty without any."""
+    parts = [part for (own, _), part in inside.items() if group in ("", own)]
+    return percent_text(float(np.mean(parts)), 0) if parts else ""
 
 
 def _signed(error: float) -> str:

@@ -1,7 +1,8 @@
 """Prices further public runs, which docs/accuracy.md shows.
 
 `python scripts/price_out_of_view.py` prices once those sources of docs/data/set_aside.yaml that were not priced yet,
-and writes docs/data/out_of_view.json. These results stay as they are: later laws are chosen with these runs in view.
+and adds them to docs/data/out_of_view.json. These results stay as they are: later laws are chosen with these runs in
+view, and intervals come from the errors that they had before.
 `python scripts/price_out_of_view.py FOLDER` prices the sources that were set aside before, with the laws of
 today, and writes docs/data/further_runs.json; it takes some minutes. FOLDER holds the sources' own files:
 hagemann/*.xlsx, nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playbook.html.
@@ -108,11 +109,13 @@ def main(folder: str = "") -> None:
         )
         write(FURTHER, ABOUT.format("Runs of sources that were set aside before"), found, ranking=ranking(Path(folder)))
     else:
-        write(OUT_OF_VIEW, ABOUT.format("Runs of docs/data/set_aside.yaml"), set_aside())
+        before = json.loads(OUT_OF_VIEW.read_text(encoding="utf-8"))["runs"]
+        about = ABOUT.format("Runs as they were priced once (refused, fits: of the sources priced last)")
+        write(OUT_OF_VIEW, about, set_aside(), before)
 
 
-def write(path: Path, about: str, found: Iterable[Found], **more: Any) -> None:
-    """Price runs and write the results to a file, with what `more` there is."""
+def write(path: Path, about: str, found: Iterable[Found], before: Iterable[list[Any]] = (), **more: Any) -> None:
+    """Price runs and write the results to a file, after rows of other sources `before`, with what `more` there is."""
     rows, refused, fits = [], 0, dict[str, dict[str, int]]()
     for run in found:
         try:
@@ -127,7 +130,8 @@ def write(path: Path, about: str, found: Iterable[Found], **more: Any) -> None:
             counts[COUNTS[1] if run.seconds else COUNTS[3]] += 1
         if run.seconds:
             rows.append([row.get(name) for name in COLUMNS])
-    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    others = [row for row in before if row[COLUMNS.index("source")] not in fits]
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in [*others, *rows])
     heads = {"about": about, "refused": refused, "fits": fits, **more, "columns": COLUMNS}
     top = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in heads.items())
     write_atomically(path, f'{{{top},\n"runs": [\n{lines}\n]}}\n')

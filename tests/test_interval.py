@@ -131,30 +131,42 @@ def priced(ratio, source, group="a"):
     return accuracy_runs.Priced("", source, ratio, 1.0, group, dict.fromkeys(accuracy_runs.DIMENSIONS, 1.0))
 
 
-def test_each_source_weighs_the_same():
-    runs = [priced(1.0, "many") for _ in range(97)] + [priced(2.0, "few") for _ in range(3)]
-    assert accuracy_runs.quantiles(runs) == pytest.approx((1.0, 2.0))
+def test_each_source_of_a_class_weighs_the_same():
+    many = [priced(1.0, "many")] * 97 + [priced(4.0, "few")] * 3
+    low, _, high = accuracy_runs.percentiles(many)["a"]
+    assert (low, high) == pytest.approx((1.0, 4.0))
 
 
-def test_an_interval_is_wider_the_fewer_sources_it_has():
-    one, two = [priced(1.0, "one")], [priced(1.0, "one"), priced(1.0, "two")]
-    assert accuracy_runs.interval_of(one, 1.21) == pytest.approx((1 / 1.21, 1.21))
-    assert accuracy_runs.interval_of(two, 1.21) == pytest.approx((1 / 1.1, 1.1))
+def test_a_class_of_few_sources_lies_nearer_to_the_average_class():
+    runs = [
+        priced(scale * (1 + step / 50), f"{step}", group) for group, scale in (("a", 1), ("b", 2)) for step in range(9)
+    ]
+    middles = accuracy_runs.percentiles([*runs, priced(2.1, "one", "c")], [0.5])
+    assert middles["a"] < middles["c"] < middles["b"]
 
 
-def test_no_single_run_sets_an_end_of_an_interval_with_four_sources():
-    three = [priced(ratio, source) for source in "abc" for ratio in (0.9, 1.0, 1.1)]
-    assert accuracy_runs.interval_of([*three, priced(9.0, "d")], 1.0) == pytest.approx((0.9, 1.1), abs=0.01)
-    low, high = accuracy_runs.interval_of([*three[:6], priced(9.0, "d")], 1.0)  # three sources: each run counts
-    assert (low, high) == (pytest.approx(0.9, abs=0.01), pytest.approx(9.0, abs=1.0))
+def test_a_class_whose_sources_lie_further_apart_has_a_wider_interval():
+    runs = [priced(ratio, str(ratio)) for ratio in (0.5, 1.0, 2.0)]
+    runs += [priced(ratio, str(ratio), "b") for ratio in (0.9, 1.0, 1 / 0.9)]
+    wide, narrow = (accuracy_runs.percentiles(runs)[group] for group in "ab")
+    assert wide[0] < narrow[0] < 1 < narrow[2] < wide[2]
 
 
-def test_sources_lie_as_far_apart_as_their_medians():
-    apart = [priced(1.0, "one"), priced(2.0, "two"), priced(0.5, "one", "b")]
-    factor = accuracy_runs.unseen_source(apart)
-    assert factor == pytest.approx(2 ** (accuracy_runs.NORMAL_90 / 2**0.5))
-    assert accuracy_runs.spread_table(apart)["b"]["low"] == pytest.approx(0.5 / factor, abs=1e-3)
-    assert accuracy_runs.left_out_inside(apart) == {"a": [True, True]}
+def test_a_left_out_source_is_inside_the_interval_of_the_others_if_it_is_like_them():
+    runs = [priced(1 + number / 100, str(number)) for number in range(-5, 6)]
+    far = [*runs, priced(9.0, "far"), priced(1.0, "far")]
+    inside = accuracy_runs.left_out(far, (0.5, 1.0))
+    assert inside["a", "0"] == pytest.approx([1, 1])
+    assert inside["a", "far"] == pytest.approx([0.5, 0.5])
+
+
+def test_an_interval_is_wider_beyond_the_runs_and_for_another_framework():
+    known = [priced(ratio, str(ratio)) for ratio in (0.9, 1.0, 1.1)]
+    edge = float(accuracy_runs.percentiles(known)["a"][-1])
+    further = replace(priced(edge * 1.05, "new"), scales=dict.fromkeys(accuracy_runs.DIMENSIONS, 2.0))
+    for new in (further, replace(priced(edge * 1.05, "new"), framework="other")):
+        assert accuracy_runs.contained(known, [new]) == {("a", "new"): [True]}
+    assert accuracy_runs.contained(known, [priced(edge * 1.05, "new")]) == {("a", "new"): [False]}
 
 
 def test_the_page_has_every_tenth_run_as_it_is_priced():
@@ -171,8 +183,7 @@ def test_the_page_has_every_tenth_run_as_it_is_priced():
 @pytest.mark.slow
 def test_pages_and_table_are_what_the_script_writes():
     runs, refused = accuracy_runs.priced_runs(), refused_runs()
-    others = [*accuracy_runs.further_runs(), *accuracy_runs.out_of_view_runs()]
-    table = accuracy_runs.spread_table([*runs, *others])
+    table = accuracy_runs.spread_table([*accuracy_runs.out_of_view_runs(last=False), *accuracy_runs.out_of_view_runs()])
     order = accuracy_runs.orders(runs)
     assert TABLE.read_text(encoding="utf-8") == accuracy_runs.table_text(table, order)
     for path, page in make_accuracy_docs.pages(runs, refused, table, published_peaks()).items():

@@ -1,7 +1,7 @@
 """Spread of step times: how far measured steps lie from predicted ones, and what equal devices lose to the slowest.
 
-The table for derived costs, `spread.json`, is written by scripts/make_accuracy_docs.py from the published runs of
-docs/accuracy.md; `stragglers.json` has the spread between devices, with its sources.
+The table for derived costs, `spread.json`, is written by scripts/make_accuracy_docs.py from published runs as they were
+priced once, before a law was chosen with them; `stragglers.json` has the spread between devices, with its sources.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Spread:
     middle: float
     high: float
     group: str  # class of run whose spread it is
-    # runs, sources: published runs of that class, and sources that published them
+    # runs, sources: published runs of that class that were priced once, and sources that published them
     runs: int
     sources: int
     doublings: float  # distance of the run from the measured range; 0 inside
