@@ -100,6 +100,8 @@ def test_plotly_marks_later_stages_and_draws_slots_in_two_halves():
     upper, lower = (trace for trace in slots.data if trace.name == "F and B in one slot")
     assert [trace.marker.color for trace in (upper, lower)] == [LIGHT.kinds[kind] for kind in (Kind.F, Kind.B)]
     assert upper.offset + upper.width == pytest.approx(lower.offset)
+    assert [(*trace.text,) for trace in (upper, lower)] == [("1",), ("0",)]
+    assert not any(trace.showlegend for trace in (upper, lower))  # they have the colours of other boxes
 
 
 def test_hover_tells_action_device_times_and_what_it_waited_for():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 MAX_BOXES = 5_000  # plotly draws and moves this many without delay
-_CHART_PIXELS, _ROW_PIXELS, _MAX_HEIGHT = 900, 30, 830  # typical sizes of a figure and of a row; height of all rows
+_CHART_PIXELS, _ROW_PIXELS, _MAX_HEIGHT = 900, 30, 600  # typical sizes of a figure and of a row; height of all rows
 _OVERVIEW_COLUMNS, _OVERVIEW_BINS, _OVERVIEW_LINES = _CHART_PIXELS, 400, 800  # pixels of the picture; bins of its hover
 _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges would hide them
 
@@ -124,7 +124,8 @@ class _Drawing:
         if is_overview:
             for title, kind in zip(titles, [*boxes.kinds, None], strict=True):
                 self._add_legend_entry(title, self.theme.idle if kind is None else self.theme.kinds[kind])
-            self._add_legend_entry("narrow actions mix their colours", "rgba(0,0,0,0)")
+            words = {True: "several kinds", False: "narrow actions mix their colours"}[self.theme is palette.GREY]
+            self._add_legend_entry(words, palette.MIXED if self.theme is palette.GREY else "rgba(0,0,0,0)")
 
     def _within(self, spans: Spans) -> np.ndarray:
         """Return the indices of the spans that touch the window."""
@@ -138,13 +139,11 @@ class _Drawing:
         for kind in boxes.kinds:
             chosen = np.zeros(len(boxes), bool)
             chosen[visible[boxes.kind[visible] == kind]] = True
-            for number, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
+            for half, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
                 sizes, before = numbers.get((part, kind != part), (np.zeros(len(boxes)), ""))
-                shows = (sizes[mine] > 0) & (kind == part)
-                labels = [
-                    f"{before}{boxes.short_label(box)}" if is_shown else ""
-                    for box, is_shown in zip(mine.tolist(), shows.tolist(), strict=True)
-                ]
+                rows = boxes.row[mine] + (half if kind != part else 0)
+                labels = [f"{before}{boxes.number(row)}" if size else ""
+                          for row, size in zip(rows.tolist(), sizes[mine].tolist(), strict=True)]  # fmt: skip
                 long = boxes.length[mine] * _CHART_PIXELS / seconds
                 self._add_spans(
                     boxes, mine, band, palette.TITLES[kind], theme.kinds[part], ink=theme.on[part], edge=edge,
@@ -152,7 +151,8 @@ class _Drawing:
                     facts=[[boxes.title(box), self._waited_text(box)] for box in mine.tolist()],
                     last_fact="<br>started after: %{customdata[4]}",
                 )  # fmt: skip
-                self.figure.data[-1].update(legendgroup=palette.TITLES[kind], showlegend=number == 0)
+                is_named = kind == part or (half == 0 and part not in boxes.kinds)  # halves have their kinds' colours
+                self.figure.data[-1].update(legendgroup=palette.TITLES[part], showlegend=is_named)
                 if kind == part:
                     self._add_marks(mine[long >= 6], part)
 
@@ -242,10 +242,11 @@ class _Drawing:
             title={"text": f"<b>{html.escape(title)}</b>", "x": 0.01}, template="plotly_white",
             plot_bgcolor=theme.paper, paper_bgcolor=theme.paper, font={"color": theme.text},
             barmode="overlay", bargap=0, hovermode="closest", dragmode="zoom",
-            height=170 + min(34 * devices, _MAX_HEIGHT),
-            margin={"l": 60, "r": 20, "t": 50, "b": 110}, uniformtext={"minsize": 8, "mode": "show"},
+            height=134 + min(34 * devices, _MAX_HEIGHT),
+            margin={"l": 60, "r": 20, "t": 50, "b": 84}, uniformtext={"minsize": 8, "mode": "show"},
             legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0},
-            xaxis={"title": f"time ({unit.symbol})", "range": [edge * unit.factor for edge in self.window], **bare},
+            xaxis={"title": {"text": f"time ({unit.symbol})", "standoff": 4},
+                   "range": [edge * unit.factor for edge in self.window], **bare},
             yaxis={"title": "device", "range": [devices - 0.5, -0.5], "fixedrange": True, "tickcolor": theme.paper,
                    **names, **bare},
         )  # fmt: skip
