@@ -88,10 +88,10 @@ def strips(
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
     `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none. On `dense` paper,
-    with so many columns a pixel of the rules, narrow boxes have no finer stripes than on a screen.
+    with so many columns a pixel of the rules, boxes that a screen mixes have no finer stripes, and others are sharp.
     """
     finish = makespan(boxes.timeline)
-    if dense > 1 and softness(boxes.median * columns.per_second / dense):
+    if dense > 1 and softness(boxes.median * columns.per_second / dense) == 1:
         coarse = columns._replace(number=max(round(columns.number / dense), 1))
         at = ((np.arange(columns.number) + 0.5) * coarse.number / columns.number).astype(int)
         return [strip._replace(light=strip.light[:, at]) for strip in strips(boxes, theme, coarse, soft, rule)]
