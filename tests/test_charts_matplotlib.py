@@ -78,6 +78,7 @@ def test_one_timeline_has_its_step_its_distance_to_the_bound_and_its_idle_part()
     words = words_of(run("zb-v", costs=ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)).plot())
     assert {"step", "vs bound", "idle", "26.8 s", "+1.5 %", "10.4 %"} <= set(words)
     assert "at its bound: no faster order in this memory" in words_of(run().plot())
+    assert {"at its bound", "27.3 %", "4 act."} <= set(words_of(run().plot(width=3.3)))
 
 
 def test_the_title_is_followed_by_the_costs_and_pixels_of_several_kinds_have_one_tone_in_grey():
@@ -755,7 +756,7 @@ def test_the_ledger_has_the_rows_names_and_its_causes_in_reading_order():
         one for one in ppsim.analysis.CAUSES if one in causes
     ]
     idle = f"{timeline.bubble_fraction:.1%}".replace("%", " %")
-    assert f"step {timeline.makespan:.3g} s, mean idle time of devices {idle}" in words_of(figure)
+    assert f"step {timeline.makespan:.2f} s, idle {idle}" in words_of(figure)
 
 
 def test_figures_of_many_runs_have_a_theme_and_a_width():

@@ -371,11 +371,14 @@ def costs_text(every: Sequence[Boxes]) -> str:
             differ |= bool(np.any(np.abs(times[order] - np.repeat(medians, count)) > 0.02 * times[order]))
             usual.setdefault(name, []).extend(medians.tolist())
     remarks = ["per device" * (len({*shares}) > 1), "medians" * differ]
-    names, axis = dict[str, list[str]](), time_unit(max(makespan(boxes.timeline) for boxes in every))
+    names, every_time = dict[str, list[str]](), [time for times in usual.values() for time in times] or [0.0]
+    common = time_unit(max(makespan(boxes.timeline) for boxes in every))
+    if min(every_time) * common.factor < 0.099:  # the axis' unit does not fit all
+        common = time_unit(max(every_time))
     order = [*(kind.name for kind in palette.TITLES), "transfer"]
     for name in sorted(filter(usual.get, usual), key=order.index):
         low, high = min(usual[name]), max(usual[name])
-        unit = axis if high * axis.factor > 0.099 else time_unit(high)
+        unit = common if high * common.factor > 0.099 else time_unit(high)
         ends = (low, high) if high > 1.02 * low else (float(np.median(usual[name])),)
         digits = 2 if name == "transfer" else 3
         texts = [f"{float(f'{end * unit.factor:.{digits}g}'):g}" for end in ends]

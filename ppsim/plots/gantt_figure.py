@@ -129,7 +129,10 @@ def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> dict[int, flo
     """Return the widths of the columns of numbers: with one block its headings are before them, else above them."""
     found = dict[int, float]()
     for at, head in enumerate(heads):
-        value = max(text_width(text, _VALUE, text != SHORTEST_ORDER) for text in (one.numbers[at] for one in blocks))
+        value = max(
+            text_width(text, _VALUE, not SHORTEST_ORDER.startswith(text))
+            for text in (one.numbers[at] for one in blocks)
+        )
         wide = text_width(head, _SUBTITLE)
         whole = max(wide, value) if len(blocks) > 1 else wide + _HEAD * bool(head) + value
         found[at] = whole + _APART if value else 0.0
@@ -149,6 +152,9 @@ def compose(
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
+    if pixels < _WIDE:
+        step, versus, *others = blocks[0].numbers
+        blocks = [replace(blocks[0], numbers=(step, versus.partition(":")[0], *others)), *blocks[1:]]
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     layout = _lay_out(blocks, heads, pixels, strip)
     second, every = (layout.right - layout.left) / (longest or 1.0), [block.boxes for block in blocks]
@@ -220,7 +226,8 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
         writer.write(layout.left, base, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
-    styles = (bold, {"color": theme.quiet} if values[1] in ("base", SHORTEST_ORDER, "") else bold, {}, over)
+    is_quiet = values[1] == "base" or SHORTEST_ORDER.startswith(values[1])
+    styles = (bold, {"color": theme.quiet} if is_quiet else bold, {}, over)
     for at, x in layout.columns.items():
         words = writer.write(x, base, values[at], _VALUE, ha="right", **styles[at])
         if layout.heads[at] and not named:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
-from ppsim.base.units import percent_text, seconds_text
+from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
@@ -44,7 +44,8 @@ def draw_ledger(
         legend.entries = [LegendEntry("cause", f"{cause}, mean {percent_text(part.mean() / 100)}", lane=cause)
                           for cause, part in parts.items()]  # fmt: skip
         idle = percent_text(bubble_fraction(timeline))
-        notes = [f"step {seconds_text(step, 3)}, mean idle time of devices {idle}"]
+        unit = time_unit(step)
+        notes = [f"step {three_digits(step * unit.factor)} {unit.symbol}, idle {idle}"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
@@ -68,7 +69,7 @@ def draw_ledger(
         named = named_devices(devices, rows / devices)
         ax.set_yticks(named, [labels[device] for device in named])
         plain_axes(ax, colours, _SIZE * POINTS)
-        ax.set_xlabel("idle time (% of the step)", loc="right", color=colours.quiet)
+        ax.set_xlabel("idle time (% of the step)", color=colours.quiet, labelpad=1)
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
