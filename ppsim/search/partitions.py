@@ -328,12 +328,15 @@ class _Packing:
         `level` are the bytes at its peaks without blocks.
         """
         own, order = [stage for stage in range(self.end + 1) if self.owner[stage] == device], []
+        added, counts = np.array([self.added[stage] for stage in own]), np.zeros(len(own))
         while own and len(order) < self.pieces.blocks:
-            peak, _, stage = min((float((level + self.added[one]).max()), order.count(one), one) for one in own)
-            if peak > self.limit:
+            peaks = (level + added).max(axis=1)
+            chosen = np.lexsort((counts, peaks))[0]
+            if peaks[chosen] > self.limit:
                 break
-            level = level + self.added[stage]
-            order.append(stage)
+            level = level + added[chosen]
+            counts[chosen] += 1
+            order.append(own[chosen])
         return order
 
 
