@@ -11,7 +11,7 @@ from accuracy_runs import Priced, contained, left_out
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from ppsim.base.units import percent_text
+from ppsim.base.units import counted, percent_text
 from ppsim.plots.figures import PAGE, font_points, plain_axes, rendered, settings
 from ppsim.plots.many_runs import COLOURS, name_ends, titled_axes
 from ppsim.plots.palette import LIGHT
@@ -72,6 +72,9 @@ def _add_dots(axes: Axes, ratios: Sequence[float], y: float, colour: str) -> Non
     axes.scatter([x for x, _ in shown], [height for _, height in shown], s=5, color=colour, linewidths=0, alpha=0.5)
     if len(ratios) > 2:
         axes.scatter(float(np.median(ratios)), y, s=55, **MEDIAN)
+    if ratios:
+        words: Any = {"color": colour, "va": "center", "ha": "right", "fontsize": font_points(SIZE - 1)}
+        axes.text(1.09, y, counted(len(ratios), "step"), transform=axes.get_yaxis_transform(), **words)
     style: Any = {"color": colour, "va": "center", "fontsize": font_points(SIZE - 1), "bbox": COVER}
     if beyond := [ratio for ratio in ratios if ratio < ENDS[0]]:
         axes.text(1.01 * ENDS[0], y, f"← {len(beyond)} more, to {beyond[0]:.2g}", ha="left", **style)

@@ -217,7 +217,9 @@ def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: 
         stages = ", stage before the kind" if re.search(r"\d[A-Z]", drawn) else ""
         lines.append(f"numbers: {numbering} after the kind{stages}, where they fit")
     if not fits:
-        lines.append(f"a column is {seconds_text(column_seconds)}; letters in proportion to the time of each kind")
+        times = np.append(boxes.start, boxes.end) / (column_seconds or 1.0)
+        mixed = "; letters in proportion to the time of each kind"  # unless every column has one
+        lines.append(f"a column is {seconds_text(column_seconds, 3)}{mixed * (not np.allclose(times, np.rint(times)))}")
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {hidden} action(s) of zero length")
     return lines
