@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -150,61 +151,54 @@ class _ExpandedLayout:
         self.tables: dict[Any, CostTable] = {}
 
     @functools.cached_property
-    def bounds(self) -> tuple[float, float]:
-        """Lower bounds on the seconds and bytes of all points."""
-        return self.expansion.step_bound(self.layout), self.expansion.memory_bound(self.layout) or 0.0
-
-    @functools.cached_property
     def pieces(self) -> Pieces:
         """The model as pieces to spread."""
         return pieces_of(self.costs)
 
     def expanded(self) -> Outcome:
-        points, refused, too_large, same = [], 0, 0, 0
-        for changes, summary, packed, partition in self._points():
-            if packed > self.limit:
-                too_large += 1
-                continue
-            try:
-                if summary is None:
-                    raise BuildError("the family does not allow these sizes")
-                costs = self._partitioned(summary, partition)
-                if costs is None:
-                    same += 1
-                    continue
-                step, memory = self._bounds_of(costs, summary, changes)
-            except PpsimError:
-                refused += 1
-                continue
-            if memory > self.limit:
-                too_large += 1
-                continue
-            if partition is not None and isinstance(costs, DerivedCosts):
-                changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
-            points.append((step, memory, changes))
-        return {"points": points, "refused": refused, "memory": too_large, "same": same}
-
-    def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, float, Any]]:
-        """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
+        points, count = [], Counter(refused=0, memory=0, same=0)
         for chosen in self.space.schedules(self.devices, self.space.combines(self.layout)):
-            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
-            packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
+            try:
+                summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
+            except BuildError:
+                count["refused"] += len(self.space.partitions)
+                continue
+            if self.blocks and self._is_final(chosen) and packing_bound(summary, self.blocks) > self.limit:
+                count["memory"] += len(self.space.partitions)
+                continue
             for partition in self.space.partitions:
-                yield {DEVICES: self.devices, **chosen}, summary, packed, partition
+                point = self._point({DEVICES: self.devices, **chosen}, summary, partition)
+                if isinstance(point, str):
+                    count[point] += 1
+                else:
+                    points.append(point)
+        return {"points": points, **count}
 
-    def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
+    def _summary(self, name: str, stages: int | None) -> ScheduleSummary:
         """Return the summary of a schedule, with the config's options if it is the config's family.
 
-        None if the family does not allow the sizes.
+        BuildError if the family does not allow the sizes.
         """
         section, sizes = self.space.config.schedule, (self.devices, self.layout[MICROBATCHES], stages)
         options = section.get("options") if name == section.get("name") else None
+        if options or self.whole:
+            return _summarise(name, *sizes, self.whole, **(options or {}))
+        return _known_summary(name, *sizes)
+
+    def _point(self, changes: Changes, summary: ScheduleSummary, partition: Any) -> tuple[float, float, Changes] | str:
+        """Return the bounds on seconds and bytes of a point, and its changes; or the count that it belongs to."""
         try:
-            if options or self.whole:
-                return _summarise(name, *sizes, self.whole, **(options or {}))
-            return _known_summary(name, *sizes)
-        except BuildError:
-            return None
+            costs = self._partitioned(summary, partition)
+            if costs is None:
+                return "same"
+            step, memory = self._bounds_of(costs, summary, changes)
+        except PpsimError:
+            return "refused"
+        if memory > self.limit:
+            return "memory"
+        if partition is not None and isinstance(costs, DerivedCosts):
+            changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
+        return step, memory, changes
 
     def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
         """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""
@@ -230,14 +224,14 @@ class _ExpandedLayout:
         """
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or "costs" in find_family(changes["schedule.name"]).options:
-            return self.bounds
+            return self.expansion.step_bound(self.layout), self.expansion.memory_bound(self.layout) or 0.0
         held = memory_bound(summary, memory_table(costs, summary.actions)) if self._is_final(changes) else None
-        memory = max(0.0 if held is None else float(held.max()), self.bounds[1])
+        memory = (self.expansion.memory_bound(self.layout) or 0.0) if held is None else float(held.max())
         if memory > self.limit:
             return 0.0, memory
         sharded, table = isinstance(costs, DerivedCosts) and costs.layout.sharded, self._table(costs, summary)
         step = step_bound(summary, table, self.space.config.optimizer, sharded) * self.expansion.jitter_factor
-        return max(step, self.bounds[0]), memory
+        return step, memory
 
     def _is_final(self, changes: Changes) -> bool:
         """Return False for lists without a lower bound on memory: priorities, and lists to which actions are added."""
