@@ -92,6 +92,7 @@ class Operators:
     passes: int = 0  # number of element-wise kernels
     routed_bytes: float = 0.0  # part of `activation_bytes` between the two products of routed experts
     stream_bytes: float = 0.0  # part of `other_bytes` that mixes residual streams again if they are recomputed
+    head_norm_bytes: float = 0.0  # bytes of norms of each head, which the tensor-parallel group splits
 
     def __add__(self, other: Operators) -> Operators:
         return Operators(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))

@@ -184,7 +184,6 @@ class GpuShare(NamedTuple):
     router_kernels: int = 0
     one_by_one: bool = False  # True if the host starts a product for each expert; else those of a GPU are one kernel
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
-    gradient_bytes: int = 4  # bytes of the gradients that W adds to
 
 
 class Computation(NamedTuple):
@@ -230,8 +229,10 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
     fused_bytes = operators.routed_bytes if share.casts and share.casts.fused_experts else 0.0
-    activations = rates.streaming((operators.activation_bytes - fused_bytes) * passing / share.tensor)
-    norms = rates.streaming(operators.norm_bytes * share.norm_passes * share.sequences / share.whole)
+    normed = share.norm_passes * share.sequences
+    activations = (operators.activation_bytes - fused_bytes) * passing + operators.head_norm_bytes * normed
+    activations = rates.streaming(activations / share.tensor)
+    norms = rates.streaming(operators.norm_bytes * normed / share.whole)
     others = rates.streaming(operators.other_bytes * passing / share.whole)
     again = (1 + share.regroups) / PERMUTE_SPEED - 1  # other_bytes has one permutation, at full speed
     others += rates.streaming(again * operators.regrouped_bytes * share.sequences / share.whole)
@@ -270,7 +271,7 @@ def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, floa
     least = starts * rates.law.start
     forward = max(copies * rates.product(rows, outputs, inputs, fp8=fp8), least)
     input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)
-    adding = rates.product(inputs, outputs, rows, 2 * share.gradient_bytes, fp8)  # read, summed and written
+    adding = rates.product(inputs, outputs, rows, 8, fp8)  # gradients in fp32, read and written
     weight_grad = max(copies * adding, least)
     if casts and not (linear.expert and casts.fused_experts):
         # an input that is not held is another matrix's too, which casts it

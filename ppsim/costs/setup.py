@@ -105,7 +105,6 @@ class Setup:
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
             layout.casts, layout.regroups(self.model), layout.router_kernels, not layout.groups_experts,
             1.0 if layout.chosen("fused") or layout.chosen("fused_norms") else layout.run_by.facts.moves.norm,
-            layout.gradient_bytes,
         )  # fmt: skip
         if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
             moved = layout.tensor * layer.operators.activation_bytes

@@ -238,14 +238,16 @@ def _attend(model: Shape, letter: str) -> _Sublayer:
         cores.append(AttentionCore(model.index_heads, model.index_head_size, 0, scores, 0.0, "flash"))
     matrices = attention_matrices(model, sparse)
     by_head = 2 * model.head_size * (model.heads + model.key_value_heads)  # read and written
-    turns = (model.positions == "rotary") + model.head_norm
+    turned, normed = ((VALUE_BYTES * s * by_head * on) for on in (model.positions == "rotary", model.head_norm))
     if latent:
         norms = model.key_value_rank + (model.query_rank or 0) + 2 * model.index_head_size * sparse
     else:
         norms = 2 * model.head_size if model.head_norm else 0
     return _Sublayer(
         matrices, tuple(cores), score_bytes=float(held * a * s * s),
-        moved=Operators(activation_bytes=float(VALUE_BYTES * s * by_head * turns), passes=2 * turns),
+        moved=Operators(
+            activation_bytes=float(turned), head_norm_bytes=float(normed), passes=2 * (bool(turned) + bool(normed))
+        ),
         parameters=norms,
     )  # fmt: skip
 
