@@ -240,12 +240,6 @@ def test_replicas_of_weights_sharded_by_block_sum_their_gradients_once_a_step():
     assert 0 < hybrid.reduce_grad[1] <= all_reduce(2, 4 * BLOCK / 4, SLOW, 2)  # beside the last backward
 
 
-def test_scaling_sums_whole_gradients_in_fp32_although_a_gpu_has_a_part_of_the_optimizer():
-    one, other = (stage(Layout(data=4, distributed_optimizer=True, framework=name)) for name in ("scaling", "eager"))
-    assert one.reduce_grad[1] == pytest.approx(all_reduce(4, 4 * BLOCK, FAST))
-    assert other.reduce_grad[1] < one.reduce_grad[1]
-
-
 def test_weights_gathered_once_a_step_are_held_and_their_gradients_reduced_after_the_last_backward():
     layout = Layout(data=4, sharded=True, sharded_by="step", overlap_data=True)
     costs = stage(layout)

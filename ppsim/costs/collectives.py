@@ -45,9 +45,8 @@ def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 
     the gradients go in so many `messages`. Gradients that are reduced by block are whole once a step over replicas.
     """
     layout, all_reducing = setup.layout, partial(all_reduce, algorithm=setup.cluster.all_reduce)
-    whole = layout.run_by.facts.messages.whole
-    size = 4 if whole else layout.gradient_bytes
-    if whole or not (layout.distributed_optimizer or layout.sharded):
+    size = layout.gradient_bytes
+    if not (layout.distributed_optimizer or layout.sharded):
         return _over_groups(setup, all_reducing, size, parameters, copies, messages)
     if layout.replicas == 1:
         return _over_groups(setup, ring_pass, size, parameters, copies, messages)

@@ -1,7 +1,7 @@
 """The host: it starts every kernel of an eager framework, and a GPU with little work waits for it.
 
 A layer takes as long as its GPU or its host, whichever is longer. A host that is faster than its GPU runs ahead of it
-and fills a queue, from which the GPU takes later layers; a transfer of a pipeline empties the queue.
+and fills a queue, from which the GPU takes later layers; a transfer of a pipeline, or a microbatch's end, empties it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from ppsim.costs.layers import Layer
 from ppsim.costs.networks import group_of
 from ppsim.costs.setup import Setup
 
-PAIRS = 2  # rounds of F and B until the queue is as full as it stays
 # Seconds to start one product or cast of one expert in fp8: 8 products of 128 tokens, which take the GPU 1 µs each,
 # last 0.272 ms (NVIDIA/TransformerEngine, pull request 3134). The law of operators has `start` for bf16.
 FP8_EXPERT_START = 34e-6
@@ -44,8 +43,6 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     """
     layout, host, start = setup.layout, setup.layout.run_by.host, start_seconds(setup)
     more = host.tensor * (layout.tensor > 1) + layout.router_kernels * bool(layer.expert_parameters)
-    steps = layout.context / (1 if layout.chosen("context_exchange") == "ring" else 2)
-    more += host.context * steps * (layout.context > 1) * bool(layer.attention_core)
     gathers, sharded = host.gathers * (layout.optimizer_groups[0] > 1), layout.shards_by("block")
     hooks = [(own + gathers) * sharded + more for own in host.hooks]
     ways = (host.forward + hooks[0], host.backward + hooks[1]) if layer.recomputable else (0.0, 0.0)
@@ -96,15 +93,10 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
 def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:
     """Return the seconds that the GPU waits for its host in F and in B of one stage, each with its layers in order.
 
-    `runs_ahead`: the host starts an action while the GPU still runs the one before it.
+    A microbatch begins with an empty queue. `runs_ahead`: the host starts its B while the GPU still runs its F.
     """
-    if not runs_ahead:
-        return _waiting(forward, 0.0)[0], _waiting(backward, 0.0)[0]
-    ahead, waits = 0.0, [0.0, 0.0]
-    for _ in range(PAIRS):
-        for at, layers in enumerate((forward, backward)):
-            waits[at], ahead = _waiting(layers, ahead)
-    return waits[0], waits[1]
+    wait, ahead = _waiting(forward, 0.0)
+    return wait, _waiting(backward, ahead * runs_ahead)[0]
 
 
 def _waiting(layers: Iterable[LayerTimes], ahead: float) -> tuple[float, float]:

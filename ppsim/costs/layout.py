@@ -419,8 +419,11 @@ class Layout:
 
     @property
     def router_kernels(self) -> int:
-        """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2."""
-        return 31 if self.chosen("expert_exchange") == "all-to-all" else 17
+        """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2.1.4.
+
+        By default, without --moe-router-fusion, which leaves 31 of the 72.
+        """
+        return 72 if self.chosen("expert_exchange") == "all-to-all" else 58
 
     def lone_shards(self, microbatches: int) -> bool:
         """Return if one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""

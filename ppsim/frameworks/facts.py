@@ -23,7 +23,6 @@ class Host(NamedTuple):
     backward: float
     compiled: bool = False  # True if `layout.fused` means a compiler whose code needs almost no host
     each_expert: bool = False  # True if products of experts that `layout.grouped_experts` joins are started one by one
-    context: float = 0.0  # starts of one block in F and in B each for each GPU of a ring; half with other exchanges
     tensor: float = 0.0  # starts of the collectives of one block in F and in B each, with tensor parallelism
     # starts for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more than
     # one node: hosts that drift apart wait for each other in every collective. A quarter more beyond a node.
@@ -59,7 +58,6 @@ class Messages(NamedTuple):
     lone: bool = True
     copied: bool = False  # True if a block's weights are copied out of a gather's buffer, gradients into a reduction's
     late_gather: bool = False  # True if a distributed optimizer gathers all new weights before the first forward
-    whole: bool = False  # True if each GPU sums all gradients in fp32 even if it has a part of the optimizer alone
 
 
 class Moves(NamedTuple):

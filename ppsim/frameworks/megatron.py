@@ -25,11 +25,8 @@ LARGE_VOCABULARY = 128256
 # Every option by the group of its parser: version, source, and names of a group with blanks between them.
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
-# each_expert, context: Transformer Engine starts cuBLAS for each expert (common/gemm/cublaslt_gemm.cu,
-# nvte_multi_stream_cublas_gemm). A step of a ring starts some 10 kernels in F and 12 in B: two messages, copies, the
-# attention, corrections of its results; two starts each in F and one and a half in B, as of any eager PyTorch. Other
-# exchanges set 4 numbers for each GPU, one by one (pytorch/attention/dot_product_attention/context_parallel.py).
-HOST = Host(110, 145, each_expert=True, context=18)
+# each_expert: Transformer Engine's nvte_multi_stream_cublas_gemm (common/gemm/cublaslt_gemm.cu).
+HOST = Host(110, 145, each_expert=True)
 # core/distributed/distributed_data_parallel.py, bucket_size. Its FSDP reduces a block beside the backward of the next,
 # and with --fsdp-double-buffer holds the gradients of no more: docs/user-guide/features/megatron_fsdp.md. A gradient
 # that one GPU alone holds is added to itself with each microbatch: issue 6660, mended in September 2026 (pull 6773).

@@ -1,19 +1,18 @@
 """Facts about Aleph Alpha's Scaling. Source: Aleph-Alpha/scaling@01b9d21, src/scaling; arXiv 2311.05610."""
 
 from ppsim.frameworks import eager
-from ppsim.frameworks.facts import Extra, Facts, Messages, Moves
+from ppsim.frameworks.facts import Extra, Facts, Moves
 
-# Gradients stay in bf16 (core/optimizer/parameter_group.py), but each GPU sums all of them in fp32 after a step: they
-# are joined, divided, cast, reduced, copied back and scaled, 30 bytes a parameter (core/optimizer/allreduce.py). The
-# head gathers its logits (transformer/model/layers/lm_head.py). Fragments: chosen with the layouts of arXiv 2311.05610
-# that ran and crashed in view. Norms: its operators (core/nn/norm/rms_norm.py) take 300 bytes a value and block more
-# than a kernel, in pairs of its runs that differ so.
+# Gradients stay in bf16 (core/optimizer/parameter_group.py). After a step they are joined, divided, cast, copied back
+# and scaled, 30 bytes a parameter (core/optimizer/allreduce.py). The head gathers its logits
+# (transformer/model/layers/lm_head.py). Fragments: chosen with the layouts of arXiv 2311.05610 that ran and crashed in
+# view. Norms: its operators (core/nn/norm/rms_norm.py) take 300 bytes a value and block more than a kernel, in pairs of
+# its runs that differ so.
 FACTS = Facts(
     "Scaling",
     {"loss_bytes": 8, "fused": False, "bf16_gradients": True},
     eager.FACTS.host,
     eager.FACTS.host_source,
-    messages=Messages(whole=True),
     moves=Moves(norm=16, step=30),
     extra=Extra(fragments=0.25, logits=True),
 )
