@@ -51,12 +51,14 @@ def check(
         typer.Option(
             "--tolerance-abs",
             metavar="MEASURE=AMOUNT",
-            help="Growth that one measure may have: makespan=2ms. Repeatable.",
+            help="Amount by which one measure may grow: makespan=2ms. Repeatable.",
         ),
     ] = None,
     tolerance_relative: Annotated[
         str,
-        typer.Option("--tolerance-rel", metavar="PART", help="Relative growth that each may have, such as 0.01 or 1%."),
+        typer.Option(
+            "--tolerance-rel", metavar="FRACTION", help="Fraction by which each may grow, such as 0.01 or 1%."
+        ),
     ] = "0",
     force: Annotated[bool, typer.Option("--force", help="Accept a tolerance above 100%.")] = False,
     settings: options.Settings = None,

@@ -76,14 +76,12 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUES",
-        help="Try only these values of a key, such as schedule.name=1f1b,interleaved-1f1b; what else is free stays so. "
+        help="Try only these values of a key, such as schedule.name=1f1b,interleaved-1f1b; other free keys stay free. "
         "Repeatable.",
     ),
 ]
 Asynchronous = Annotated[bool, typer.Option("--asynchronous", help="Try schedules that train on old weights too.")]
-Certain = Annotated[
-    bool, typer.Option(help="Rank by the simulated step, without what stragglers are expected to cost.")
-]
+Certain = Annotated[bool, typer.Option(help="Rank by the simulated step, without the expected loss from stragglers.")]
 Costs = Annotated[
     bool,
     typer.Option("--costs", help="Also print the seconds that the ranking adds for stragglers, with their source."),
@@ -111,7 +109,7 @@ def choose(
     costs: Costs = False,
     json: JsonTarget = None,
 ) -> None:
-    """Choose layout and schedule: the most tokens per second that fits; exit with status 1 where nothing fits."""
+    """Choose layout and schedule: the most tokens per second that fits; exit with status 1 if nothing fits."""
     keys, values, fraction = _keys(free, "--free"), _keys(only, "--only"), read_headroom(headroom)
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.choose(

@@ -46,9 +46,12 @@ def explain(
             metavar="TRACE", help="A file of the replay harness or Nsight Systems, or a folder of Primus or a profiler."
         ),
     ],
-    config: options.ConfigFile = None,
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG.yaml", help="Config to compare with. [default: the run's own median times]"),
+    ] = None,
     settings: options.Settings = None,
-    step: Annotated[int | None, typer.Option(metavar="N", help="Measured step. [default: the median one]")] = None,
+    step: Annotated[int | None, typer.Option(metavar="N", help="Step to explain. [default: the median one]")] = None,
     ranges: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="F B", help="Regular expressions of the names of forwards' and backwards' ranges."),

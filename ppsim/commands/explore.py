@@ -24,7 +24,7 @@ def explore(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Address to serve on. Off loopback the page's address carries a token that it needs.")
+        str, typer.Option(help="Address to serve on. Except on loopback, the page's address has an access token.")
     ] = "127.0.0.1",
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:

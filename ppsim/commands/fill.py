@@ -37,7 +37,7 @@ def fill(
         list[str] | None,
         typer.Option(
             metavar="TIME[,BYTES]",
-            help="As many pieces of this length and memory as fit, such as 40ms,6GB. Repeatable.",
+            help="Place as many pieces of this length and memory as fit: 40ms,6GB. Repeatable.",
         ),
     ] = None,
     headroom: Headroom = DEFAULT_HEADROOM,

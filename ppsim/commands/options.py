@@ -51,7 +51,7 @@ Research = Annotated[
 DEFAULT_HEADROOM = percent_text(HEADROOM, 0).replace(" ", "")
 Headroom = Annotated[
     str | None,
-    typer.Option(metavar="PART", help="Fraction of device memory to leave free, such as 0.1 or 10%."),
+    typer.Option(metavar="FRACTION", help="Fraction of device memory to leave free, such as 0.1 or 10%."),
 ]
 JsonTarget = Annotated[
     str | None, OutputOption("Write one JSON document; `-` prints it instead of the text.", "--json")
@@ -93,25 +93,23 @@ FLAGS = {
     "devices": Flag("schedule.devices", "P", "Pipeline devices."),
     "microbatches": Flag("schedule.microbatches", "M", "Microbatches of one step."),
     "stages_per_device": Flag("schedule.stages_per_device", "V", "Stages per device. [default: the family's]"),
-    "forward": Flag("costs.forward", "SECONDS", "F of a device share, one microbatch. [default: 1]"),
-    "backward": Flag("costs.backward", "SECONDS", "B, the full backward. [default: 2]"),
-    "input_grad": Flag("costs.input_grad", "SECONDS", "I. [default: half of the backward]"),
-    "weight_grad": Flag("costs.weight_grad", "SECONDS", "W. [default: half of the backward]"),
-    "overlap": Flag("costs.overlap", "SECONDS", "One fused F and B slot. [default: its parts run one after the other]"),
+    "forward": Flag("costs.forward", "SECONDS", "F of one microbatch on one device. [default: 1]"),
+    "backward": Flag("costs.backward", "SECONDS", "B, the whole backward, on one device. [default: 2]"),
+    "input_grad": Flag("costs.input_grad", "SECONDS", "I, the input gradient. [default: half of B]"),
+    "weight_grad": Flag("costs.weight_grad", "SECONDS", "W, the weight gradient. [default: half of B]"),
+    "overlap": Flag("costs.overlap", "SECONDS", "A slot that fuses F and B. [default: the sum of both]"),
     "latency": Flag("costs.latency", "SECONDS", "Latency of one transfer. [default: 0]"),
     "transport": Flag(
         "transport", "NAME", "async, directed, directions, pair, rank or blocking. [default: the config's, or async]"
     ),
     "engine": Flag("engine", "NAME", "auto, event or compiled. [default: the config's, or auto]"),
     "recompute": Flag(
-        "schedule.recompute", "STAGES", "R before the backwards of these stages: all, first:N, or needed."
+        "schedule.recompute", "STAGES", "Recompute (R) activations of these stages: all, first:N, or needed."
     ),
     "recompute_placing": Flag(
-        "schedule.recompute_placing", "NAME", "Where R goes: backward, idle or idle+forwards. [default: backward]"
+        "schedule.recompute_placing", "NAME", "Place of R: backward, idle or idle+forwards. [default: backward]"
     ),
-    "offload": Flag(
-        "schedule.offload", "STAGES", "Activations of these stages leave for host memory: all, or first:N."
-    ),
+    "offload": Flag("schedule.offload", "STAGES", "Move activations of these stages to host memory: all, or first:N."),
     "offload_latency": Flag(
         "costs.offload_latency", "SECONDS", "Latency of one copy to host memory or back. [default: 0]"
     ),

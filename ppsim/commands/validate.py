@@ -26,9 +26,7 @@ def validate(
     slices: Annotated[str, typer.Option(metavar="K", help="Slices of each microbatch along the sequence.")] = "1",
     transport: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help=f"Also check that nothing deadlocks under it. One of: {', '.join(TRANSPORTS)}."
-        ),
+        typer.Option(metavar="NAME", help=f"Also find deadlocks under this transport: {', '.join(TRANSPORTS)}."),
     ] = None,
     pytorch: Annotated[
         bool, typer.Option("--pytorch", help="Also check what PyTorch's pipeline runtime needs and does not check.")

@@ -36,7 +36,7 @@ def what_if(
         typer.Option("--break-even", metavar="A vs B", help="Find where schedules A and B are equally fast."),
     ] = None,
     over: Annotated[
-        str | None, typer.Option(metavar="KEY", help="What to vary: latency, or any number such as jitter.actions.")
+        str | None, typer.Option(metavar="KEY", help="Key to vary: latency, or any number such as jitter.actions.")
     ] = None,
     between: Annotated[
         tuple[str, str] | None,
