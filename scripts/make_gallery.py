@@ -238,12 +238,12 @@ OTHERS = (
         "For pages that embed figures.",
         'run("zb-h1", p, m).to_plotly(theme=theme)',
         "no mock-up has it; plotly sets numbers and legend, so that numbers have one size, and the end of the step is "
-        "that of the axis",
+        "that of the axis; a fused slot has the legend's colours of its parts and no entry of its own",
     ),
 )
 ENDING = """## In a terminal
 
-Time is to scale; a letter stands for its column's largest share.
+Time is to scale. Where actions are narrow, the letters of a row are in proportion to the time of each kind.
 
 ```text
 {text}```

@@ -31,7 +31,7 @@ def test_a_timed_fused_slot_is_one_box_and_an_untimed_one_two():
     schedule = ppsim.Schedule.from_orders(FUSED)
     timed = make_boxes(ppsim.simulate(schedule, ppsim.Costs(overlap=2.5)))
     assert names(timed)[4:] == ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]
-    assert timed.short_label(5) == "1/0"
+    assert [timed.number(row) for row in (timed.row[5], timed.row[5] + 1)] == ["1", "0"]
     assert timed.length[5] == 2.5
     untimed = make_boxes(ppsim.simulate(schedule))
     assert names(untimed)[4:] == ["1F0", "1F1", "1B0", "1B1"]

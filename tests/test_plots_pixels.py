@@ -170,9 +170,7 @@ def test_a_fused_slot_has_two_halves_and_lanes_their_own_lines():
 def test_a_png_address_holds_the_pixels():
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     content = base64.b64decode(png_address(pixels).partition(",")[2])
-    data = zlib.decompress(content[content.index(b"IDAT") + 4 : content.index(b"IEND") - 8])
-    assert [data[0], data[13]] == [0, 0]
-    assert data[1:13] + data[14:] == pixels.tobytes()
+    assert np.array_equal(np.rint(255 * imread(io.BytesIO(content))[..., :3]), pixels)
 
 
 def test_no_script_of_the_page_names_a_colour():

@@ -151,11 +151,6 @@ class Boxes(Spans):
         microbatch, piece = divmod(int(schedule.microbatch[row]), schedule.slices)
         return str(microbatch) if schedule.slices == 1 else f"{microbatch}.{piece}"
 
-    def short_label(self, box: int) -> str:
-        """Return the microbatch of a box; both microbatches of a slot, first part first, such as 5/2."""
-        row = int(self.row[box])
-        return f"{self.number(row)}/{self.number(row + 1)}" if self.slot[box] else self.number(row)
-
     @cached_property
     def digits(self) -> int:
         """Characters of the longest number."""

@@ -145,8 +145,8 @@ def _filled(label: str, width: int, style: _Style, edged: bool) -> str:
 
 
 def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) -> str:
-    letter = kind_letter(int(boxes.kind[box]))
-    labels = [f"{letter}{boxes.short_label(box)}", letter]
+    letter, row = kind_letter(int(boxes.kind[box])), int(boxes.row[box])
+    labels = [letter + "/".join(map(boxes.number, range(row, row + 1 + boxes.slot[box]))), letter]  # 5/2 in a slot
     if (boxes.locals > 1 or boxes.reverse.any()) and not boxes.slot[box]:
         labels.insert(0, boxes.name(box))
     return _filled(next(label for label in labels if len(label) <= width - edged), width, style, edged)
