@@ -118,7 +118,8 @@ function memoryOf(lists, run, ticks) {   // step curves of live activations, in 
       for (const [time, change] of [[run.start[row], short ? family.stored : family.adds[kind[row]]], [run.end[row], -family.frees[kind[row]]]]) {
         if (!change) continue;
         level += change; most = Math.max(most, level);
-        times.push(ticks(time)); levels.push(level * share);
+        if (times.at(-1) !== ticks(time) || times.length === ends.at(-1) + 1) { times.push(ticks(time)); levels.push(0); }   // all changes at one time count together
+        levels[levels.length - 1] = level * share;
       }
     }
     ends.push(times.length); peaks.push(most * share);

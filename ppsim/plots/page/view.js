@@ -34,15 +34,15 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + note() + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56 + 34 * charts.some(({ memory: { most, capacity } }) => capacity && most > capacity))) : 0;   // more if it does not fit
   if (view.row) return { rows: view.row * chart.devices, memory };
-  const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW;
+  const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW, most = !alone ? 110 : chart.devices > 16 ? 72 : 170;
   if (held) {   // the panel takes from the memory: rows stay where they are
-    memory = on.has("memory") && free - held >= 12 ? Math.min(free - held, 170) : 0;
+    memory = on.has("memory") && free - held >= 12 ? Math.min(free - held, most) : 0;
     return { rows: Math.max(Math.min(held, free - memory), 12), memory };
   }
-  let rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
+  let rows = Math.min(chart.devices * tallestRow(), free - memory);
   if (memory) {   // it takes what the rows leave
-    memory = Math.min(alone ? 170 : 110, alone && chart.devices > 16 ? 72 : each - HEAD - rows - BELOW);
-    rows = Math.min(chart.devices * tallestRow(), each - HEAD - memory - BELOW);
+    memory = alone && chart.devices > 16 ? most : Math.min(most, free - rows);
+    rows = Math.min(chart.devices * tallestRow(), free - memory);
   }
   return { rows: Math.max(rows, 12), memory };
 }

@@ -208,6 +208,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     const first = down.delete(event.pointerId);
     latest.delete(event.pointerId);
     if (first && !moved && name === "pointerup" && !down.size) tap(event);
+    if (moved && selecting && range) select(...range);
     hold();
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -221,7 +222,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     const [from, to] = held.places;
     if (selecting && down.size === 1) {
       const ends = [begun.clientX, event.clientX].map((one) => toTime(Math.min(Math.max(one - held.left, left()), left() + innerWidth()))).sort((one, other) => one - other);
-      select(...ends);
+      select(...ends, true);
       return;
     }
     if (down.size > 1) {
