@@ -61,6 +61,21 @@ def test_the_range_panel_is_at_the_right_of_wide_windows_and_below_in_others(pag
     assert page.find(CANVAS).rect["width"] == 1920 - 304
 
 
+def test_a_drag_selects_what_it_passes_before_the_panel_narrows_the_chart(page, explorer, sized):
+    sized(1920, 1080)
+    start(page, explorer)
+    settled(page)
+    canvas = page.find(CANVAS)
+    wide, tall = canvas.size["width"], canvas.size["height"]
+    axis = page.find("#viewer .status").rect["y"] - canvas.rect["y"] - 25
+    move = ActionChains(page.browser).move_to_element_with_offset(canvas, 354 - wide / 2, axis - tall / 2)
+    move.click_and_hold().move_by_offset(150, 0).move_by_offset(150, 0).release().perform()
+    shown = page.until("return new URLSearchParams(location.hash.slice(1)).get('range')")
+    second = (wide - 54 - 104) / (33 * 1.004)  # pixels
+    assert [float(one) for one in shown.split(",")] == pytest.approx([300 / second, 600 / second], rel=1e-3)
+    assert page.find("#viewer .status").rect["y"] == pytest.approx(canvas.rect["y"] + axis + 25, abs=1)  # stays
+
+
 def test_a_narrow_window_starts_folded_with_one_menu_of_views(page, explorer, sized):
     sized(1000, 800)
     start(page, explorer)

@@ -77,6 +77,19 @@ def test_a_fused_slot_has_the_bits_of_the_engine(page, live):
         assert bubble == pytest.approx(run.bubble_fraction, abs=1e-12), name
 
 
+def test_memory_has_one_level_per_time(page, live):
+    page.open(live)
+    curve = """
+        const [done] = arguments;
+        load("1f1b").then(listsOf).then((lists) => {
+          const { unpacked } = chartData("1f1b", lists["4,8"], { F: 1, I: 1, W: 1, c: 0, slot: null });
+          done([...unpacked["memory time"]].slice(1, unpacked["memory offsets"][1]));
+        }).catch((error) => done(String(error)));
+    """
+    times = page.browser.execute_async_script(curve)
+    assert times == sorted(set(times))
+
+
 def test_a_slider_moves_the_step_and_the_address_holds_it(page, live):
     page.open(f"{live}#schedules=1f1b,zb-h1,bpipe&p=4&m=8")
     page.until("return document.documentElement.dataset.settled")

@@ -10,8 +10,6 @@ async function unpacked(data) {
 
 async function chartOf(data) {
   if (data.unpacked) return new Chart(data, data.unpacked);   // made by a page itself
-  if (typeof DecompressionStream === "undefined")
-    throw new Error("this browser cannot unpack the chart; use one from 2023 or later");
   const packed = Uint8Array.from(atob(data.packed), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());

@@ -226,7 +226,7 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
   if (context.measureText(text).width > room) [text] = text.split(/, | at /);
-  while (text.length > 3 && context.measureText(text).width > room) text = `${text.slice(0, -2)}…`;
+  for (let keep = text.length - 6, whole = text; keep > 0 && context.measureText(text).width > room; keep--) text = `${whole.slice(0, keep)}…${whole.slice(-5)}`;   // the ends of names tell them apart
   write(text, indent(), y, { ...bare, bold: true });
   write(words[1], differs, y, { ...own, bold: words[1] !== "base", colour: words[1] === "base" ? theme.quiet : theme.text });
   write(words[2], idle, y, own);

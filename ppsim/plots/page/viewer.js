@@ -26,7 +26,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   extra.keep?.(every);
   let found;
   try { found = await Promise.all(every.map(async (data) => leftIdle(await unpacked(data)))); }
-  catch (error) { tell(`Nothing to show: ${error.message}`); return; }
+  catch (error) { tell(`Nothing to show, in a browser of before 2023? ${error.message}`); return; }
   if (mine !== showing) return;   // a later call has replaced this one
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.some(isReal), real = found.some(isReal), open = chosen && nameOf(chosen.chart, chosen.item);
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
@@ -44,18 +44,13 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   if (first && document.documentElement.scrollHeight > window.innerHeight + 1) parts.table.open = false;   // the window has no space for it
   fillRange();
   if (first && real) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
-  else if (open && charts[number]) chooseAgain(charts[number], open);
+  else if (open && charts[number]) { const item = named(charts[number]).get(open); choose(item === undefined ? null : charts[number], item, "", false); }   // if it still exists
   if (real) requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
 }
 
 function shownSeconds(lengths) {   // the longest timeline, unless it takes over 3 times the longest other
   const sorted = [...lengths].sort((one, other) => one - other), last = sorted.at(-1) || 0, before = sorted.at(-2);
   return (before && last > 3 * before ? before * 1.05 : last * 1.004) || 1;
-}
-
-function chooseAgain(chart, name) {   // the action that was chosen before, if it still exists
-  const item = named(chart).get(name);
-  if (item === undefined) choose(null); else choose(chart, item, "", false);
 }
 
 function dress() {   // the theme that was asked for, else light or dark as the reader's system; on paper light or grey
@@ -132,8 +127,7 @@ function wordsAt(x, y) {
 
 function nearestCurve({ chart, time, y, tall }) {
   const all = Math.max(...charts.map(topOf)) || 1, wanted = (tall - y) / tall * all * 1.12;
-  const apart = [...Array(chart.devices).keys()].map((device) => Math.abs(chart.level(device, time) - wanted));
-  return apart.indexOf(Math.min(...apart));
+  return extremes(chart).filter((device) => device !== null).sort((one, other) => Math.abs(chart.level(one, time) - wanted) - Math.abs(chart.level(other, time) - wanted))[0];   // of those drawn
 }
 
 function hover(event) {
@@ -275,20 +269,15 @@ function press(event) {
 
 function chooseFirst() { const chart = charts.find(isReal); choose(chart, chart.firstEndingAfter(0, view.t0)); }
 
-function pointed() {   // the schedule below the pointer
-  const area = canvas.getBoundingClientRect();
-  return latest && at(latest.clientX - area.left, latest.clientY - area.top)?.chart;
-}
-
-function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else of the base
-  const chart = step >= 0 && hovered ? hovered.chart : chosen?.chart ?? pointed() ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
+function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else below the pointer, else of the base
+  const chart = step >= 0 && hovered ? hovered.chart : chosen?.chart ?? (latest && at(latest.offsetX, latest.offsetY)?.chart) ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
   const known = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), first = places.findIndex(([item]) => chart.end(item) > view.t0);   // of those in sight
-  const next = Math.min(Math.max(known >= 0 ? known + by : first, 0), places.length - 1), [item, at] = places[next];
-  step = at;
+  const next = Math.min(Math.max(known >= 0 ? known + by : first, 0), places.length - 1), [item, place] = places[next];
+  step = place;
   chosen = null; followed = [];
   hovered = { chart, item };
   reveal(chart, item);
-  tell(stepLine(chart, chain, at, next + 1, places.length));
+  tell(stepLine(chart, chain, place, next + 1, places.length));
   clamp();
 }
 
