@@ -4,8 +4,9 @@ The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measure
 Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
 the t distribution, section 3. How wide the priors are altogether is unknown, too: the answer is the mean over `SCALES`,
 each with the evidence of the runs (MacKay 1992, Bayesian interpolation, section 4), so that runs without a common error
-move nothing. Constants change only as far as this surely brings runs nearer that are left out of the fit. The normal
-approximation at the maximum gives what is still unknown.
+move nothing. Constants change only as far as this surely brings runs nearer that are left out of the fit, also if any
+one run is not counted: no run alone moves a constant. The normal approximation at the maximum gives what is still
+unknown.
 """
 
 from __future__ import annotations
@@ -247,22 +248,38 @@ def _mean_constants(moved: np.ndarray, names: Sequence[str], slopes: np.ndarray)
 
 
 def _sure_part(moved: np.ndarray, names: Sequence[str], fit: Fit) -> float:
-    """Return the largest part of the constants' change that surely brings left-out runs nearer; 1 for a single run.
+    """Return the largest part of the constants' change that all runs support, and the runs without any one of them.
 
-    Each run is predicted by a fit to the others. A part of the change helps if it is below twice the slope of the
-    measured logarithms on the predicted ones: Copas 1983, Regression, prediction and shrinkage.
+    So no run alone moves a constant, unless it is the only one. Each run is predicted by a fit to the others.
     """
-    runs = range(len(moved))
-    others = [_mean_constants(np.delete(moved, run), names, np.delete(fit.slopes, run, 0))[0] for run in runs]
-    predicted = np.sum(fit.slopes * others, axis=1)
+
+    @cache
+    def without(*runs: int) -> np.ndarray:
+        return _mean_constants(np.delete(moved, runs), names, np.delete(fit.slopes, runs, 0))[0]
+
+    part, every = 1.0, range(len(moved))
+    for absent in (set[int](), *({run} for run in every)):
+        runs = [run for run in every if run not in absent]
+        if len(runs) > 1:
+            predicted = np.array([fit.slopes[run] @ without(*sorted({run} | absent)) for run in runs])
+            part = min(part, _supported_part(moved[runs], predicted, fit.error))
+    return part
+
+
+def _supported_part(moved: np.ndarray, predicted: np.ndarray, error: float) -> float:
+    """Return the largest part of predicted changes that surely brings runs nearer, from 0 to 1.
+
+    A part helps if it is below twice the slope of the measured logarithms on the predicted ones: Copas 1983,
+    Regression, prediction and shrinkage.
+    """
     if not predicted.any():
         return 1.0
     slope, squares = 1.0, 1.0
     for _ in range(ROUNDS):
-        weight = _weights(moved - slope * predicted, fit.error)
+        weight = _weights(moved - slope * predicted, error)
         squares = float(weight @ predicted**2)
         slope = float(weight @ (moved * predicted)) / squares
-    return min(max(2 * (slope - SURE * fit.error / math.sqrt(squares)), 0.0), 1.0)
+    return min(max(2 * (slope - SURE * error / math.sqrt(squares)), 0.0), 1.0)
 
 
 def _most_probable(
