@@ -17,6 +17,7 @@ from ppsim.analysis import constant_slopes
 from ppsim.config import make_config
 from ppsim.costs import CONSTANTS, read_calibration, scaled
 from ppsim.studies import calibrated_config
+from ppsim.studies.step_calibration import fit_constants
 
 MODEL = {"num_layers": 8, "hidden": 4096, "heads": 32, "ffn": 14336, "vocabulary": 32000, "sequence": 4096}
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 8}
@@ -123,6 +124,21 @@ def test_one_bad_run_does_not_pull_the_fit_and_is_named(calibration, runs):
     for name in CONSTANTS:
         assert abs(math.log(pulled.factors[name] / calibration.factors[name])) < 0.15
     assert max(abs(error(pulled, run)) for run in runs) < 0.06
+
+
+def test_no_run_alone_moves_a_constant():
+    """Slopes of three runs of nanotron 8B, of which the last hung; it alone moved the host by 0.23."""
+    slopes = np.zeros((3, 10))
+    slopes[:, :3] = [[-0.49, -0.12, -0.28], [-0.41, -0.1, -0.24], [-0.15, -0.04, -0.09]]
+    slopes[:, 3:6] = [[0, 0, 0], [0.26, 0, -0.05], [0.95, 0.24, -0.01]]
+    of_time = [name for name in CONSTANTS if not CONSTANTS[name].of_memory]
+
+    def moved(*steps):
+        fit = fit_constants(np.array(steps), of_time, lambda logs: slopes @ logs, lambda _: slopes)
+        return float(np.abs(fit.logs).max())
+
+    assert moved(0.05, 0.12, 2.43) == 0
+    assert moved(0.3, 0.28, 0.3) > 0.1
 
 
 def test_a_run_without_memory_leaves_its_constants_at_the_prior(runs):

@@ -92,11 +92,13 @@ def calibration_text(calibration: Calibration) -> str:
     held = [run for run in runs if run.peak_memory and run.memory_before and run.memory_after]
     before, after = (_median_error((getattr(run, name), run.seconds) for run in runs) for name in ("before", "after"))
     lines = [f"{calibration.name}: median error {after} of their steps, {before} without"]
+    said = ["no run alone moves a constant"] if len(runs) > 1 else []
     if held:
         names = ("memory_before", "memory_after")
         before, after = (_median_error((getattr(run, name), run.peak_memory) for run in held) for name in names)
-        lines.append(f"peak memory: median error {after}, {before} without")
+        said = [f"peak memory: median error {after}, {before} without", *said]
     lines += [
+        *filter(None, ["; ".join(said)]),
         "",
         *aligned(calibration.constants()),
         "",
