@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from command_line import UNIT_COSTS
+from command_line import ROOT, UNIT_COSTS
 from command_line import ppsim as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -566,3 +566,17 @@ def test_a_list_by_stage_and_a_row_by_device_do_not_mix(client):
     case = {**CASE, "schedule": "zb-v", "devices": 4, "forward": "1, 1, 1, 1, 1, 1, 1, 2"}
     fault = said(client.post("/api/simulate", json={**case, "by_device": [{"devices": "3", "forward": 3}]}))
     assert "costs.forward: lists 8 values; with rows by device it must have 4, one per device" in fault
+
+
+def test_no_function_and_no_class_of_the_pages_is_unused():
+    folders = [ROOT / "ppsim" / "plots" / "page", ROOT / "ppsim" / "explorer" / "page", ROOT / "docs" / "live"]
+
+    def read(ending):
+        return "".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.glob(f"*{ending}"))
+
+    script, rules = read(".js"), re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", read(".css"))
+    defined = re.findall(r"(?:function\*?|const|let) (\w+)", script)
+    assert {name for name in defined if len(re.findall(rf"\b{name}\b", script)) == 1} == set()
+    python = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ppsim").rglob("*.py"))
+    strings = " ".join(re.findall(r'"[^"\n]*"|`[^`\n]*`', script)) + read(".html") + python
+    assert set(re.findall(r"\.([a-zA-Z][\w-]*)", rules)) - set(re.findall(r"[\w-]+", strings)) == set()
