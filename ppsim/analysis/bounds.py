@@ -9,11 +9,10 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bounds
-from ppsim.analysis.memory import peak_activations
+from ppsim.analysis.memory import activation_shares, peak_activations
 from ppsim.base.immutable import cached_on, short_repr
 from ppsim.base.rules import declared, described
 from ppsim.lowering.rows import row_table, row_tables
-from ppsim.plan.holding import Holding
 from ppsim.plan.streams import OFFLOADS
 from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.timeline import TimelineColumns
@@ -219,9 +218,7 @@ def _collective_bound(run: TimelineColumns, lengths: np.ndarray, before: np.ndar
 
 def _activation_parts(run: TimelineColumns) -> np.ndarray:
     """Return `holding.parts_of` of each activation in device shares, float64 (3, stages, microbatches)."""
-    schedule = run.schedule
-    holding = Holding(schedule, run.table, run.table.stage_share)
-    return holding.parts(*np.indices((schedule.num_stages, schedule.microbatches)))
+    return activation_shares(run).parts(*np.indices((run.schedule.num_stages, run.schedule.microbatches)))
 
 
 def _shortest_holding(run: TimelineColumns, before: np.ndarray, lengths: np.ndarray, weight: np.ndarray) -> np.ndarray:

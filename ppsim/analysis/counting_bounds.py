@@ -17,7 +17,6 @@ from ppsim.base.compiling import call_fastest, kernel
 
 UNLIMITED = 2**31  # more than there are microbatches
 ROUNDING = 1e-9  # fraction of an amount by which sums of amounts may differ
-PASSES = 2  # no third pass has raised the bound so far
 TIME_ROUNDING = 1e-11  # fraction of the longest time by which equal times may differ
 
 
@@ -238,20 +237,18 @@ def makespan_bounds(paths: list[DevicePath], limits: np.ndarray, enough: float =
 
     `limits` is the amount that each device may hold, in the unit of the shares. The idle time of a device raises the
     earliest times of its actions, and through them those of other devices. If the bounds reach `enough`, this second
-    pass is left out.
+    pass is left out. No third pass has raised a bound so far.
     """
     limits = np.array([_in_whole_amounts(limit, paths, d) for d, limit in enumerate(limits.tolist())])
     known = [earliest_ends(path, limits) for path in paths]
     bounds, work = _step_bounds(paths, known, limits)
-    for _ in range(PASSES - 1):
-        if bounds.max() >= enough * (1.0 - ROUNDING):
-            break
-        known = [
-            earliest_ends(path, limits, _raised(path, times, work, limits))
-            for path, times in zip(paths, known, strict=True)
-        ]
-        bounds, work = _step_bounds(paths, known, limits)
-    return bounds
+    if bounds.max() >= enough * (1.0 - ROUNDING):
+        return bounds
+    raised = [
+        earliest_ends(path, limits, _raised(path, times, work, limits))
+        for path, times in zip(paths, known, strict=True)
+    ]
+    return _step_bounds(paths, raised, limits)[0]
 
 
 def _step_bounds(paths: list[DevicePath], known: list, limits: np.ndarray) -> tuple[np.ndarray, list]:

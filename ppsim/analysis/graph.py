@@ -103,7 +103,7 @@ def step_graph(run: TimelineColumns) -> StepGraph:
     edges = [_list_edges(plan, node), *_transfer_edges(plan, node)]
     delays = [plan.row_delay[edges[0][1]], *(np.zeros(len(before)) for before, _ in edges[1:])]
     if plan.posts is not None:
-        posted = _posted(plan, plan.posts)
+        posted = np.flatnonzero(plan.posts.before > plan.schedule.offsets[plan.posts.device])
         edges += _queue_edges(plan, plan.posts, posted, node)
         delays.append(plan.post_delay[posted])
     if plan.ports is not None and plan.posts is not None:
@@ -155,15 +155,10 @@ def _transfer_edges(plan: Plan, node: np.ndarray) -> list[Edges]:
     return [(node[plan.source[consumer]], transfer), (transfer, node[consumer])]
 
 
-def _posted(plan: Plan, posts: Posts) -> np.ndarray:
-    """Return the posts that wait for a row of their device, int64."""
-    return np.flatnonzero(posts.before > plan.schedule.offsets[posts.device])
-
-
 def _queue_edges(plan: Plan, posts: Posts, posted: np.ndarray, node: np.ndarray) -> list[Edges]:
     """Return edges to each transfer from the row before its post and from the transfer before it in its queue.
 
-    A blocking SEND also has an edge to the row after it.
+    A blocking SEND also has an edge to the row after it. `posted` are the posts that wait for a row of their device.
     """
     offsets, transfer = plan.schedule.offsets, len(node) + posts.transfer
     before, after = posts.following()

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
-from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.errors import CostError
 from ppsim.base.immutable import EqualColumns, cached_on, short_repr, unwritable
-from ppsim.base.rules import declared, described
+from ppsim.base.rules import argument, declared, described, number, quantity
 from ppsim.base.tables import aligned, even_column, html_table
-from ppsim.base.units import parse_quantity, value_text
+from ppsim.base.units import value_text
 from ppsim.lowering.rows import consumers
 from ppsim.plan.holding import (
     Holding,
@@ -48,7 +48,7 @@ def peak_activations(run: TimelineColumns) -> np.ndarray:
 def activations_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the step curve of a device's live activations, as `Timeline.activations_over_time`."""
     run.schedule.rows(device)  # raises for a device that does not exist
-    changes = _in_time_order(_activation_changes(run, _activation_shares(run), device, device + 1))
+    changes = _in_time_order(_activation_changes(run, activation_shares(run), device, device + 1))
     return _step_curve(changes.time, np.cumsum(changes.amount))
 
 
@@ -207,7 +207,8 @@ def _step_curve(times: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 @cached_on
-def _activation_shares(run: TimelineColumns) -> Holding:
+def activation_shares(run: TimelineColumns) -> Holding:
+    """Return what the rows of a run add and free, in device shares."""
     return Holding(run.schedule, run.table, run.table.stage_share)
 
 
@@ -308,7 +309,7 @@ def usable_memory(known: float | None, headroom: float, capacity: float | str | 
     Raises CostError if neither is given, ConfigError for an illegal headroom or capacity.
     """
     check_headroom(headroom)
-    limit = known if capacity is None else _bytes(capacity)
+    limit = known if capacity is None else argument("capacity", capacity, quantity("bytes"))
     if limit is None:
         raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
     return usable_bytes(limit, headroom)
@@ -329,17 +330,12 @@ def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
     return "" if peak is None or capacity is None else fit_in_words(float(peak.max()), capacity, headroom)
 
 
+_headroom = number(lambda value: 0 <= value < 1, "must be a part of the memory from 0 to below 1, such as 0.1")
+
+
 def check_headroom(headroom: Any) -> None:
     """Raise ConfigError unless `headroom` is a fraction from 0 to below 1."""
-    if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
-        raise ConfigError(f"headroom={shown(headroom)} must be a part of the memory from 0 to below 1, such as 0.1")
-
-
-def _bytes(capacity: float | str) -> float:
-    try:
-        return parse_quantity(capacity, "bytes")
-    except ConfigError as error:
-        raise ConfigError(f"capacity: {error}") from None
+    argument("headroom", headroom, _headroom)
 
 
 def memory(run: TimelineColumns) -> Memory:

@@ -127,9 +127,7 @@ def choose(
 
 def _keys(texts: list[str] | None, flag: str) -> dict[str, Any] | None:
     """Return the options KEY or KEY=V1,V2 as a mapping key -> values; None without options."""
-    if texts is None:
-        return None
-    return once_each(flag, (_key(text, flag) for text in texts))
+    return None if texts is None else once_each(flag, (_key(text, flag) for text in texts))
 
 
 def _key(text: str, flag: str) -> tuple[str, list[Any]]:

@@ -17,6 +17,7 @@ from ppsim.commands.reporting import OutputOption, answer, command, say, write_f
 from ppsim.costs.profile import Profile, read_profile
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace, action_errors
+from ppsim.interop.result import plain
 from ppsim.plots.chart_files import PICTURES, save_gantt
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import orders
@@ -119,12 +120,7 @@ def evaluation_document(evaluation: Evaluation, profile: Profile) -> dict[str, A
         "units": {"time": "seconds", "error": "fraction"},
         "source": profile.source,
         "recorded": profile.recorded,
-        "runs": [vars(run) for run in evaluation.runs],
-        "mape": evaluation.mape,
-        "kendall_tau": evaluation.kendall_tau,
-        "inside": evaluation.inside,
-        "notes": evaluation.notes,
-        "assumptions": evaluation.assumptions,
+        **plain(vars(evaluation)),
     }
 
 

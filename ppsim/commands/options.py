@@ -279,7 +279,13 @@ def _fault_of_flag(fault: str) -> str:
 
 def settings_of(settings: Iterable[str] | None, option: str = "--set") -> dict[str, Any]:
     """Return the KEY=VALUE texts of an option as a mapping; raise ConfigError for another form."""
-    return once_each(option, _pairs(option, settings))
+    pairs = []
+    for text in settings or ():
+        key, sign, value = text.partition("=")
+        if not (sign and key.strip() and value.strip()):
+            raise ConfigError(f"{option} {text!r}: write {_FORMS[option]}")
+        pairs.append((key.strip(), value.strip()))
+    return once_each(option, pairs)
 
 
 def once_each(option: str, pairs: Iterable[tuple[Key, Any]]) -> dict[Key, Any]:
@@ -290,17 +296,6 @@ def once_each(option: str, pairs: Iterable[tuple[Key, Any]]) -> dict[Key, Any]:
             raise ConfigError(f"{option} {key}: is given twice; give all its values in one {option}, or one of them")
         found[key] = value
     return found
-
-
-def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
-    """Return KEY=VALUE texts as pairs."""
-    pairs = []
-    for text in texts or ():
-        key, sign, value = text.partition("=")
-        if not (sign and key.strip() and value.strip()):
-            raise ConfigError(f"{option} {text!r}: write {_FORMS[option]}")
-        pairs.append((key.strip(), value.strip()))
-    return pairs
 
 
 _FORMS = {

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 from typer.models import OptionInfo
 
-from ppsim.base.errors import BuildError, ConfigError, CostError, DeadlockError, PpsimError, ScheduleError, visible
+from ppsim.base.errors import BuildError, ConfigError, CostError, PpsimError, ScheduleError, visible
 from ppsim.base.files import CallFiles, OverwriteError, check_target, write_atomically
 from ppsim.base.host import noting_calibrations
 from ppsim.base.progress import say
@@ -33,9 +33,8 @@ T = TypeVar("T")
 
 def exit_status(error: Exception) -> int:
     """Return 1 if the input was understood and the answer is no, 2 if the call itself was wrong."""
-    if isinstance(error, BuildError | ConfigError):
-        return CALL_WAS_WRONG
-    return ANSWER_IS_NO if isinstance(error, ScheduleError | DeadlockError) else CALL_WAS_WRONG
+    is_answer = isinstance(error, ScheduleError) and not isinstance(error, BuildError)
+    return ANSWER_IS_NO if is_answer else CALL_WAS_WRONG
 
 
 def command(function: Callable[P, T]) -> Callable[P, T]:
@@ -44,8 +43,10 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> T:
+        calibrations: list[str] = []
+        _calibrations.set(calibrations)
         try:
-            with _files_of(outputs, options).watch(), noting_calibrations(_new_calibrations().append):
+            with _files_of(outputs, options).watch(), noting_calibrations(calibrations.append):
                 result = function(*args, **options)
             _flush_data()
         except (PpsimError, OverwriteError) as error:
@@ -71,14 +72,8 @@ def _with_file(error: Exception, config: Path | None) -> str:
     return str(error) if named else f"{config}: {error}"
 
 
+# Names of the calibrations of the configs that this call reads.
 _calibrations: ContextVar[Sequence[str]] = ContextVar("calibrations", default=())
-
-
-def _new_calibrations() -> list[str]:
-    """Return the list, empty at first, of the calibrations of the configs that this call reads."""
-    found: list[str] = []
-    _calibrations.set(found)
-    return found
 
 
 def takes_colours() -> bool:

@@ -12,15 +12,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.commands import options
 from ppsim.commands.options import JsonTarget, Verbose, draws, takes_case
-from ppsim.commands.reporting import (
-    OutputOption,
-    answer,
-    command,
-    print_data,
-    say,
-    takes_colours,
-    write_files,
-)
+from ppsim.commands.reporting import OutputOption, answer, command, print_data, say, takes_colours, write_files
 from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure

@@ -189,7 +189,7 @@ class Trace(EqualColumns):
         before = np.roll(self.end[step], 1)  # the program has compute actions only
         before[self.program.offsets[:-1]] = -np.inf
         was_idle = before[consumer] < begin
-        usual = max(0.0, _median((start - begin)[was_idle], 0.0))
+        usual = max(0.0, known_median((start - begin)[was_idle]))
         return np.minimum(begin, start), np.where(was_idle, start, np.minimum(begin + usual, start))
 
     def timeline(self, step: int | None = None) -> TimelineColumns:
@@ -231,14 +231,14 @@ class Trace(EqualColumns):
         for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
             own = schedule.kind == kind
             if own.any():
-                of_all = _median(taken[own], 0.0)
+                of_all = known_median(taken[own])
                 stages = range(schedule.num_stages)
-                seconds[kind.name] = [_median(taken[own & (schedule.stage == stage)], of_all) for stage in stages]
+                seconds[kind.name] = [known_median(taken[own & (schedule.stage == stage)], of_all) for stage in stages]
         begin, arrived = self.transfer_times(step)
         return Profile(
             devices=schedule.devices,
             seconds=seconds,
-            latency=max(0.0, _median(arrived - begin, 0.0)),
+            latency=max(0.0, known_median(arrived - begin)),
             transfer_bytes=self.transfer_bytes,
             source=self.device_name,
             recorded=self.recorded,
@@ -333,7 +333,7 @@ def _column(steps: list[Any], name: str, program: ScheduleColumns) -> np.ndarray
     return column
 
 
-def _median(values: np.ndarray, otherwise: float) -> float:
+def known_median(values: np.ndarray, otherwise: float = 0.0) -> float:
     """Return the median of the values that are not nan, or `otherwise`."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else otherwise

@@ -14,7 +14,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import CostError, DeadlockError, shown
 from ppsim.costs.profile import KINDS, LinkFit, Profile, completed
 from ppsim.costs.spread import StepSpread, interval_reach
-from ppsim.interop.replays import Trace
+from ppsim.interop.replays import Trace, known_median
 from ppsim.lowering.posts import posts_in_order
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
@@ -84,11 +84,11 @@ def _step_spread(traces: Sequence[Trace], layers: Sequence[int], disturbed: int)
     steps = [trace.step_seconds[trace.step_seconds > 0] for trace in traces]
     noise = np.concatenate([np.log(seconds / np.median(seconds)) for seconds in steps if len(seconds)] or [np.zeros(0)])
     halves = [np.array_split(seconds, 2) for seconds in steps if len(seconds) > 1]
-    drift = [_median(_log_ratios(np.median(late, keepdims=True), np.median(early))) for early, late in halves]
+    drift = [known_median(_log_ratios(np.median(late, keepdims=True), np.median(early))) for early, late in halves]
     return StepSpread(
-        errors=[_median(ratios) for ratios in left_out],
+        errors=[known_median(ratios) for ratios in left_out],
         noise=float(np.sqrt(np.sum(noise**2) / max(len(noise) - len(traces), 1))),
-        drift=_median(np.array(drift)),
+        drift=known_median(np.array(drift)),
         steps=len(noise),
         disturbed=disturbed,
         reach=interval_reach(left_out) if len(left_out) > 1 else None,
@@ -289,7 +289,7 @@ def _links(traces: Sequence[Trace]) -> tuple[float, float, dict[str, float], Lin
     latency, per_byte, fit = fit_line(size, seconds)
     devices = traces[0].program.devices
     ends = {f"{one // devices}-{one % devices}": one for one in np.unique(link).tolist()}
-    single = {pair: _median(seconds[link == one]) for pair, one in sorted(ends.items())}
+    single = {pair: known_median(seconds[link == one]) for pair, one in sorted(ends.items())}
     return latency, _inverse(per_byte), single if per_byte <= 0 else {}, fit
 
 
@@ -314,7 +314,7 @@ def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkF
             seconds=medians.tolist(),
             latency=(low[0], high[0]),
             bandwidth=(_inverse(high[1]), _inverse(low[1])),
-            residual=_median(np.abs(seconds - fitted) / np.maximum(fitted, 1e-12)),
+            residual=known_median(np.abs(seconds - fitted) / np.maximum(fitted, 1e-12)),
         ),
     )
 
@@ -347,7 +347,7 @@ def _jitter(samples: Samples) -> float:
         for values in groups.values()
         if (values > 0).any()
     ]
-    return SIGMA * _median(np.abs(np.concatenate(logs))) if logs else 0.0
+    return SIGMA * known_median(np.abs(np.concatenate(logs))) if logs else 0.0
 
 
 def _mean_by_median(groups: dict[tuple[int, int], np.ndarray]) -> float:
@@ -363,11 +363,7 @@ def _residual(samples: Samples, seconds: dict[str, list[float]], parts: int) -> 
         for (stages, stage), values in groups.items():
             fitted = np.diff(np.interp(np.array([stage, stage + 1]) * parts / stages, np.arange(parts + 1), edges))[0]
             errors.append(np.abs(values - fitted) / np.maximum(values, 1e-12))
-    return _median(np.concatenate(errors))
-
-
-def _median(values: np.ndarray) -> float:
-    return float(np.median(values)) if len(values) else 0.0
+    return known_median(np.concatenate(errors))
 
 
 def _mean(values: np.ndarray) -> float:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
+from ppsim.base.errors import ConfigError, CostError, PpsimError
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import is_number
+from ppsim.base.rules import argument, number
 from ppsim.costs import CostModel
 from ppsim.families.registry import require_count
 from ppsim.run.schedules import Schedule, build
@@ -20,6 +19,7 @@ from ppsim.search.solver import require_solver, solve_exactly
 from ppsim.studies.worker_pool import check_workers
 
 MAX_ACTIONS = 1500
+_limit = number(lambda value: 0 < value < math.inf, "must be a finite number above 0, such as 4")
 KNOWN = {  # placement -> families to name next to the optimum
     "one": ("zb-h1", "1f1b"),
     "loop": ("interleaved-zb", "interleaved-1f1b"),
@@ -83,7 +83,10 @@ def optimum(
     BuildError
         The sizes and the placement do not fit each other, or the limit is below one microbatch.
     """
-    _check_limits(memory_limit, time_limit, workers)
+    argument("time_limit", time_limit, _limit)
+    if memory_limit is not None:
+        argument("memory_limit", memory_limit, _limit)
+    check_workers(workers)
     require_solver("the exact optimum")
     usual = 1 if isinstance(placement, str) and placement == "one" else 2
     per_device = require_count("stages_per_device", usual if stages_per_device is None else stages_per_device)
@@ -115,11 +118,3 @@ def known_schedules(found: Optimum, placement: str, memory_limit: float | None) 
             if run.peak_activations.max() <= limit and (same_work or run.makespan >= found.makespan):
                 seconds[name] = run.makespan
     return seconds
-
-
-def _check_limits(memory_limit: Any, time_limit: Any, workers: Any) -> None:
-    given = {"time_limit": time_limit} | ({} if memory_limit is None else {"memory_limit": memory_limit})
-    for name, value in given.items():
-        if not is_number(value) or not 0 < value < math.inf:
-            raise ConfigError(f"{name}={shown(value)} must be a finite number above 0, such as 4")
-    check_workers(workers)

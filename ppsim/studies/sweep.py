@@ -16,7 +16,7 @@ from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_call, checked_methods, declared, described, is_number
+from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
 from ppsim.base.tables import latex_table, markdown_table, page_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
@@ -97,7 +97,7 @@ class Sweep:
         """
         from ppsim.plots.many_runs import draw_lines, fit_within
 
-        kind = _measure(measure)
+        kind = POINT_MEASURES[argument("measure", measure, choice(*POINT_MEASURES))]
         over = over if over is not None else self._number()
         if over not in self.keys:
             raise ConfigError(f"over={shown(over)} was not swept; use one of: {', '.join(self.keys)}")
@@ -364,12 +364,6 @@ def as_number(value: Any) -> float | None:
         numbers = _range_numbers([value, value])
         return None if numbers is None else numbers[0]
     return float(value) if is_number(value) else None
-
-
-def _measure(name: str) -> Measure:
-    if name not in POINT_MEASURES:
-        raise ConfigError(f"{shown(name)} is no measure; use one of: {', '.join(POINT_MEASURES)}")
-    return POINT_MEASURES[name]
 
 
 def short_key(key: str) -> str:

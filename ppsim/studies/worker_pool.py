@@ -23,6 +23,7 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import note_read, noting_reads
 from ppsim.base.host import need, signals_blocked
 from ppsim.base.progress import say
+from ppsim.base.rules import argument, whole_number
 from ppsim.studies.store import Store, noting_basis
 
 MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
@@ -47,8 +48,7 @@ class InProcess(Executor):
 
 def check_workers(workers: Any) -> None:
     """Raise ConfigError unless `workers` is a number of processes that a machine can have."""
-    if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
-        raise ConfigError(f"workers={shown(workers)} must be a whole number from 1 to {MAX_WORKERS}")
+    argument("workers", workers, whole_number(1, MAX_WORKERS))
 
 
 class Workers(Executor):
