@@ -201,7 +201,7 @@ def test_a_capacity_is_bytes_or_text_with_a_unit():
     assert not memory.fits(capacity="11 GB")
     assert memory.spare(capacity="20 GB").tolist() == memory.spare(capacity=20e9).tolist()
     for wrong in ("eighty", "80 GHz", True, [80], float("nan")):
-        with pytest.raises(ConfigError, match=r"capacity: .* must be a number of bytes"):
+        with pytest.raises(ConfigError, match=r"capacity=.* must be a number of bytes"):
             memory.fits(capacity=wrong)
 
 

@@ -34,7 +34,7 @@ class Gaps:
     def __init__(self, run: TimelineColumns, report: Report | None = None, devices: slice = slice(None)):
         self.run, self.report = run, report
         plan, schedule = run.plan, run.schedule
-        self.previous_end = _previous_ends(run)
+        self.previous_end = previous_ends(run)
         self.transfer = _awaited_transfer(run)
         self.ready, self.delay, self.producer = _ready_times(run)
         self.sent = np.concatenate([run.transfer_start, run.barrier_start])
@@ -119,7 +119,7 @@ class Gaps:
                 setattr(self, name, np.concatenate(parts))
 
 
-def _previous_ends(run: TimelineColumns) -> np.ndarray:
+def previous_ends(run: TimelineColumns) -> np.ndarray:
     """Return the end of the action before each row on its device; -inf for the first row."""
     ends = np.concatenate([[0.0], run.row_end[:-1]])
     first, second = run.plan.slots[:2]

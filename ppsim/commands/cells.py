@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from ppsim.analysis.memory import HEADROOM, fit_in_words, usable_bytes
+from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_bytes
 from ppsim.base.tables import WIDTH, aligned
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.config import Config, value_at
@@ -75,11 +75,10 @@ def usable_text(config: Config, headroom: float) -> str:
 
 def memory_text(run: Timeline, peak: float | None = None, headroom: float = HEADROOM) -> str:
     """Return the peak of a run, or this one: `75.1 GB of 72 GB usable (tight)`; "" if bytes or device are unknown."""
-    workload = run.table.workload
-    if run.peak_memory is None or workload is None or workload.memory is None:
+    capacity = device_memory(run)
+    if run.peak_memory is None or capacity is None:
         return ""
-    fullest = float(run.peak_memory.max()) if peak is None else peak
-    return _peak_in_usable(fullest, workload.memory, headroom)
+    return _peak_in_usable(float(run.peak_memory.max()) if peak is None else peak, capacity, headroom)
 
 
 def _peak_in_usable(peak: float, capacity: float, headroom: float) -> str:

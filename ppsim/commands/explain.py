@@ -301,7 +301,6 @@ def _cell(cell: str | float, plus: str) -> str:
 
 
 def _tables(explanation: Explanation) -> list[_Table]:
-    """Return tables of what is found."""
     parts = [
         _pipelines(explanation),
         _difference(explanation),

@@ -46,10 +46,9 @@ def import_launch(
     """Turn a framework's launch script into a config."""
     text = read_text(file, most=MAX_CONFIG_BYTES)
     given = {"device": device, "link": link, "network": network}
-    hardware = {key: value for key, value in given.items() if value is not None}
     try:
         reading = read_launch(framework, text, gpus=gpus)
-        config = reading.config(hardware, place=str(file))
+        config = reading.config({key: name for key, name in given.items() if name is not None}, place=str(file))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}" if str(file) not in str(error) else str(error)) from None
     config.simulate()  # a config that cannot run is an error now, not at its first use
@@ -58,7 +57,7 @@ def import_launch(
     yaml = config_yaml(config)
     if output:
         write_atomically(output, yaml)
-    if not output:  # stdout is the config
+    else:  # stdout is the config
         for line in _findings(reading):
             say(line)
     document = {

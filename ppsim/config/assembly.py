@@ -154,7 +154,6 @@ def legal_microbatches(schedule: Mapping[str, Any], least: int) -> int:
 
 
 def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
-    """Return the faults between the section `lengths` and others."""
     schedule = checked["schedule"]
     found: list[Fault] = [(("lengths",), f"does not go with {key}") for key in ("encoder", "batch") if key in checked]
     if "csv" in schedule:
@@ -241,7 +240,6 @@ def _pass_sizes(section: dict[str, Any], encoder: EncoderTower, hidden: int, lay
 
 
 def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: Layout | None) -> list[Fault]:
-    """Return the faults between the section `encoder` and others."""
     found: list[Fault] = []
     own = section.get("layout", {})
     if ("model" in section) != ("model" in checked):
@@ -415,9 +413,7 @@ def _cluster(section: dict[str, Any] | None, faults: _Faults) -> Cluster | None:
     ]
     if device is None or None in links:
         return None
-    nodes = ("gpus_per_node", "node_of_device", "cards_per_node", "all_reduce", "contention", "node_wait")
-    keys = (*nodes, "host_bandwidth", "host_latency")
-    others = {key: section[key] for key in keys if key in section}
+    others = {key: value for key, value in section.items() if key not in ("device", "link", "network", "gpus")}
     return Cluster(device, links[0], links[-1], **others)
 
 

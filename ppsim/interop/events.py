@@ -259,15 +259,12 @@ def _distributed_info(rank: int, of_process: dict[str, Any]) -> dict[str, Any]:
 
 def _resources(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the resources of a file: one JSON document per line, as the collector's file exporter writes, or one."""
-    text = read_text(path)
-    try:
-        documents = [json.loads(text)]
-    except ValueError:
+    text = _Text(iter([read_text(path)]))
+    while not text.ends_with(""):
         try:
-            documents = [json.loads(line) for line in text.splitlines() if line.strip()]
+            document = text.value()
         except ValueError:
             raise ConfigError(f"{path}: no OTLP JSON; use the collector's file exporter with format: json") from None
-    for document in documents:
         if not isinstance(document, dict) or not isinstance(document.get("resourceSpans"), list):
             raise ConfigError(f"{path}: no OTLP JSON: 'resourceSpans' is missing; export traces, not metrics")
         yield from document["resourceSpans"]

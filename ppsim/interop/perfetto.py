@@ -86,10 +86,7 @@ def write_trace(timeline: TimelineColumns, path: str | PathLike[str], file_forma
         file_format = "json" if str(path).lower().endswith(".json") else "pftrace"
     argument("file_format", file_format, choice(*FORMATS))
     trace = Tracks(timeline)
-    if file_format == "json":
-        write_atomically(path, json_pieces(trace))
-    else:
-        write_atomically(path, Encoder(trace).pieces())
+    write_atomically(path, json_pieces(trace) if file_format == "json" else Encoder(trace).pieces())
 
 
 class Encoder:

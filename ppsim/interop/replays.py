@@ -40,9 +40,8 @@ class Trace(EqualColumns):
 
     path: str  # the file or folder
     program: ScheduleColumns  # the program that ran
-    # issue, start, end: float64 (steps, rows of the program), seconds: times of each row since the begin of its step:
-    # issued, started, ended; nan for unrecorded times
-    issue: np.ndarray
+    # start, end: float64 (steps, rows of the program), seconds of each row since the begin of its step; nan for
+    # unrecorded times
     start: np.ndarray
     end: np.ndarray
     transfer_bytes: float  # bytes of a transfer
@@ -69,7 +68,7 @@ class Trace(EqualColumns):
         gaps = origin[1:, 0] - np.fmax.reduce(end, axis=1)[:-1]  # NaN for a step without an end
         if consecutive:
             rest["between_steps"] = gaps[gaps > 0].tolist()
-        return cls(path, program, start - origin, start - origin, end - origin, 0.0, rest)
+        return cls(path, program, start - origin, end - origin, 0.0, rest)
 
     @property
     def device_name(self) -> str:
@@ -284,9 +283,9 @@ def trace_of(document: Any, place: str) -> Trace:
     program = program_of(found.orders, found.schedule, place)
     if faults := _shape_faults(found.steps, program):
         raise document_error(faults, place, WHAT)
-    issue, start, end = (_column(found.steps, name, program) for name in COLUMNS)
+    start, end = (_column(found.steps, name, program) for name in ("start", "end"))
     rest = {key: value for key, value in document.items() if key not in ("orders", "steps")}
-    trace = Trace(place, program, issue, start, end, found.transfer_bytes, rest)
+    trace = Trace(place, program, start, end, found.transfer_bytes, rest)
     _refuse_backward_times(trace)
     if not len(trace.usable_steps):
         raise ConfigError(f"{place}: holds the times of no action; record it again")

@@ -49,9 +49,9 @@ class Reading:
         return make_config(data, place=place)
 
 
-def notes_of(config: Config, *said: str) -> dict[str, Any]:
-    """Return what a launch file leaves out of a config: hardware, transport, the step's end, and sections `said`."""
-    notes = {key: value for key, value in config.data.items() if value is not None and (key not in _OWN or key in said)}
+def notes_of(config: Config) -> dict[str, Any]:
+    """Return what a launch file leaves out of a config: hardware, transport, and the step's end."""
+    notes = {key: value for key, value in config.data.items() if value is not None and key not in _OWN}
     return {**notes, "framework": config.data.get("layout", {}).get("framework", DEFAULT)}
 
 

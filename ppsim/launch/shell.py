@@ -116,7 +116,7 @@ class _Reader:
             self.read(line, rest)
         elif word == "case":
             subject, _, rest = re.sub(r"\sin(\s|$)", "\0", rest, count=1).partition("\0")
-            self.blocks.append(_Branching(True, subject=" ".join(self._words(subject)), patterns=[]))
+            self.blocks.append(_Branching(True, subject=" ".join(_words(subject, self.script.variables)), patterns=[]))
             self.read(line, rest)
         elif word in _LOOPS:
             self.blocks.append(_Branching(runs=None))
@@ -157,7 +157,7 @@ class _Reader:
         variables = self.script.variables
         if _assigned(text, variables):
             return
-        words = self._words(text)
+        words = _words(text, variables)
         if words[:1] in (["source"], ["."]):
             self.script.sourced += [word.replace(f"{UNRESOLVED}/", "") for word in words[1:2]]
         elif words[:2] == ["set", "--"]:
@@ -165,9 +165,6 @@ class _Reader:
             variables["@"] = shlex.join(words[2:])
         elif words and words[0] not in ("echo", "printf"):
             self.script.commands.append(words)
-
-    def _words(self, text: str) -> list[str]:
-        return _words(text, self.script.variables)
 
     def _holds(self, text: str) -> bool | None:
         """Return whether a test such as `[ $X = 1 ]` holds; None if that is unknown, or for other commands."""
@@ -379,6 +376,4 @@ def _evaluated(node: ast.expr) -> int:
             return all(found) if isinstance(sign, ast.And) else any(found)
         case ast.IfExp(test=test, body=one, orelse=other):
             return _evaluated(one if _evaluated(test) else other)
-        case _:
-            pass
     raise ValueError("not an arithmetic expression of integers")

@@ -70,7 +70,7 @@ def undisturbed(trace: Trace) -> Trace:
     kept = trace.usable_steps[seconds <= limit]
     if not (1 - MAX_DISTURBED) * len(seconds) <= len(kept) < len(seconds):
         return trace
-    return replace(trace, issue=trace.issue[kept], start=trace.start[kept], end=trace.end[kept])
+    return replace(trace, start=trace.start[kept], end=trace.end[kept])
 
 
 def _step_spread(traces: Sequence[Trace], layers: Sequence[int], disturbed: int) -> StepSpread:

@@ -20,7 +20,7 @@ from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.tables import Html, latex_table, page_table
 from ppsim.base.units import value_text
-from ppsim.config import AnyConfig, Config, config_source
+from ppsim.config import AnyConfig, Config, as_config
 from ppsim.costs import CostModel
 from ppsim.families.registry import RegisteredFamily
 from ppsim.frameworks import frameworks_running
@@ -305,7 +305,7 @@ def compare(
         raise ConfigError("compare needs a config, or a list of timelines and schedules; such as compare(config)")
     if isinstance(schedules, str):
         raise ConfigError(f"schedules={schedules!r} must be a list of schedules, such as ['1f1b', 'zb-h1']")
-    case = given if isinstance(given, Config) else config_source(given).config()
+    case = as_config(given)
     listed = [] if schedules is None else list(schedules)
     chosen = {one[1]: one for one in (_chosen(item, case) for item in listed or families())}
     # The searches of families that a framework runs are short.
@@ -327,7 +327,6 @@ def compare(
 
 
 def _sizes(case: Config) -> tuple[int, int]:
-    """Return the devices and microbatches of a config."""
     section = case.schedule
     if "csv" not in section:
         return section["devices"], section["microbatches"]

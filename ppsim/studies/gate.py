@@ -17,7 +17,8 @@ from ppsim.base.files import read_text, write_atomically
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import is_number
 from ppsim.base.tables import aligned, markdown_row, paragraph
-from ppsim.base.units import counted, difference_text, parse_fraction, parse_quantity, value_text
+from ppsim.base.units import counted, difference_text, more_lines, parse_fraction, parse_quantity, value_text
+from ppsim.config import load_config
 from ppsim.interop.result import plain
 from ppsim.run.timelines import Timeline
 from ppsim.studies.what_if import BUSY, IDLE, IDLE_UNIT, NOISE, Numbers, known_change, run_numbers
@@ -166,8 +167,6 @@ def measure_configs(
     overrides: Mapping[str, Any] | None = None,
 ) -> dict[str, Timeline]:
     """Simulate each config once; return its run by its name in the baseline."""
-    from ppsim.config import load_config
-
     unique = {config_key(path, baseline): path for path in paths}
     if not unique:
         raise ConfigError("no config to check; give at least one, such as configs/unit-costs.yaml")
@@ -421,9 +420,7 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
             f"{name}: {measure} {now} is within its limit of {limit}" for name, measure, _, now, limit, _ in limited
         ]
         return "\n".join([*lines, *kept])
-    lines += ["", *aligned([tuple(_HEADING), *(tuple(row(finding)) for finding in shown)], left=1)]
-    if len(changed) > len(shown):
-        lines.append(f"and {len(changed) - len(shown)} more; -v prints all")
+    lines += ["", *aligned([_HEADING, *map(row, shown)], left=1), *more_lines(len(changed) - len(shown))]
     explained = {finding.config: finding.why for finding in shown if finding.why}
     for config, why in list(explained.items())[: None if verbose else 1]:
         lines += paragraph(f"time that changed in {config}, all devices: {'; '.join(why)}")

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.actions import KIND_NAMES
+from ppsim.analysis.gaps import previous_ends
 from ppsim.base.immutable import short_repr
 from ppsim.base.units import seconds_text
 from ppsim.engines.running import run_plan
+from ppsim.interop.replays import known_median
 from ppsim.plan.resolve import Plan
 from ppsim.plots.page_data import Marks
 from ppsim.run.simulation import simulate
@@ -140,9 +142,9 @@ def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | No
     """
     blocked, links = was_waited_for(measured), links_of(measured)
     medians = {
-        link: float(np.median(own.transfer_seconds[blocked & (links == link)])) for link in np.unique(links[blocked])
+        link: known_median(own.transfer_seconds[blocked & (links == link)]) for link in np.unique(links[blocked])
     }
-    usual = float(np.median(list(medians.values()))) if medians else 0.0
+    usual = known_median(np.array([*medians.values()]))
     found = []
     for link, seconds in medians.items():
         mine = blocked & (links == link)
@@ -197,11 +199,10 @@ def replayed_plan(measured: Timeline) -> Plan:
     plan = measured.plan
     seconds, known_end = plan.transfer_seconds.copy(), was_waited_for(measured)
     links = links_of(measured)
-    of_all = float(np.median(seconds[known_end])) if known_end.any() else 0.0
+    of_all = known_median(seconds[known_end])
     for link in np.unique(links[plan.remote]):
         mine = (links == link) & plan.remote
-        known = seconds[mine & known_end]
-        usual = float(np.median(known)) if len(known) else of_all
+        usual = known_median(seconds[mine & known_end], of_all)
         seconds = np.where(mine & ~known_end, np.minimum(seconds, usual), seconds)
     return replace(
         plan, transport="async", transfer_lengths=seconds, posts=None, ports=None, gathers=None, reductions=None,
@@ -214,17 +215,13 @@ def start_overhead(run: Timeline) -> float:
 
     Returns 0 if every action waited for one.
     """
-    following = np.ones(len(run.row_start), bool)
-    following[run.schedule.offsets[:-1]] = False
-    gaps = (run.row_start[1:] - run.row_end[:-1])[(following & ~was_waited_for(run))[1:]]
-    return max(0.0, float(np.median(gaps))) if len(gaps) else 0.0
+    gaps = (run.row_start - previous_ends(run))[~was_waited_for(run)]
+    return max(0.0, known_median(gaps[np.isfinite(gaps)]))
 
 
 def was_waited_for(run: Timeline) -> np.ndarray:
     """Return by row whether an idle device waited for its transfer."""
-    before = np.concatenate([[-np.inf], run.row_end[:-1]])
-    before[run.schedule.offsets[:-1]] = -np.inf
-    return run.plan.remote & (np.nan_to_num(run.transfer_end, nan=-np.inf) > before)
+    return run.plan.remote & (np.nan_to_num(run.transfer_end, nan=-np.inf) > previous_ends(run))
 
 
 def links_of(run: Timeline) -> np.ndarray:

@@ -132,10 +132,6 @@ class Store:
         if rows:
             self._patiently(write)
 
-    def count(self) -> int:
-        """Return the number of stored results."""
-        return self._patiently(lambda: self._base.execute("SELECT count(*) FROM results").fetchone()[0])
-
     def close(self) -> None:
         """Close the file, and print how many damaged rows there were."""
         if self._damaged:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ppsim.analysis.measures import MEASURES, Measure
+from ppsim.analysis.measures import MEASURES
 from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
@@ -176,14 +176,6 @@ class Sweep:
             f"cannot plot: none of {', '.join(self.keys)} has two numeric values; sweep numbers, such as 8:128:x2"
         )
 
-    def _shown(self) -> list[Measure]:
-        """Return the measures of the printed table that some point has."""
-        return [
-            MEASURES[name]
-            for name in _PAGE
-            if any((point.measures or {}).get(name) is not None for point in self.points)
-        ]
-
     def to_markdown(self) -> str:
         """Return the table in Markdown; a refusal is in the last column."""
         return markdown_table(*self._numbers())
@@ -194,7 +186,8 @@ class Sweep:
 
     def _numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return a row per point with its keys, measures and refusal, and the units of the measures."""
-        measures = self._shown()
+        known = [point.measures for point in self.points if point.measures is not None]
+        measures = [MEASURES[name] for name in _PAGE if any(numbers.get(name) is not None for numbers in known)]
         rows = [
             {**{short_key(key): value if isinstance(value, int | float) else str(value)
                 for key, value in ((key, point.changes[key]) for key in self.keys)},
@@ -319,8 +312,8 @@ def parse_values(text: str, key: str = "values") -> list[Any]:
         if not part:
             raise ConfigError(f"{key}={text}: a value is empty; write values with commas between them, such as 8,16,32")
         ends = part.split(":")
-        is_range = len(ends) in (2, 3) and _range_numbers(ends) is not None
-        values += _range(part, ends, key) if is_range else [read_yaml(part, f"{key}={part}").value]
+        bounds = _range_numbers(ends) if len(ends) in (2, 3) else None
+        values += _range(part, ends, bounds, key) if bounds else [read_yaml(part, f"{key}={part}").value]
     return values
 
 
@@ -334,8 +327,8 @@ def _range_numbers(ends: Sequence[str]) -> tuple[float, float] | None:
     return None
 
 
-def _range(part: str, ends: Sequence[str], key: str) -> list[Any]:
-    low, high = _range_numbers(ends) or (0.0, 0.0)
+def _range(part: str, ends: Sequence[str], bounds: tuple[float, float], key: str) -> list[Any]:
+    low, high = bounds
     step = ends[2].strip() if len(ends) == 3 else ""
     legal = f"{key}={part}: write LOW:HIGH:xFACTOR with a factor above 1 and LOW above 0, or LOW:HIGH:COUNT"
     try:

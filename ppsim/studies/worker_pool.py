@@ -329,19 +329,18 @@ class JobRunner:
         self.deaths: Counter[int] = Counter()  # per item, of workers that had only this item
 
     def in_order(self) -> Iterator[Outcome]:
-        """Yield the outcome of every item in the order of the items, each as soon as all earlier ones are known."""
+        """Yield the outcome of every item in the order of the items, each as soon as all earlier ones are known.
+
+        Cancel the rest if the caller stops early.
+        """
         early: dict[int, Outcome] = {}
         following = 0
-        for index, outcome in self.outcomes():
-            early[index] = outcome
-            while following in early:
-                yield early.pop(following)
-                following += 1
-
-    def outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """Yield the index and outcome of every item when it is known; cancel the rest if the caller stops early."""
         try:
-            yield from self._outcomes()
+            for index, outcome in self._outcomes():
+                early[index] = outcome
+                while following in early:
+                    yield early.pop(following)
+                    following += 1
         except PpsimError:
             raise
         except Exception as error:
@@ -354,6 +353,7 @@ class JobRunner:
                 future.cancel()
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        """Yield the index and outcome of every item when it is known."""
         said, client = False, getattr(self.executor, "_client", None)  # of a Dask cluster
         while self.waiting or self.suspects or self.running:
             yield from self._submit()
