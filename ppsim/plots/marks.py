@@ -26,7 +26,7 @@ from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import APART_FOR_LINES, HALO, LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
 
-_MIXED = 4.0  # pixels of the median box; narrower boxes mix their colours
+_MIXED = 3.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
