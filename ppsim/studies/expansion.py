@@ -23,7 +23,6 @@ from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
-from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
@@ -148,7 +147,6 @@ class _ExpandedLayout:
         self.costs = expansion.costs(layout, None if self.space.partitions == [None] else "even")
         self.blocks = BlockBytes.of(self.costs)
         self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
-        self.tables: dict[Any, CostTable] = {}
 
     @functools.cached_property
     def pieces(self) -> Pieces:
@@ -229,7 +227,7 @@ class _ExpandedLayout:
         memory = (self.expansion.memory_bound(self.layout) or 0.0) if held is None else float(held.max())
         if memory > self.limit:
             return 0.0, memory
-        sharded, table = isinstance(costs, DerivedCosts) and costs.layout.sharded, self._table(costs, summary)
+        sharded, table = isinstance(costs, DerivedCosts) and costs.layout.sharded, costs.table(summary.actions)
         step = step_bound(summary, table, self.space.config.optimizer, sharded) * self.expansion.jitter_factor
         return step, memory
 
@@ -238,16 +236,6 @@ class _ExpandedLayout:
         config, name = self.space.config, changes["schedule.name"]
         added = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
         return config.dispatch == "list" and not added and "costs" not in find_family(name).options
-
-    def _table(self, costs: Any, summary: ScheduleSummary) -> CostTable:
-        """Return the cost table of a schedule; schedules with equal holdings share one."""
-        schedule = summary.actions
-        if not isinstance(costs, DerivedCosts):
-            return costs.table(schedule)
-        key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
-        if key not in self.tables:
-            self.tables[key] = costs.table(schedule)
-        return self.tables[key]
 
 
 def _summarise(
