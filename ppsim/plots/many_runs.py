@@ -253,7 +253,11 @@ def draw_front(
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
         others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
         if inks:  # the legend has the schedules
-            names = [name.removeprefix(str(of)).lstrip(", ") or name for name, of in zip(names, groups, strict=True)]
+            rest = [
+                name.removeprefix(str(of)).removeprefix(" on").lstrip(", ")
+                for name, of in zip(names, groups, strict=True)
+            ]
+            names = [short or name for short, name in zip(rest, names, strict=True)]
         if inks and word:
             names = [*map(str, values)]
             axes.scatter((), (), s=0, label=f"labels: {word}")
