@@ -107,6 +107,7 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     page.find("#range p button").click()
     text = page.until("const text = document.querySelector('#range').innerText; return text.includes('Range') && text")
     assert text.startswith("Range 0.0 – 33.0 s")  # as long as the longest step
+    assert page.run("return getComputedStyle(find('tabs').children[2], '::after').content") == '" •"'
     assert "72.7 % busy, 27.3 % idle" in text
     names = page.run("return [...document.querySelectorAll('#range th, #range td:last-child')].map((one) =>"
                      "[one.textContent, one.getBoundingClientRect().top])")  # fmt: skip
