@@ -164,7 +164,7 @@ def test_items_of_all_sorts_keep_to_their_rules(data):
         ([4], r"items\[0\]: 4 must be an item"),
         ([{"memory": 1}], r"items\[0\]: duration is missing"),
         ([{"duration": "40 mm"}], r"items\[0\]: duration='40 mm': 'mm' is no unit of seconds"),
-        ([{"duration": 0}], r"items\[0\]: duration=0 must be above 0, such as 40 ms"),
+        ([{"duration": 0}], r"items\[0\]: duration=0 must be a number of seconds above 0"),
         ({"duration": "-1 s"}, "items: duration='-1 s' must be a number of seconds above 0"),
         ([{"duration": 1}, {"duration": 1, "count": 0}], r"items\[1\]: count=0 must be a whole number from 1 to"),
         ([{"duration": 1, "device": 2}], r"items\[0\]: device=2 does not exist; the run has devices 0 to 1"),

@@ -23,19 +23,10 @@ ALL_THAT_FIT = "max"
 MAX_PIECES = 10_000_000
 EXAMPLE = "such as {duration: 40 ms, memory: 6 GB, count: 32}"
 _EXACT = 1e-12  # relative: sums of seconds and bytes are compared up to rounding
-
-
-def _duration(value: Any) -> float:
-    """Return seconds above 0, from a number or text with a unit."""
-    return quantity("seconds", above_zero=True)(rule(lambda one: one != 0, "must be above 0, such as 40 ms")(value))
-
-
-def _count(value: Any) -> int | str:
-    """Return a number of pieces, or "max"."""
-    if value == ALL_THAT_FIT:
-        return ALL_THAT_FIT
-    legal = f"must be a whole number from 1 to {MAX_PIECES:,}, or {ALL_THAT_FIT!r} for all that fit"
-    return rule(lambda count: type(count) is int and 1 <= count <= MAX_PIECES, legal)(value)
+_count = rule(
+    lambda value: value == ALL_THAT_FIT or (type(value) is int and 1 <= value <= MAX_PIECES),
+    f"must be a whole number from 1 to {MAX_PIECES:,}, or {ALL_THAT_FIT!r} for all that fit",
+)
 
 
 @described
@@ -46,7 +37,7 @@ class FillItem:
     Raises ConfigError with the field, its value and what is legal.
     """
 
-    duration: float = declared("seconds of one piece, or text such as 40 ms", _duration)
+    duration: float = declared("seconds of one piece, or text such as 40 ms", quantity("seconds", above_zero=True))
     memory: float = declared("bytes that a piece holds while it runs", quantity("bytes"), 0.0)
     release: float = declared("seconds of the step before which no piece runs", quantity("seconds"), 0.0)
     device: int | None = declared("device that runs the pieces; None: any", whole_number(0), None)

@@ -28,7 +28,7 @@ from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
 from ppsim.plan.streams import RELOADS
 from ppsim.timeline import TimelineColumns
 
-HEADROOM = 0.1  # fraction of a device's memory that every answer keeps free, unless it is asked for another one
+HEADROOM = 0.1  # fraction of a device's memory that every answer keeps free, unless another one is given
 PARTS = ("weights", "gradients", "optimizer_state", "activations", "transfer_buffers")
 
 

@@ -58,6 +58,15 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
     return [line.replace("| ", "|") for line in lines]
 
 
+def texts_once(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return lines with each text of the pairs (name, text) once, after all names that have it."""
+    named: dict[str, list[str]] = {}
+    for name, text in pairs:
+        named.setdefault(text, []).append(name)
+    wrapper = textwrap.TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return [line for text, names in named.items() for line in wrapper.wrap(f"{', '.join(names)}: {text}")]
+
+
 class Html(str):
     """HTML that a notebook shows as such, and a cell of a table too."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ import typer
 from ppsim.analysis.interval import spread
 from ppsim.analysis.memory import fit_of
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH, aligned, layout_lines, paragraph
+from ppsim.base.tables import aligned, layout_lines, paragraph, texts_once
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import LEGEND, SAME, gigabytes, runs_in, step_text, usable_text, versus
@@ -251,12 +250,4 @@ def _layouts(rows: list[dict]) -> list[str]:
 
 
 def _refusals(refused: Mapping[str, str]) -> list[str]:
-    """Return lines with each reason once, after the names of its schedules."""
-    names_by_reason: dict[str, list[str]] = {}
-    for name, reason in refused.items():
-        names_by_reason.setdefault(reason, []).append(name)
-    wrapper = textwrap.TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    lines = ["not run:"] if refused else []
-    for reason, names in names_by_reason.items():
-        lines += wrapper.wrap(f"{', '.join(names)}: {reason}")
-    return lines
+    return ["not run:", *texts_once(refused.items())] if refused else []

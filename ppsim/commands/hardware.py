@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import zip_longest
-from textwrap import wrap
 from typing import Annotated
 
 import typer
 
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import aligned, texts_once
 from ppsim.base.units import value_text
 from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import answer, command
@@ -83,12 +82,10 @@ def _link_cells(sheet: LinkSheet) -> tuple[str, ...]:
 
 def _sources() -> list[str]:
     """Return lines with each source once, after the names of its sheets."""
-    named: dict[str, list[str]] = {}
+    sources: list[tuple[str, str]] = []
     for sheet in DEVICES.values():
-        for source in (sheet.source, sheet.operators.source if sheet.operators else sheet.achieved_source):
-            named.setdefault(source, []).append(sheet.name)
+        law = sheet.operators.source if sheet.operators else sheet.achieved_source
+        sources += [(sheet.name, sheet.source), (sheet.name, law)]
     for sheet in LINKS.values():
-        named.setdefault(sheet.source, []).append(sheet.name)
-        named.setdefault(f"a message: {sheet.latency_source}", []).append(sheet.name)
-    page = {"width": WIDTH, "initial_indent": "  ", "subsequent_indent": "    ", "break_on_hyphens": False}
-    return [line for source, names in named.items() for line in wrap(f"{', '.join(names)}: {source}", **page)]
+        sources += [(sheet.name, sheet.source), (sheet.name, f"a message: {sheet.latency_source}")]
+    return texts_once(sources)

@@ -210,7 +210,7 @@ def answer(document: dict[str, Any], target: str | None, text: Callable[[], str]
 
 
 def write_files(*files: tuple[Path | None, Callable[[Path], Any]]) -> None:
-    """Write the files that were asked for, all before the first message, so that an error is the only output."""
+    """Write the files that have a path, all before the first message, so that an error is the only output."""
     wanted = [(path, write) for path, write in files if path]
     for path, write in wanted:
         write(path)

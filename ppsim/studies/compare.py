@@ -182,8 +182,8 @@ class Comparison:
     def save(self, path: str | PathLike[str], **options: Unpack[ComparisonOptions]) -> None:
         """Write the chart of `plot` atomically, as PNG, SVG, PDF or HTML by the suffix of `path`.
 
-        `lead` stands below a page's title. `dpi` is the pixels per inch of a PNG, which pages do not have, nor `width`
-        and `labels`. Raises ConfigError for another suffix, a file that cannot be written, or a wrong option.
+        `lead` is the text below a page's title. `dpi` is the pixels per inch of a PNG. Pages have no `dpi`, `width` and
+        `labels`. Raises ConfigError for another suffix, a file that cannot be written, or a wrong option.
         """
         from ppsim.plots.chart_files import ComparisonOptions, check_options, is_page, save_gantt
 

@@ -15,7 +15,7 @@ from ppsim.analysis.interval import step_interval, surely_faster
 from ppsim.analysis.ledger import averaged
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_call, declared, described
+from ppsim.base.rules import argument, checked_call, declared, described, instance
 from ppsim.base.tables import page_table
 from ppsim.base.units import percent_text, seconds_text
 from ppsim.costs import CostModel
@@ -231,11 +231,10 @@ def explain(
     by its measured value and simulates again; the change of the step time is the seconds of that cause. The seconds
     depend on the order if causes interact, so the order is fixed: that of `DIFFERENCE`.
     """
-    for name, value in (("measured", measured), ("run", run)):
-        if not isinstance(value, Timeline) and not (name == "run" and value is None):
-            raise ConfigError(
-                f"{name} must be a Timeline, such as ppsim.Timeline.from_trace(path) or ppsim.simulate(...)"
-            )
+    is_timeline = instance(Timeline, "ppsim.Timeline.from_trace(path) and ppsim.simulate(...) return one")
+    argument("measured", measured, is_timeline)
+    if run is not None:
+        argument("run", run, is_timeline)
     framework = measured.framework if framework is None else framework
     better = better_schedule(measured, framework, profile)
     own, usual = replayed_plan(measured), start_overhead(measured)

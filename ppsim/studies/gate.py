@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -369,12 +370,9 @@ def _unit_faults(units: Any, configs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        keys = [key for key, _ in pairs]
-        double = next(key for key in keys if keys.count(key) > 1)
-        raise ConfigError(f"{double!r} appears twice")
-    return document
+    if doubles := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
+        raise ConfigError(f"{doubles[0]!r} appears twice")
+    return dict(pairs)
 
 
 def _is_finite(value: Any) -> bool:

@@ -133,9 +133,9 @@ class Sweep:
 
         A point is on the Pareto front if it fits and no other one is as good in both, and by 0.5 % better in one.
         Points with different numbers of microbatches are compared by the step time per microbatch. `limit` is the
-        usable bytes of a device, a line if a peak comes near it; points over it are half filled while the headroom
-        takes them (`tight`), else hollow. `width`, `title` and
-        `theme` are those of `Timeline.plot`. Raises ConfigError if all points are refused.
+        usable bytes of a device, drawn as a line if a peak comes near it. Points above it are half filled if the device
+        has that memory (`tight`), else hollow. `width`, `title` and `theme` are those of `Timeline.plot`. Raises
+        ConfigError if all points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 

@@ -1,4 +1,4 @@
-"""Layouts of an encoder and a backbone: every encoder is tried beside the backbone's fastest layouts."""
+"""Layouts of an encoder and a backbone: every encoder is simulated with the backbone's fastest layouts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     TENSOR: (1, 2, 4, 8),
     DATA: (1, 2, 4, 8, 16, 32, 64),
 }
-KEPT = 6  # encoders that are tried beside every ranked layout of the backbone; all are tried beside the fastest
+MAX_ENCODERS = 6  # encoders that are simulated with every ranked layout of the backbone; all with the fastest layout
 NAME = "schedule.name"
-# Beside an encoder in the first stage any schedule runs, beside another one these.
-SCHEDULES_BESIDE = tuple(dict.fromkeys(itertools.chain(*ENCODER_SCHEDULES.values())))
+# With an encoder in the first stage any schedule runs, with another placement these.
+SCHEDULES_WITH_ENCODER = tuple(dict.fromkeys(itertools.chain(*ENCODER_SCHEDULES.values())))
 
 Keys = Iterable[str] | Mapping[str, Iterable[Any]] | None
 Measured = Callable[[list[Changes]], Iterable[Candidate]]
@@ -73,7 +73,8 @@ class TowerSearch:
     # free, only: free keys of the backbone, as in `choose`
     free: Any
     only: Mapping[str, Iterable[Any]]
-    # True if a backbone beside a separate encoder, or one in phases, may have others than `SCHEDULES_BESIDE`
+    # True if a backbone with a separate encoder, or one in phases, may have any schedule, not only
+    # `SCHEDULES_WITH_ENCODER`
     any_schedule: bool
     first_only: bool  # True if the framework runs no other placement than `first`
     fitting: list[Candidate] = field(default_factory=list)
@@ -119,7 +120,7 @@ class TowerSearch:
         found: dict[tuple[int, bool], Any] = {}
         for gpus, is_first in groups:
             changes = {"encoder": None, "hardware.gpus": gpus} if self.gpus else {"encoder": None}
-            only = self.only if is_first or self.any_schedule else {**self.only, NAME: [*SCHEDULES_BESIDE]}
+            only = self.only if is_first or self.any_schedule else {**self.only, NAME: [*SCHEDULES_WITH_ENCODER]}
             found[gpus, is_first] = alone(self.source.changed(changes), self.free, only=only)
             self.counts.update(found[gpus, is_first].counts)
         ranked = {key: sorted(one.ranked, key=lambda one: one.expected) for key, one in found.items() if one.ranked}
@@ -132,7 +133,7 @@ class TowerSearch:
             first = [(encoder, backbones[0]) for encoder in groups[key]]
             legal = self._simulated(first, measured, key[0], limit)
             best = sorted(legal, key=lambda index: (legal[index].memory > limit, legal[index].rank))
-            kept = [groups[key][index] for index in best[:KEPT]]
+            kept = [groups[key][index] for index in best[:MAX_ENCODERS]]
             self._simulated([*itertools.product(kept, backbones[1:])], measured, key[0], limit)
         return [*found.values()]
 
@@ -179,7 +180,7 @@ class TowerSearch:
         return found
 
     def _joined(self, encoder: Changes, backbone: Candidate, gpus: int) -> Changes:
-        """Return the changes of both towers, if the backbone has so many GPUs."""
+        """Return the changes of both towers, with `gpus` for the backbone."""
         if DATA in self.values and DATA not in encoder:
             devices = backbone.changes.get(DEVICES, value_at(self.source.data, DEVICES))
             encoder = {**encoder, DATA: max(gpus // devices // encoder_size(self.source.data, encoder, TENSOR), 1)}
