@@ -21,8 +21,8 @@ THEMES = ("light", "dark", "grey")
 
 INTRODUCTION = """# Gallery
 
-Each chart of ppsim with 4, 8 and 64 devices, in light, dark and grey. `scripts/make_gallery.py` writes this page and
-its pictures. The lines of each section make its pictures after these, for each `p`, `m` and `theme`:
+Each chart of ppsim with 4, 8 and 64 devices, in light, dark and grey. Run these lines first; the lines of each section
+then make its pictures:
 
 ```python
 import ppsim
@@ -37,10 +37,9 @@ def run(name, devices, microbatches, costs=costs, **options):
 p, m, theme = 4, 8, "light"  # then 8, 32 and 64, 256; "dark" and "grey"
 ```
 
-Readers with and without all cones tell kinds, idle time and paper apart, on light and dark paper and in print without
-colour. Idle time is one flat tone. A line at the lower edge of a box marks a later stage of its device, a line at the
-upper edge the direction that enters at the other end. A pixel shows the mean of the actions that it covers, so that 64
-devices have the same encoding as 4.
+Colour-blind readers can distinguish kinds and idle time, on light and dark paper and in print without colour. Idle time
+is one flat tone. A line at the lower edge of a box marks a later stage of its device; a line at the upper edge marks
+the direction that enters at the other end. A pixel shows the mean of the actions that it covers.
 """
 
 
@@ -59,8 +58,8 @@ CHARTS = (
     Chart(
         "comparison",
         "Comparison with memory",
-        "Boxes have their microbatch where the number fits; in grey, their kind too. Narrow actions mix their colours; "
-        "in grey they have one tone.",
+        "Boxes have the number of their microbatch if it fits; in grey, their kind too. Narrow actions mix their "
+        "colours; in grey they have one tone.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
@@ -99,7 +98,7 @@ CHARTS = (
     Chart(
         "steps",
         "Several steps",
-        "A line in a row is the begin of a step.",
+        "A line in a row marks the beginning of a step.",
         'run("pipedream", p, m, iterations=3).plot(theme=theme)',
         "no mock-up has several steps; the line has the colour of text and a casing of paper, so that it shows on "
         "every fill; such a chart has no lower bound",
@@ -181,7 +180,7 @@ CHARTS = (
     Chart(
         "sweep",
         "A measure over a swept number",
-        "How the bubble shrinks with more microbatches, which double each time, so that the axis is logarithmic.",
+        "The bubble over the number of microbatches; numbers that double each time have a logarithmic axis.",
         """ppsim.sweep(
     {"schedule": {"name": "1f1b", "devices": p, "microbatches": p}},
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v"], "schedule.microbatches": [p, 2 * p, 4 * p, 8 * p]},
@@ -219,7 +218,7 @@ OTHERS = (
     Chart(
         "notebook",
         "In a notebook",
-        "A schedule shows itself as a table, a timeline as the page of above where scripts run. Without a call they "
+        "A schedule shows itself as a table, a timeline as the page above where scripts run. Without a call they "
         "are light or dark as the notebook; `to_html` gives a theme.",
         'timeline = run("interleaved-1f1b", p, m)\ntimeline.schedule.to_html(theme)\ntimeline.to_html(theme)',
         "no mock-up has a notebook; the table has the colours of the charts, and lines at the edges of cells as their "
@@ -228,7 +227,7 @@ OTHERS = (
     Chart(
         "still",
         "In a notebook without scripts",
-        "Where no scripts run, as on a site that only shows notebooks, a timeline is a still picture.",
+        "Without scripts, as on a site that only shows notebooks, a timeline is a still picture.",
         'run("dualpipe", p, m).to_html(theme)',
         "no mock-up has it; it is the chart of `plot`",
     ),
