@@ -25,7 +25,6 @@ from ppsim.studies.gate import (
     findings_text,
     junit_report,
     markdown_report,
-    read_baseline,
     unchecked,
     update_baseline,
 )
@@ -85,7 +84,7 @@ def check(
     old = None if update else baseline
     findings = check_configs(configs, baseline=old, limits=limits, tolerance=tolerance, overrides=overrides)
     _report(findings, junit, json, verbose)
-    if old and (left := unchecked(configs, old, read_baseline(old))):
+    if old and (left := unchecked(configs, old)):
         say(f"in the baseline and not checked: {first_names(left, MAX_NAMED)}")
     if any(finding.failed for finding in findings):
         raise typer.Exit(ANSWER_IS_NO)

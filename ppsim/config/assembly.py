@@ -184,17 +184,13 @@ def _towers(
 ) -> TowerCosts | None:  # fmt: skip
     """Return the costs of a section `encoder`, at `path`, before a backbone with these costs."""
     faults += [((*path, *key), message) for key, message in _encoder_faults(section, checked, layout)]
-    if (
-        cluster
-        and cluster.node_of_device
-        and path == ("encoder",)
-        and section.get("placement", "separate") == "separate"
-    ):
-        rule = (
+    is_separate = section.get("placement", "separate") == "separate"
+    if is_separate and cluster and cluster.node_of_device and path == ("encoder",):
+        faults.append((
+            ("hardware", "node_of_device"),
             "towers on devices of their own begin on nodes of their own; leave it out, or choose placement phases; if "
-        )
-        rule += "all towers share one node, make network the same sheet as link"
-        faults.append((("hardware", "node_of_device"), rule))
+            "all towers share one node, make network the same sheet as link",
+        ))  # fmt: skip
     encoder = faults.attempt(
         path,
         lambda: EncoderTower(**{one.name: section[one.name] for one in fields(EncoderTower) if one.name in section}),
@@ -250,8 +246,8 @@ def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: La
         found += [(("model", name), "is missing; give it") for name in missing]
     if "microbatch_size" in own:
         found.append((("layout", "microbatch_size"), "follows from images, batch and the copies of both"))
-    another = section.get("another", {})
-    if another and another.get("placement", "separate") != section.get("placement", "separate"):
+    another, placement = section.get("another", {}), section.get("placement", "separate")
+    if another and another.get("placement", "separate") != placement:
         found.append((("another", "placement"), "must be that of the encoder before it"))
     if another and another.get("name", EncoderTower.name) == section.get("name", EncoderTower.name):
         found.append((("another", "name"), "must differ from the name of the encoder before it"))
@@ -260,11 +256,7 @@ def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: La
     if layout is None:
         return found
     gpus = [own.get(name, 1) for name in ("tensor", "context", "data")]
-    if (
-        section.get("placement", "separate") != "separate"
-        and "model" in section
-        and math.prod(gpus) != layout.gpus_per_device
-    ):
+    if placement != "separate" and "model" in section and math.prod(gpus) != layout.gpus_per_device:
         found.append((
             ("layout",),
             f"tensor x context x data is {math.prod(gpus)}, but the encoder runs on the "

@@ -108,11 +108,8 @@ class Trace(EqualColumns):
                 f"{counted(steps, 'step')}; used as far as it goes"
             )
         if transfers := int(missing.sum()) - int(lost.sum()):
-            why = (
-                "; a profiler shows those that an action waited for"
-                if self.document.get("backend") == "profiler"
-                else ""
-            )
+            is_profiler = self.document.get("backend") == "profiler"
+            why = "; a profiler shows those that an action waited for" * is_profiler
             notes.append(f"{self.path}: {transfers} of {missing.size - lost.size} ends of transfers are missing{why}")
         if self.document.get("hosts", 1) != 1:
             how = "set by what passes between them" if "clocks_moved" in self.document else "taken as they are"

@@ -21,6 +21,7 @@ from ppsim.launch.reading import ENDING, Flags, Reading, notes_in, sort_unread, 
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
+PROGRAMS = ("train.py", "run_train.sh", "torchtitan.train")
 POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.recompute -> activation-checkpoint
 
 
@@ -67,11 +68,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, lis
 def _command(commands: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return the words after torchtitan's program and those before it."""
     for words in commands:
-        ends = [
-            index
-            for index, word in enumerate(words)
-            if re.search(r"(train\.py|run_train\.sh|torchtitan\.train)$", word)
-        ]
+        ends = [index for index, word in enumerate(words) if word.endswith(PROGRAMS)]
         if ends:
             return list(words[ends[-1] + 1 :]), list(words[: ends[-1]])
     found = [word for words in commands for word in words]

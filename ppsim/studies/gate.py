@@ -232,9 +232,9 @@ def update_baseline(
     return len(numbers)
 
 
-def unchecked(paths: Sequence[str | os.PathLike[str]], baseline: str | os.PathLike[str], old: Baseline) -> list[str]:
+def unchecked(paths: Sequence[str | os.PathLike[str]], baseline: str | os.PathLike[str]) -> list[str]:
     """Return the configs of a baseline that are not among `paths`."""
-    return sorted(set(old) - {config_key(path, baseline) for path in paths})
+    return sorted(read_baseline(baseline).keys() - {config_key(path, baseline) for path in paths})
 
 
 def config_findings(

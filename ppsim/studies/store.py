@@ -28,7 +28,6 @@ _TABLE = (
     "PRIMARY KEY (key, files))"
 )
 _EARLIER = ("CREATE TABLE results (key TEXT PRIMARY KEY, result TEXT NOT NULL)",)
-_MAX_KEYS = 500  # keys per query; the oldest builds of SQLite take 999
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 _SECONDS_BEFORE_SAYING, _POLL_SECONDS = 1.0, 0.05
 
@@ -98,21 +97,19 @@ class Store:
     def find(self, keys: Sequence[str], place: str = "", valid: Callable[[Any], bool] | None = None) -> dict[str, Any]:
         """Return the stored results of those `keys` that have one, of the config at `place` if it reads files.
 
-        A row whose result is not `valid` counts as damaged.
+        A row whose result is not `valid` counts as damaged. The oldest builds of SQLite take at most 999 keys.
         """
         found: dict[str, Any] = {}
-        for first in range(0, len(keys), _MAX_KEYS):
-            some = keys[first : first + _MAX_KEYS]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT key, files, result, checksum FROM results WHERE key IN ({marks})"  # noqa: S608 - marks only
-            for key, *row in self._patiently(lambda query=query, some=some: self._base.execute(query, some).fetchall()):
-                read = _read_row(key, row)
-                if read is None or not (valid is None or valid(read[1])):
-                    self._damaged.add(_text(key))
-                elif not read[0] or (read[0]["place"] == place and _unchanged(read[0]["files"])):
-                    found[key.decode()] = read[1]
-                    for path in read[0].get("files", ()):
-                        note_read(Path(path))
+        marks = ",".join("?" * len(keys))
+        query = f"SELECT key, files, result, checksum FROM results WHERE key IN ({marks})"  # noqa: S608 - marks only
+        for key, *row in self._patiently(lambda: self._base.execute(query, keys).fetchall()):
+            read = _read_row(key, row)
+            if read is None or not (valid is None or valid(read[1])):
+                self._damaged.add(_text(key))
+            elif not read[0] or (read[0]["place"] == place and _unchanged(read[0]["files"])):
+                found[key.decode()] = read[1]
+                for path in read[0].get("files", ()):
+                    note_read(Path(path))
         return found
 
     def save(self, results: Iterable[tuple[str, Mapping[str, str | None], Any]], place: str = "") -> None:
