@@ -211,9 +211,9 @@ def _layout_text(one: Candidate, config: Config) -> str:
 def _encoder(one: Candidate, config: Config) -> str:
     """Return where the encoder runs: its GPUs, or `phases` or `first`, on the backbone's."""
     placement, *sizes = (encoder_size(config.data, one.changes, key) for key in (PLACEMENT, *ENCODER_SIZES))
-    return (
-        f"on {counted(math.prod(sizes), 'GPU' if config.model else 'device')}" if placement == "separate" else placement
-    )
+    if placement != "separate":
+        return placement
+    return f"on {counted(math.prod(sizes), 'GPU' if config.model else 'device')}"
 
 
 def _straggler_lines(found: Choice) -> Iterator[str]:

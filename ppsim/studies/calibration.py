@@ -306,17 +306,14 @@ def fit_line(size: np.ndarray, seconds: np.ndarray) -> tuple[float, float, LinkF
     resampled = np.stack([_resampled_medians(group, generator) for group in groups], axis=1)
     low, high = np.percentile(_lines(distinct, resampled), [2.5, 97.5], axis=0).tolist()
     fitted = latency + slope * size
-    return (
-        latency,
-        slope,
-        LinkFit(
-            sizes=distinct.tolist(),
-            seconds=medians.tolist(),
-            latency=(low[0], high[0]),
-            bandwidth=(_inverse(high[1]), _inverse(low[1])),
-            residual=known_median(np.abs(seconds - fitted) / np.maximum(fitted, 1e-12)),
-        ),
+    fit = LinkFit(
+        sizes=distinct.tolist(),
+        seconds=medians.tolist(),
+        latency=(low[0], high[0]),
+        bandwidth=(_inverse(high[1]), _inverse(low[1])),
+        residual=known_median(np.abs(seconds - fitted) / np.maximum(fitted, 1e-12)),
     )
+    return latency, slope, fit
 
 
 def _resampled_medians(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
