@@ -1,6 +1,4 @@
-"""Two ways to read a CSV file agree: in blocks and cell by cell, whole and cut anywhere."""
-
-from typing import Any
+"""Two ways to read a CSV file agree: as columns and cell by cell."""
 
 import numpy as np
 from hypothesis import given
@@ -8,7 +6,6 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.schedule import ScheduleColumns, read_csv
-from ppsim.schedule.orders import blocks, plain_cells
 from tests.fuzz.cases import COUNTS, fuzz
 
 actions = st.sampled_from(
@@ -37,7 +34,7 @@ def answer(read, *arguments):
 
 @fuzz
 @given(st.one_of(plain_tables, tables_of(actions, slots, actions, odd)))
-def test_a_file_read_in_blocks_and_the_same_file_with_quotes_are_one_schedule(tmp_path_factory, table):
+def test_a_file_read_as_columns_and_the_same_file_with_quotes_are_one_schedule(tmp_path_factory, table):
     path = tmp_path_factory.getbasetemp() / "table.csv"
     path.write_text("\n".join(",".join(row) for row in table))
     plain = answer(read_csv, path)
@@ -47,20 +44,3 @@ def test_a_file_read_in_blocks_and_the_same_file_with_quotes_are_one_schedule(tm
     if isinstance(plain, ScheduleColumns) and isinstance(quoted, ScheduleColumns):
         assert np.array_equal(plain.idle, quoted.idle)
     COUNTS["CSV files read in two ways"]["answers" if isinstance(plain, ScheduleColumns) else "refusals"] += 1
-
-
-@fuzz
-@given(plain_tables, st.integers(1, 30))
-def test_where_blocks_are_cut_does_not_matter(table, size):
-    text = "\n".join(",".join(row) for row in table) + "\n"
-    found: Any = [plain_cells(block) for block in blocks(text, size)]
-    whole: Any = plain_cells(next(blocks(text)))
-    lines = [[] for _ in table]
-    for block in blocks(text, size):
-        for number, cells in enumerate(block.lines):
-            if block.row + number < len(table):  # behind the last newline is no line
-                lines[block.row + number] += cells
-    assert lines == [row if row != [""] else [] for row in table]
-    for part in range(2):
-        pieces = [np.concatenate(columns) for columns in zip(*(piece[part] for piece in found), strict=True)]
-        assert all(map(np.array_equal, pieces, whole[part]))
