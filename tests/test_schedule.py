@@ -17,7 +17,7 @@ from strategies import cells, things
 import ppsim
 from ppsim import Program, Schedule, ScheduleError
 from ppsim.actions import Action, Kind
-from ppsim.schedule import ScheduleColumns, concatenate, fuse, run
+from ppsim.schedule import Block, ScheduleColumns, concatenate, fuse
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -264,15 +264,8 @@ def test_columns_of_a_schedule_take_ten_bytes_an_action():
     assert all(len(column) == len(schedule) for column in columns)
 
 
-def test_a_slot_taken_apart_is_two_actions():
-    slots = fuse(run(Kind.F, 0, [1, 2]), run(Kind.B, 0, [0, 1]))
-    assert slots.joined.tolist() == [False, True, False, True]
-    assert slots.unfused().joined.tolist() == [False] * 4
-    assert slots.unfused().microbatch.tolist() == slots.microbatch.tolist() == [1, 0, 2, 1]
-
-
 def test_the_columns_of_a_schedule_are_those_of_its_blocks():
-    blocks = [run(Kind.F, 0, range(5)), run(Kind.B, 0, range(5)), run(Kind.F, 1, range(7))]
+    blocks = [Block(Kind.F, 0, range(5)), Block(Kind.B, 0, range(5)), Block(Kind.F, 1, range(7))]
     schedule = ScheduleColumns.from_blocks(iter(blocks))
     assert schedule.kind.tolist() == [0] * 5 + [1] * 5 + [0] * 7
     assert schedule.microbatch.tolist() == [*range(5), *range(5), *range(7)]
@@ -281,7 +274,9 @@ def test_the_columns_of_a_schedule_are_those_of_its_blocks():
 
 
 def test_a_block_holds_large_and_negative_numbers():
-    block = concatenate(fuse(run(Kind.F, 7, range(9)), run(Kind.W, 0, range(9))), run(Kind.S, 2**20, [-1, 2**29 - 1]))
+    block = concatenate(
+        fuse(Block(Kind.F, 7, range(9)), Block(Kind.W, 0, range(9))), Block(Kind.S, 2**20, [-1, 2**29 - 1])
+    )
     assert block.joined.tolist() == [False, True] * 9 + [False] * 2
     assert block.stage[-2:].tolist() == [2**20] * 2
     assert block.microbatch[-2:].tolist() == [-1, 2**29 - 1]

@@ -205,11 +205,11 @@ def advance(device, now, rows, queues, gathers, copies, barriers, items, devices
     if missing >= 0:
         devices.waiting_for[device] = missing
     elif gathered > now:
-        push(agenda.events, gathered, device)
+        heapq.heappush(agenda.events, (gathered, device))
     else:
         times[row:stop, ROW_START] = now
         devices.running_until[device] = stop
-        push(agenda.events, now + rows.lengths.seconds[row], device)
+        heapq.heappush(agenda.events, (now + rows.lengths.seconds[row], device))
 
 
 @kernel(allocates=True)
@@ -226,15 +226,9 @@ def count_off(item, now, rows, queues, items, times, agenda):
 
 @kernel(allocates=True)
 def start_item(item, now, rows, times, agenda):
-    """Start an item; `count` is the number of devices."""
+    """Start an item, and put its end on the agenda."""
     times[item, TRANSFER_START] = now
-    push(agenda.events, now + rows.lengths.waits[item], len(rows.offsets) - 1 + item)
-
-
-@kernel(allocates=True)
-def push(events, time, code):
-    """Put an event on the agenda."""
-    heapq.heappush(events, (time, code))
+    heapq.heappush(agenda.events, (now + rows.lengths.waits[item], len(rows.offsets) - 1 + item))
 
 
 @kernel(allocates=True)

@@ -2,28 +2,17 @@
 
 from collections import defaultdict, deque
 from collections.abc import Generator
-from heapq import heappush
 from math import isnan
 from typing import Any
 
 import numpy as np
 import simpy
-from simpy.events import NORMAL
 
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines.event_resources import LAST, Arrival, BarrierStreams, PortLines, PostedStreams, StepEnd
 from ppsim.engines.times import Times
 from ppsim.lowering.rows import consumers
 from ppsim.plan.resolve import Plan, Posts
-
-
-class Clock(simpy.Environment):
-    """An environment that can schedule an event at a time; `now + (time - now)` may differ from it in the last bit."""
-
-    def at(self, time: float, event: simpy.Event) -> None:
-        """Let the event happen at `time`, which is not in the past."""
-        event._ok, event._value = True, None
-        heappush(self._queue, (time, NORMAL, next(self._eid), event))
 
 
 class EventModel:
@@ -41,7 +30,7 @@ class EventModel:
     def __init__(self, plan: Plan):
         rows = len(plan.seconds)
         self.plan = plan
-        self.env = Clock()
+        self.env = simpy.Environment()
         self.seconds = _plain(plan.seconds)
         self.transfer_seconds = _plain(plan.transfer_seconds)
         self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)
@@ -173,7 +162,7 @@ class EventModel:
         if isnan(self.transfer_end[transfer]):
             return self.arrival(transfer)
         arrival = Arrival(self.env)
-        self.env.at(self.transfer_end[transfer], arrival)
+        arrival.at(self.transfer_end[transfer])
         return arrival
 
     def start_transfer(self, transfer: int) -> Arrival:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from heapq import heappush
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,16 @@ LAST = 2  # a priority after SimPy's own: after everything else that happens at 
 
 
 class Arrival(simpy.Event):
-    """The end of a transfer: the first part of the model that needs the event creates it."""
+    """An event at a known time, such as the end of a transfer: the first part of the model that needs it creates it."""
+
+    def at(self, time: float) -> None:
+        """Let the event happen at `time`, not in the past; `now + (time - now)` may differ from it in the last bit."""
+        self._ok, self._value = True, None
+        heappush(self.env._queue, (time, NORMAL, next(self.env._eid), self))
 
     def after(self, seconds: float, priority: int = NORMAL) -> None:
         """Let the event happen `seconds` from now; at equal times the lower priority goes first."""
-        self._ok = True
-        self._value = None
+        self._ok, self._value = True, None
         self.env.schedule(self, EventPriority(priority), seconds)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import simpy
-from simpy.events import EventPriority
 
 from ppsim.base.immutable import list_of_rows
-from ppsim.engines.event_resources import LAST
+from ppsim.engines.event_resources import LAST, Arrival
 from ppsim.plan.dispatch import Choices
 
 
@@ -37,10 +36,9 @@ class ReadyModel:
         """Let free devices choose after everything else of this time has happened."""
         if not self.choosing:
             self.choosing = True
-            choice = simpy.Event(self.env)
-            choice._ok, choice._value = True, None
+            choice = Arrival(self.env)
             choice.callbacks.append(self.choose)
-            self.env.schedule(choice, EventPriority(LAST), 0.0)
+            choice.after(0.0, LAST)
 
     def choose(self, _: simpy.Event) -> None:
         """Start on each free device its first slot that is ready and leaves memory for the rest."""

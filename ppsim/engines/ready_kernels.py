@@ -28,11 +28,9 @@ class ReadyLists(NamedTuple):
 class Progress(NamedTuple):
     """State of slots and devices."""
 
-    # waits, begun, level: by slot: the inputs that it waits for, True if it has begun, and the peak of its device if it
-    # runs in list order
+    # waits, begun: by slot: the inputs that it waits for, and True if it has begun
     waits: np.ndarray
     begun: np.ndarray
-    level: np.ndarray
     # head, held, free, position: by device: the first remaining slot, the memory held, True if it is free, and its
     # index in `order`
     head: np.ndarray
@@ -50,15 +48,13 @@ def ready_order(choices: Choices) -> np.ndarray:
     min_adds, min_net = np.full(devices, np.inf), np.full(devices, np.inf)
     np.minimum.at(min_adds, device[takes], choices.adds[takes])
     np.minimum.at(min_net, device[takes], choices.net[takes])
-    level = np.cumsum(choices.net) - choices.net
-    level += choices.adds - level[offsets[:-1]][device]
     ready = np.zeros((devices, 2), np.int64)
     at_once = choices.waits[:slots] == 0
     np.add.at(ready, (device[at_once], takes[at_once].astype(np.int64)), 1)
     lists = ReadyLists(choices, device, min_adds, min_net)
     progress = Progress(
-        choices.waits.copy(), np.zeros(slots, bool), level, offsets[:-1].copy(), np.zeros(devices),
-        np.ones(devices, bool), offsets[:-1].copy(), ready,
+        choices.waits.copy(), np.zeros(slots, bool), offsets[:-1].copy(), np.zeros(devices), np.ones(devices, bool),
+        offsets[:-1].copy(), ready,
     )  # fmt: skip
     order = np.full(slots, -1)
     call_compiled(run_ready, lists, progress, order)
@@ -121,20 +117,20 @@ def first_ready(device, lists, progress):
     The search ends when it has seen all slots that are ready, or when only takers are left and none fits.
     """
     givers, takers = progress.ready[device, 0], progress.ready[device, 1]
-    limit, peak = lists.choices.limit[device], 0.0
-    held = progress.held[device]
-    slot = progress.head[device]
+    limit, held, slot = lists.choices.limit[device], progress.held[device], progress.head[device]
+    level, peak = held, 0.0  # if the slots before `slot` ran in list order
     while givers + takers > 0:
         if not progress.begun[slot]:
-            adds = lists.choices.adds[slot]
+            adds, net = lists.choices.adds[slot], lists.choices.net[slot]
             if progress.waits[slot] == 0:
-                if held + adds <= limit and peak + lists.choices.net[slot] <= limit:
+                if held + adds <= limit and peak + net <= limit:
                     return slot
                 if adds > 0:
                     takers -= 1
                 else:
                     givers -= 1
-            peak = max(peak, progress.level[slot])
+            peak = max(peak, level + adds)
+            level += net
             full = held + lists.min_adds[device] > limit or peak + lists.min_net[device] > limit
             if givers == 0 and full:
                 return -1
@@ -145,8 +141,6 @@ def first_ready(device, lists, progress):
 @kernel(allocates=True)
 def begin(device, slot, lists, progress):
     """Remove a slot from its device's list."""
-    for other in range(progress.head[device], slot):
-        progress.level[other] += lists.choices.net[slot]
     progress.begun[slot] = True
     progress.free[device] = False
     progress.held[device] += lists.choices.net[slot]

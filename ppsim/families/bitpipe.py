@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.families.chimera import require_units
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, alternate, concatenate, run
+from ppsim.schedule.blocks import Block, alternate, concatenate
 
 
 @family(
@@ -68,11 +68,11 @@ def _runs(p: int, m: int, r: int, kind: Kind) -> Block:
     if kind == Kind.B:
         near_first, near_second, far_first, far_second = near_second, near_first, far_second, far_first
     unit = concatenate(
-        run(kind, near_first, near[:ahead]),
-        alternate(run(kind, far_first, far[: h - ahead]), run(kind, near_first, near[ahead:])),
-        alternate(run(kind, far_first, far[h - ahead :]), run(kind, far_second, far[:ahead])),
-        alternate(run(kind, near_second, near[: h - ahead]), run(kind, far_second, far[ahead:])),
-        run(kind, near_second, near[h - ahead :]),
+        Block(kind, near_first, near[:ahead]),
+        alternate(Block(kind, far_first, far[: h - ahead]), Block(kind, near_first, near[ahead:])),
+        alternate(Block(kind, far_first, far[h - ahead :]), Block(kind, far_second, far[:ahead])),
+        alternate(Block(kind, near_second, near[: h - ahead]), Block(kind, far_second, far[ahead:])),
+        Block(kind, near_second, near[h - ahead :]),
     )
     units = m // p
     later = np.repeat(np.arange(units) * h, len(unit))

@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.families.registry import family, nearest_multiples, require_choice
-from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
+from ppsim.schedule.blocks import Block, concatenate, fuse, repeat
 
 # The side of a device that a microbatch reaches first, and the side that it reaches last. Rows hold the side instead of
 # the stage until `numbered` gives them stages and microbatches.
@@ -87,19 +87,19 @@ def eight_steps(q: int, h: int, count: int, splits_drain: bool = True) -> Block:
     Rows hold the side instead of the stage, and no microbatch yet. Unless it `splits_drain`, each B of the drain stays
     whole.
     """
-    f0, f1, b0, b1, i0, i1 = (run(kind, side, -1) for kind in (Kind.F, Kind.B, Kind.I) for side in (NEAR, FAR))
-    w = run(Kind.W, NEAR, -1)
+    f0, f1, b0, b1, i0, i1 = (Block(kind, side, -1) for kind in (Kind.F, Kind.B, Kind.I) for side in (NEAR, FAR))
+    w = Block(Kind.W, NEAR, -1)
     near_far, far_near = fuse(f0, b1), fuse(f1, b0)
     outer, inner = h - q - 1, q + 1
     steady = repeat(concatenate(near_far, far_near), count - 2 * h + inner)
     if outer == 0:
         # The innermost device runs its first F and B one after the other, because no communication overlaps them yet.
-        steady = concatenate(steady[:2].unfused(), steady[2:])
+        steady = concatenate(f0, b1, steady[2:])
     pairs = repeat(concatenate(b1, b0), inner)
     drain = [repeat(b0, outer)]
     if splits_drain:
         split_from = 2 * (inner // 2) + (q % 2 == 0)
-        pairs = concatenate(pairs[:split_from], pairs[split_from:].as_kind(Kind.I))
+        pairs = concatenate(pairs[:split_from], repeat(concatenate(i1, i0), inner)[split_from:])
         drain = [repeat(concatenate(w, i0), outer), repeat(w, inner)]
     return concatenate(
         repeat(f0, 2 * outer),

@@ -8,7 +8,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.families.registry import family, require_count
-from ppsim.schedule.blocks import Block, forward_run, in_slot_order, run
+from ppsim.schedule.blocks import Block, forward_run, in_slot_order
 
 
 @family(
@@ -40,8 +40,8 @@ def grouped_by_slots(p: int, m: int, v: int = 2, *, group_size: int | None = Non
         first_backward = r + last_stage + 3 * (p - 1 - r) + 1
         yield in_slot_order(
             (forward_run(local_stage * p + r, microbatch), within + r),
-            (run(Kind.I, (v - 1 - local_stage) * p + r, microbatch), within + first_backward),
-            (run(Kind.W, (v - 1 - local_stage) * p + r, microbatch), within + first_backward + 1),
+            (Block(Kind.I, (v - 1 - local_stage) * p + r, microbatch), within + first_backward),
+            (Block(Kind.W, (v - 1 - local_stage) * p + r, microbatch), within + first_backward + 1),
         )
 
 

@@ -10,7 +10,7 @@ from ppsim.base.errors import BuildError
 from ppsim.base.units import counted
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_choice, require_count
-from ppsim.schedule.blocks import Block, run
+from ppsim.schedule.blocks import Block
 
 GROUPINGS = ("megatron", "torch", "spread")
 CONSTRAINTS = (
@@ -82,8 +82,8 @@ def grouped_order(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
 def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
     """Yield all forwards and all backwards of each device in grouped order; stage s is on device s mod p."""
     local_stage, microbatch = grouped_order(sizes, v)
-    forwards = run(Kind.F, local_stage * p, microbatch)
-    backwards = run(backward, (v - 1 - local_stage) * p, microbatch)
+    forwards = Block(Kind.F, local_stage * p, microbatch)
+    backwards = Block(backward, (v - 1 - local_stage) * p, microbatch)
     for r in range(p):
         yield forwards.stages_later(r), backwards.stages_later(r)
 

@@ -75,7 +75,7 @@ class RegisteredFamily:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
-        schedule = self._as_schedule(self.generate(p, m, v, **options), p)
+        schedule = self._as_schedule(self.generate(p, m, v, **options))
         validate(schedule)
         if (schedule.devices, schedule.microbatches_of_a_step) != (p, m):
             raise ScheduleError(
@@ -84,18 +84,15 @@ class RegisteredFamily:
             )
         return schedule
 
-    def _as_schedule(self, made: Any, devices: int) -> ScheduleColumns:
+    def _as_schedule(self, made: Any) -> ScheduleColumns:
         """Return the generator's result as a schedule with the family's name; raise ScheduleError if it is not one."""
         if isinstance(made, ScheduleColumns):
             return made.named(self.name)
-        blocks = map(self._block, made if isinstance(made, Iterable) else [made])
+        blocks = list(made) if isinstance(made, Iterable) else [made]
+        wrong = [block for block in blocks if not isinstance(block, Block)]
+        if wrong:
+            raise ScheduleError(f"{self.name}: the generator gave {shown(wrong[0])}; it must give one Block a device")
         return ScheduleColumns.from_blocks(blocks, name=self.name)
-
-    def _block(self, made: Any) -> Block:
-        """Return the generator's result for a device if it is a Block, else raise ScheduleError."""
-        if not isinstance(made, Block):
-            raise ScheduleError(f"{self.name}: the generator gave {shown(made)}; it must give one Block a device")
-        return made
 
     @property
     def description(self) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.families.dualpipe import FAR, NEAR, numbered, require_filled
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, concatenate, fuse, repeat, run
+from ppsim.schedule.blocks import Block, concatenate, fuse, repeat
 
 
 @family(
@@ -37,10 +37,10 @@ def stp(p: int, m: int, v: int) -> Iterator[Block]:
 def _nine_steps(p: int, m: int, r: int) -> Block:
     """Return the list of device r for m >= 3p-1; rows hold the side instead of the stage."""
     f0, f1, b0, b1, i1 = (
-        run(kind, side, -1)
+        Block(kind, side, -1)
         for kind, side in ((Kind.F, NEAR), (Kind.F, FAR), (Kind.B, NEAR), (Kind.B, FAR), (Kind.I, FAR))
     )
-    w = run(Kind.W, NEAR, -1)
+    w = Block(Kind.W, NEAR, -1)
     outer, inner = p - r - 1, r + 1
     braided = 2 * (m - 3 * p + 1) + 1 + 2 * r
     return concatenate(

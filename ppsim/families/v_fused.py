@@ -8,7 +8,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, concatenate, run
+from ppsim.schedule.blocks import Block, concatenate
 
 PERIOD = 6  # slots of a microbatch on a device: F of two stages, and their B of two slots each
 DOWN_F, UP_F, UP_B, DOWN_B = range(4)  # the four passes of a microbatch through a device, by the legs of the V
@@ -22,7 +22,6 @@ LENGTH = np.array([1, 1, 2, 2])
     idea="Stage r and stage 2p-1-r on device r, the backward in one piece. Every microbatch repeats one block of six "
     "slots in which no two passes of a device meet; passes are then pulled earlier without raising the peak. About two "
     "thirds of 1F1B's activations, with about three quarters of its bubble. Built for b = 2f.",
-    constraints="devices >= 1, microbatches >= 1",
     makespan="~ at b = 2f, m >= 2p: 6mf + 4.5pf",
     peak_activations="{|largest }= floor(2p/3) + 1 {once m fills the pipeline|for m >= 2p}",
     source="Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362; "
@@ -36,7 +35,7 @@ def v_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
         microbatches = np.arange(m)
         down, up = r, 2 * p - 1 - r
         passes = zip((Kind.F, Kind.F, Kind.B, Kind.B), (down, up, up, down), strict=True)
-        rows = concatenate(*(run(kind, stage, microbatches) for kind, stage in passes))
+        rows = concatenate(*(Block(kind, stage, microbatches) for kind, stage in passes))
         yield rows[np.argsort(start[:, r].ravel())]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, alternate, concatenate, run
+from ppsim.schedule.blocks import Block, alternate, concatenate
 
 
 @family(
@@ -35,10 +35,10 @@ def _device_list(p: int, m: int, r: int) -> Block:
     microbatches = np.arange(m)
 
     def down(kind: Kind, first: int, end: int) -> Block:
-        return run(kind, r, microbatches[first:end])
+        return Block(kind, r, microbatches[first:end])
 
     def up(kind: Kind, first: int, end: int) -> Block:
-        return run(kind, 2 * p - 1 - r, microbatches[first:end])
+        return Block(kind, 2 * p - 1 - r, microbatches[first:end])
 
     def down_and_up(first: int, end: int) -> list[Block]:
         shift = p - r

@@ -11,7 +11,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, shown
 from ppsim.base.rules import is_number
 from ppsim.families.registry import family, require_choice
-from ppsim.schedule.blocks import Block, backward_run, forward_run, in_slot_order, run
+from ppsim.schedule.blocks import Block, backward_run, forward_run, in_slot_order
 
 VARIANTS = ("1", "2", "interlaced")
 
@@ -103,11 +103,11 @@ def _overlapping_reductions(p: int, m: int, barriers: int, before_f: list[bool],
         )
         rows = [
             (forward_run(r, number[:m]), 2 * of_forward[:m]),
-            (run(Kind.S, r, number[:m]), 2 * of_part[:m] + 1),
+            (Block(Kind.S, r, number[:m]), 2 * of_part[:m] + 1),
             (backward_run(r, number[:m]), 2 * (steady + 3 * number[:m])),
         ]
         if barriers == 2:
-            rows.append((run(Kind.T, r, number[:m]), 2 * of_part[1:]))
+            rows.append((Block(Kind.T, r, number[:m]), 2 * of_part[1:]))
         yield in_slot_order(*rows)
 
 
@@ -127,7 +127,7 @@ def _interlaced(p: int, m: int) -> Iterator[Block]:
         )
         yield in_slot_order(
             (forward_run(r, number), 2 * np.where(number < warmup, number, later - 3 * warmup + forward_turn)),
-            (run(Kind.S, r, number), 2 * of_part),
-            (run(Kind.T, r, number), 2 * of_part + 1),
+            (Block(Kind.S, r, number), 2 * of_part),
+            (Block(Kind.T, r, number), 2 * of_part + 1),
             (backward_run(r, number), 2 * np.where(number < waiting, early, later - 3 * waiting + backward_turn)),
         )

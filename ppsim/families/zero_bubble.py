@@ -8,14 +8,14 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, concatenate, run, straight_runs
+from ppsim.schedule.blocks import Block, concatenate, straight_runs
 
 
 def with_delayed_weights(body: Block, delay: int) -> Block:
     """Return `body` with W number j after I number j + delay, in the order of the I; the last W come at the end."""
     is_input = body.kind == Kind.I
     inputs = body[is_input]
-    weights = run(Kind.W, inputs.stage, inputs.microbatch)
+    weights = Block(Kind.W, inputs.stage, inputs.microbatch)
     due = np.maximum(len(inputs) - delay, 0)
     after = np.flatnonzero(is_input)[min(delay, len(inputs)) :]
     # Sorting by (row that the entry follows, body before W) merges both runs in linear space.

@@ -58,39 +58,26 @@ class Block:
     def __getitem__(self, rows: slice | np.ndarray) -> Block:
         return Block.of(self.table[:, rows])
 
-    def as_kind(self, kind: Kind) -> Block:
-        """Return the rows as actions of another kind."""
-        return Block(kind, self.stage, self.microbatch, self.joined)
-
     def stages_later(self, stages: int) -> Block:
         """Return the rows with a number added to their stages."""
         table = self.table.copy()
         table[1] += stages
         return Block.of(table)
 
-    def unfused(self) -> Block:
-        """Return the rows with no row fused with another."""
-        return Block(self.kind, self.stage, self.microbatch)
-
-
-def run(kind: Kind, stage: ArrayLike, microbatch: ArrayLike) -> Block:
-    """Return a run of one kind; `stage` and `microbatch` are numbers or columns, broadcast against each other."""
-    return Block(kind, stage, microbatch)
-
 
 def forward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
     """Return a run of F."""
-    return run(Kind.F, stage, microbatch)
+    return Block(Kind.F, stage, microbatch)
 
 
 def backward_run(stage: ArrayLike, microbatch: ArrayLike) -> Block:
     """Return a run of B, the full backward."""
-    return run(Kind.B, stage, microbatch)
+    return Block(Kind.B, stage, microbatch)
 
 
 def straight_runs(devices: int, microbatches: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
     """Yield for each device all forwards and all backwards of its one stage, microbatches in order."""
-    forwards, backwards = forward_run(0, np.arange(microbatches)), run(backward, 0, np.arange(microbatches))
+    forwards, backwards = forward_run(0, np.arange(microbatches)), Block(backward, 0, np.arange(microbatches))
     for device in range(devices):
         yield forwards.stages_later(device), backwards.stages_later(device)
 

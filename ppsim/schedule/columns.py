@@ -118,11 +118,7 @@ class ScheduleColumns:
     @classmethod
     def from_blocks(cls, blocks: Iterable[Block], **traits: Any) -> ScheduleColumns:
         """Return a schedule from one Block of rows per device; `traits` are the other arguments of the constructor."""
-        tables = [np.empty((4, 0), np.int32)]
-        for block in blocks:
-            if not isinstance(block, Block):
-                raise ScheduleError(f"{shown(block)} is no Block of rows; give one per device")
-            tables.append(block.table)
+        tables = [np.empty((4, 0), np.int32), *(block.table for block in blocks)]
         kind, stage, microbatch, joined = (
             np.concatenate([table[row] for table in tables], dtype=dtype, casting="unsafe")
             for row, dtype in enumerate((np.int8, np.int32, np.int32, np.bool_))
