@@ -34,7 +34,6 @@ class Kind(IntEnum):
 
 KIND_NAMES = tuple(kind.name for kind in Kind)
 FIRST_TRANSFER = Kind.SEND_F
-FIRST_SHARDING = Kind.UNSHARD
 NO_MICROBATCH = -1
 _SHARDING = (Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD)
 
@@ -57,6 +56,11 @@ def slot_kind(second: int) -> Kind:
 def is_copy(kind: np.ndarray) -> np.ndarray:
     """Return whether each kind of a column is OFFLOAD or RELOAD."""
     return kind >= Kind.OFFLOAD
+
+
+def is_transfer(kind: np.ndarray) -> np.ndarray:
+    """Return whether each kind of a column is a SEND or RECV."""
+    return (kind >= Kind.SEND_F) & (kind <= Kind.RECV_B)
 
 
 def is_send(kind: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from ppsim.schedule.barriers import (
     awaited_rows,
     blocked_rows,
     lenient_source,
-    turn_of_collectives,
+    wait_text,
     waiting_cycle,
     waiting_message,
     with_barriers,
@@ -39,14 +39,13 @@ def deadlock_error(
     schedule: ScheduleColumns,  # the compute actions that ran
     transport: str,
     posts: Posts | None,  # if transfers queue
-    fused: np.ndarray | None,  # bool (rows,): the row starts and ends together with the row before it
+    fused: np.ndarray,  # bool (rows,): the row starts and ends together with the row before it
     position: np.ndarray,  # int (devices,): the row at which each has stopped; `offsets[d + 1]` if it has finished
     posted: np.ndarray,  # int (devices,): posts that each device has made (all zero under `async`)
     arrived: np.ndarray,  # bool (rows,): the transfer that the row needs has ended
 ) -> DeadlockError:
     """Return the error for a deadlock."""
     # Each transfer has an action that needs it, so a blocked transfer blocks a device too.
-    position = np.asarray(position)
     awaited = awaited_rows(schedule, schedule.source, position)
     open_barrier = (awaited >= 0) & (schedule.source < 0)
     missing = blocked_rows(schedule, position, (crosses_devices(schedule) & ~arrived) | open_barrier, fused)
@@ -73,7 +72,7 @@ class _BlockedQueues:
     ):
         self.schedule, self.missing, self.awaited = schedule, missing, awaited
         self.position, self.arrived = position.tolist(), arrived
-        self._find_queues(posts, np.asarray(posted).tolist())
+        self._find_queues(posts, posted.tolist())
 
     def cycle(self) -> list[str]:
         """Return the cycle among devices and transfers."""
@@ -108,12 +107,7 @@ class _BlockedQueues:
         part = self.missing[device]
         if part >= 0 and self.schedule.source[part] < 0:
             needed = int(self.awaited[part])
-            holder = int(self.schedule.device[needed])
-            return (
-                f"device {device} waits at {self.schedule.label(part)} for {self.schedule.label(needed)} of device "
-                f"{holder}{turn_of_collectives(self.schedule, part, needed)}",
-                ("device", holder),
-            )
+            return wait_text(self.schedule, part, needed), ("device", int(self.schedule.device[needed]))
         if part >= 0:
             label = self.schedule.label(part)
             return f"device {device} waits at {label} for {self._name(part)}", ("transfer", part)
@@ -127,10 +121,8 @@ class _BlockedQueues:
             if (is_send, transfer) not in self.queue_of:
                 label = schedule.label(self.position[holder])
                 verb = "SEND" if is_send else "RECV"
-                return f"{name} waits for its {verb}, which device {holder} posts only after {label}", (
-                    "device",
-                    holder,
-                )
+                text = f"{name} waits for its {verb}, which device {holder} posts only after {label}"
+                return text, ("device", holder)
         # A transfer at the head of both queues would have started, so another is before it in one of them.
         holder, head = next(
             (holder, heads[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -136,11 +137,7 @@ def _missing_forwards(schedule: ScheduleColumns, present: np.ndarray) -> Iterato
 
 
 def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray]) -> Iterator[str]:
-    full, inputs, weights = present[Kind.B], present[Kind.I], present[Kind.W]
-
-    def name(kind: Kind, pair: int) -> str:
-        return _name(schedule, kind, pair)
-
+    full, inputs, weights, name = present[Kind.B], present[Kind.I], present[Kind.W], partial(_name, schedule)
     for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs, assume_unique=True))):
         yield from first_faults(
             lambda pair, kind=kind: (

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.actions import FIRST_SHARDING, FIRST_TRANSFER, Kind, is_copy, is_send
+from ppsim.actions import FIRST_TRANSFER, Kind, is_copy, is_send, is_transfer
+from ppsim.base.immutable import index_in
 from ppsim.lowering.rows import row_tables, transfer_ends
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.barriers import lenient_source
@@ -79,14 +80,12 @@ class _Ends:
 
 def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
     """Yield pointless, doubled, misplaced and missing SEND and RECV; nothing if the program is not lowered yet."""
-    rows = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind < FIRST_SHARDING))
+    rows = np.flatnonzero(is_transfer(program.kind))
     if not len(rows):
         return
     ends = _possible_ends(program)
     keys, first = np.unique(_keys(program, ends.kind, ends.own), return_index=True)
-    wanted = _keys(program, program.kind[rows], rows)
-    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    end = np.where(keys[found] == wanted, first[found], -1) if len(keys) else np.full(len(rows), -1)
+    end = np.append(first, -1)[index_in(keys, _keys(program, program.kind[rows], rows))]
 
     pointless = (end < 0) | ~np.append(ends.remote, False)[end]
     yield from first_faults(lambda row, at: _pointless(program, ends, row, at), rows[pointless], end[pointless])
@@ -94,9 +93,7 @@ def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
     order = np.argsort(end, kind="stable")
     again = order[1:][end[order][1:] == end[order][:-1]]
     yield from first_faults(
-        lambda row, at: f"{located(program, row)} appears twice; each transfer is sent and received once",
-        rows[again],
-        end[again],
+        lambda row: f"{located(program, row)} appears twice; each transfer is sent and received once", rows[again]
     )
     once = np.ones(len(rows), bool)
     once[again] = False
@@ -104,7 +101,7 @@ def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
     seen = np.zeros(len(ends.kind), bool)
     seen[end] = True
     missing = np.flatnonzero(ends.remote & ~seen)
-    yield from first_faults(lambda row, at: _missing(program, ends, at), ends.own[missing], missing)
+    yield from first_faults(lambda end: _missing(program, ends, end), missing)
 
 
 def _possible_ends(program: ScheduleColumns) -> _Ends:
@@ -242,8 +239,7 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
             "is the last of its stage on the device; put a RESHARD of the stage after it",
         ),
     ):
-        found = rows[wrong]
-        yield from first_faults(lambda row, rule=rule: f"{located(program, row)} {rule}", found)
+        yield from first_faults(lambda row, rule=rule: f"{located(program, row)} {rule}", rows[wrong])
 
 
 def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
@@ -253,19 +249,16 @@ def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
 def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
     """Yield doubled REDUCE_GRAD, REDUCE_GRAD before a backward of its stage, and REDUCE_GRAD of foreign stages."""
     rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
-    if not len(rows) or not len(last_backwards(program)):
+    last = last_backwards(program)
+    if not len(rows) or not len(last):
         return
     rows = rows[np.lexsort((rows, program.stage[rows], program.device[rows]))]
     same = (np.diff(program.stage[rows]) == 0) & (np.diff(program.device[rows]) == 0)
-    again = rows[1:][same]
     yield from first_faults(
         lambda row: f"{located(program, row)} appears twice; a stage's gradients are reduced once a step",
-        again,
+        rows[1:][same],
     )
-    last = last_backwards(program)
-    known, wanted = _stage_keys(program, last), _stage_keys(program, rows)
-    found = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    behind = np.where(known[found] == wanted, last[found], -1)
+    behind = np.append(last, -1)[index_in(_stage_keys(program, last), _stage_keys(program, rows))]
     early = behind > rows
     yield from first_faults(
         lambda row, backward: (
@@ -275,10 +268,9 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
         rows[early],
         behind[early],
     )
-    foreign = rows[behind < 0]
     yield from first_faults(
         lambda row: f"{located(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
-        foreign,
+        rows[behind < 0],
     )
 
 
@@ -364,13 +356,11 @@ def _foreign(program: ScheduleColumns) -> Iterator[str]:
     """Yield copies on a device that does not run the forward."""
     pairs, rows = _rows_by_pair(program, program.kind == Kind.F)
     copies = np.flatnonzero((program.kind == Kind.OFFLOAD) | (program.kind == Kind.RELOAD))
-    wanted = pairs_of(program, copies)
-    found = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    here = (pairs[found] == wanted) & (program.device[rows[found]] == program.device[copies])
+    holder = np.append(program.device[rows], -1)[index_in(pairs, pairs_of(program, copies))]
     yield from first_faults(
         lambda row: (
             f"{located(program, row)} has nothing to copy: no {program.stage[row]}F{program.microbatch[row]} runs on "
             f"the device"
         ),
-        copies[~here],
+        copies[holder != program.device[copies]],
     )

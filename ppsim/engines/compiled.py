@@ -77,11 +77,7 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     )
     times, devices = np.empty((len(links), 4)), _devices(plan, posts)
     scratch = np.arange(schedule.devices - 1, -1, -1, dtype=np.int32), np.empty(len(links), np.int32)
-    streams = (
-        None
-        if _is_plain(plan)
-        else Streams(_posted_columns(plan, plan.gathers), _posted_columns(plan, plan.copies), _barrier_columns(plan))
-    )
+    streams = None if _is_plain(plan) else _streams(plan)
     if streams is None:
         call_compiled(kernels.run_plain_queues, columns, queues, devices, *scratch, times)
     elif not in_time_order:
@@ -169,6 +165,10 @@ def _devices(plan: Plan, posts: Posts) -> Devices:
         sent_at=np.zeros(count),
         waiting_at=np.full(count, -1, np.int64),
     )
+
+
+def _streams(plan: Plan) -> Streams:
+    return Streams(_posted_columns(plan, plan.gathers), _posted_columns(plan, plan.copies), _barrier_columns(plan))
 
 
 def _posted_columns(plan: Plan, posted: Posted | None) -> PostedColumns:

@@ -209,15 +209,11 @@ class StepEnd:
 
     def follow(self, devices: list[simpy.Process], reduced: list[simpy.Event]) -> None:
         """Begin the steps that follow the processes of the devices and the ends of all reductions, device by device."""
-        everything = self.env.all_of([*devices, *reduced])
+        everything, reductions = self.env.all_of([*devices, *reduced]), self.plan.reductions
         for device in range(len(self.seconds)):
             ready = everything
             if self.plan.optimizer == POST_VALIDATED:
-                own = (
-                    slice(0)
-                    if self.plan.reductions is None
-                    else slice(*self.plan.reductions.offsets[device : device + 2])
-                )
+                own = slice(0) if reductions is None else slice(*reductions.offsets[device : device + 2])
                 ready = self.env.all_of([devices[device], *reduced[own]])
             self.env.process(self.step(device, ready))
 

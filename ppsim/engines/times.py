@@ -14,23 +14,22 @@ NONE = np.empty(0)
 class Times(NamedTuple):
     """Start and end of everything that a plan runs; float64 arrays, seconds."""
 
-    row_start: np.ndarray  # one entry per row of the schedule
-    row_end: np.ndarray  # one entry per row of the schedule
-    # transfer_start, transfer_end: one entry per row: the transfer that the row needs; nan if it needs none
+    # one entry per row of the schedule; of transfers, the one that the row needs: nan if it needs none
+    row_start: np.ndarray
+    row_end: np.ndarray
     transfer_start: np.ndarray
     transfer_end: np.ndarray
-    unshard_start: np.ndarray = NONE  # one entry per gather of the plan
-    unshard_end: np.ndarray = NONE  # one entry per gather of the plan
-    # reduce_start, reduce_end: one entry per reduction of the plan
+    # one entry per gather, reduction, copy or barrier of the plan, and per device's optimizer step, if one is requested
+    unshard_start: np.ndarray = NONE
+    unshard_end: np.ndarray = NONE
     reduce_start: np.ndarray = NONE
     reduce_end: np.ndarray = NONE
-    # step_start, step_end: one entry per device: its optimizer step; empty if none was requested
     step_start: np.ndarray = NONE
     step_end: np.ndarray = NONE
-    copy_start: np.ndarray = NONE  # one entry per copy of the plan
-    copy_end: np.ndarray = NONE  # one entry per copy of the plan
-    barrier_start: np.ndarray = NONE  # one entry per barrier of the plan
-    barrier_end: np.ndarray = NONE  # one entry per barrier of the plan
+    copy_start: np.ndarray = NONE
+    copy_end: np.ndarray = NONE
+    barrier_start: np.ndarray = NONE
+    barrier_end: np.ndarray = NONE
 
 
 class RowEnds(NamedTuple):
@@ -43,10 +42,11 @@ class RowEnds(NamedTuple):
     # device_busy, first_start: float64 (devices,): sum of each device's rows, and start of its first one
     device_busy: np.ndarray
     first_start: np.ndarray
-    reduce_start: np.ndarray = NONE  # float64 arrays, as in `Times`
-    reduce_end: np.ndarray = NONE  # float64 arrays, as in `Times`
-    step_start: np.ndarray = NONE  # float64 arrays, as in `Times`
-    step_end: np.ndarray = NONE  # float64 arrays, as in `Times`
+    # float64 arrays, as in `Times`
+    reduce_start: np.ndarray = NONE
+    reduce_end: np.ndarray = NONE
+    step_start: np.ndarray = NONE
+    step_end: np.ndarray = NONE
 
 
 def with_all_columns(plan: Plan, found: Times | RowEnds) -> Times:

@@ -7,8 +7,8 @@ from ppsim.families.registry import family, require_choice
 from ppsim.schedule.blocks import Block, concatenate, fuse, straight_runs
 
 ORDERS = ("f_b", "b_f")
-MAKESPAN = "= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o"
-PEAK_ACTIVATIONS = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
+_MAKESPAN = "= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o"
+_PEAK_ACTIVATIONS = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
 
 
 def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str = "f_b") -> Block:
@@ -40,8 +40,8 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
     idea="Interleaved 1F1B with one more warm-up forward and F and B fused in the steady part. `order` says which part "
     "a device without a fused kernel runs first: `f_b` or `b_f`. Groupings as in interleaved-1f1b.",
     constraints=CONSTRAINTS,
-    makespan=MAKESPAN,
-    peak_activations=PEAK_ACTIVATIONS,
+    makespan=_MAKESPAN,
+    peak_activations=_PEAK_ACTIVATIONS,
     source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py",
 )
 def overlapped_interleaved(
@@ -52,3 +52,23 @@ def overlapped_interleaved(
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
         yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]) + 1, m * v), order)
+
+
+@family(
+    "combined-1f1b",
+    group="overlapped F, B",
+    title="Combined 1F1B (Megatron-Core)",
+    idea="Interleaved 1F1B with one more warm-up forward, so that the F and the B of each steady slot do not wait for "
+    "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "
+    "computation of the other. One device and one stage are legal. `layout.overlap: two-stream` prices the slot from "
+    "the pieces of its layers. Order and groupings as in interleaved-overlap.",
+    constraints=CONSTRAINTS,
+    makespan=_MAKESPAN,
+    peak_activations=_PEAK_ACTIVATIONS,
+    source="NVIDIA Megatron-LM, megatron/core/pipeline_parallel/combined_1f1b.py (--overlap-moe-expert-parallel-comm)",
+)
+def combined_one_forward_one_backward(
+    p: int, m: int, v: int = 2, *, order: str = "f_b", grouping: str = "megatron", group_size: int | None = None
+) -> Iterator[Block]:
+    """Return the lists of interleaved-overlap."""
+    return overlapped_interleaved(p, m, v, order=order, grouping=grouping, group_size=group_size)

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind, is_send
+from ppsim.actions import Kind, is_send, is_transfer
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import EqualColumns, short_repr
 from ppsim.base.rules import argument, choice, declared, described
@@ -46,7 +46,7 @@ def batch_transfers(program: ScheduleColumns) -> ScheduleColumns:
     Source: PyTorch, pull request 175572 (BATCH_P2P), which was not merged.
     """
     sends = is_send(program.kind)
-    transfers = (program.kind >= FIRST_TRANSFER) & (program.kind <= Kind.RECV_B)
+    transfers = is_transfer(program.kind)
     pairs = transfers[1:] & transfers[:-1] & (sends[1:] != sends[:-1]) & (program.device[1:] == program.device[:-1])
     joined = program.joined.copy()
     free = 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send
+from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send, is_transfer
 from ppsim.base.immutable import cached_on, unwritable
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -61,7 +61,7 @@ class TransferEnds:
 
 def transfer_ends(program: ScheduleColumns) -> TransferEnds:
     """Return the transfer of each SEND and RECV, and the device at its other end."""
-    row = np.flatnonzero((program.kind >= FIRST_TRANSFER) & (program.kind <= Kind.RECV_B))
+    row = np.flatnonzero(is_transfer(program.kind))
     kind, stage, microbatch = program.kind[row], program.stage[row], program.microbatch[row]
     sends = is_send(kind)
     is_forward = (kind == Kind.SEND_F) | (kind == Kind.RECV_F)
@@ -92,7 +92,7 @@ def compute_before(program: ScheduleColumns) -> np.ndarray:
 
 def has_transfers(schedule: ScheduleColumns) -> bool:
     """Return whether the lists hold any SEND or RECV."""
-    return bool(((schedule.kind >= FIRST_TRANSFER) & (schedule.kind <= Kind.RECV_B)).any())
+    return bool(is_transfer(schedule.kind).any())
 
 
 @cached_on

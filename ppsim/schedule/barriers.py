@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
-from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, list_of_rows
+from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, index_in, list_of_rows
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them
@@ -188,15 +188,17 @@ def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.nda
     return np.where(barriers.needs >= 0, first[barriers.needs], source)
 
 
-def turn_of_collectives(schedule: ScheduleColumns, row: int, needed: int) -> str:
-    """Return a note if a row waits for an input of another collective that comes before its own; else ""."""
+def wait_text(schedule: ScheduleColumns, row: int, needed: int, note: str = "") -> str:
+    """Return what a row waits for in words; `needed` may be an input of a collective that comes before its own."""
     barriers = find_barriers(schedule)
-    if barriers is None or barriers.needs[row] < 0:
-        return ""
-    own = int(barriers.needs[row])
-    if needed in barriers.producer[barriers.first[own] : barriers.first[own + 1]]:
-        return ""
-    return f" (its collective runs before the one for {schedule.label(row)})"
+    if barriers is not None and barriers.needs[row] >= 0:
+        own = int(barriers.needs[row])
+        if needed not in barriers.producer[barriers.first[own] : barriers.first[own + 1]]:
+            note += f" (its collective runs before the one for {schedule.label(row)})"
+    return (
+        f"device {schedule.device[row]} waits at {schedule.label(row)} for {schedule.label(needed)} of device "
+        f"{schedule.device[needed]}{note}"
+    )
 
 
 def blocked_rows(
@@ -234,10 +236,7 @@ def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source:
         note = "" if need == head else f", which comes after {schedule.label(head)}"
         if need == head - 1 and schedule.joined[head]:
             note = f", which shares a fused slot with {schedule.label(head)}"
-        lines.append(
-            f"device {waiting} waits at {schedule.label(blocked[waiting])} for {schedule.label(need)} of device "
-            f"{holder}{note}{turn_of_collectives(schedule, blocked[waiting], need)}"
-        )
+        lines.append(wait_text(schedule, blocked[waiting], need, note))
     return lines
 
 
@@ -257,8 +256,5 @@ def lenient_source(schedule: ScheduleColumns) -> np.ndarray:
     forward, backward = np.flatnonzero(schedule.kind == Kind.F), np.flatnonzero(is_backward(schedule.kind))
     for rows, step in ((forward, -microbatches), (backward, microbatches)):
         keys, last = np.unique(pairs[rows][::-1], return_index=True)
-        wanted = pairs[rows] + step
-        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        hit = np.flatnonzero(keys[found] == wanted) if len(keys) else np.empty(0, np.int64)
-        source[rows[hit]] = rows[::-1][last[found[hit]]]
+        source[rows] = np.append(rows[::-1][last], -1)[index_in(keys, pairs[rows] + step)]
     return schedule.without_prefetched(source)

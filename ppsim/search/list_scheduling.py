@@ -143,8 +143,8 @@ def first_to_wake(wakes, leaves):
 def next_action(work, rules, state, due, most_ahead, d, now, rounding):
     """Return (kind, stage, until): the action that device d starts now, or IDLE and the time of its next attempt."""
     stages = len(work.local_stage)
-    forward, forward_later, blocked = next_forward(work, state, due, most_ahead, d, now)
-    backward, backward_later = next_backward(work, state, due, d, now)
+    forward, forward_later, blocked = first_due(work, state, due, most_ahead, d, 0, now)
+    backward, backward_later, _ = first_due(work, state, due, most_ahead, d, 1, now)
     weight = next_weight(work, state, d)
     kind, until, gap_is_known = IDLE, min(forward_later, backward_later), True
     if forward != NONE or backward != NONE:
@@ -181,34 +181,37 @@ def arrival(work, state, code):
 
 
 @kernel
-def next_forward(work, state, due, most_ahead, d, now):
-    """Return (stage, later, blocked): the F of device d that may start and is due first, else NONE.
+def first_due(work, state, due, most_ahead, d, kind, now):
+    """Return (stage, later, blocked): the F, or the I or B, of device d that may start and is due first, else NONE.
 
     `later` is the time of the next arrival; `blocked` is true if an F has arrived that must not start.
     """
-    stages = len(work.local_stage)
     found, found_due, later, blocked = NONE, NOT_YET, NOT_YET, False
     for i in range(work.first_local[d], work.first_local[d + 1]):
         s = work.local_stage[i]
-        if not has_source(work, state, s):
+        code = kind * len(work.local_stage) + s
+        if not has_source(work, state, code):
             continue
-        k, arrives = state.done[s], arrival(work, state, s)
-        if k - state.done[stages + s] >= most_ahead[s] or not finds_memory(work, state, d, s, k):
+        arrives, its_due = arrival(work, state, code), due[code * work.m + state.done[code]]
+        if kind == 0 and not may_run_ahead(work, state, most_ahead, d, s):
             blocked = blocked or arrives <= now
         elif arrives > now:
             later = min(later, arrives)
-        elif found == NONE or due[s * work.m + k] < found_due:
-            found, found_due = s, due[s * work.m + k]
+        elif found == NONE or its_due < found_due:
+            found, found_due = s, its_due
     return found, later, blocked
 
 
 @kernel
-def finds_memory(work, state, d, s, k):
-    """Return if all unfinished microbatches of device d, oldest first, could still end after F of stage s and k."""
+def may_run_ahead(work, state, most_ahead, d, s):
+    """Return if stage s of device d may run its next F, by its limit on running ahead and the memory of the device.
+
+    After the F, all unfinished microbatches of the device, the oldest first, must still find memory to end.
+    """
+    stages, k, begin, end = len(work.local_stage), state.done[s], work.first_local[d], work.first_local[d + 1]
     free = work.limits[d] + ROUNDING - state.live[d] - work.held[s]
-    if free < 0.0:
+    if k - state.done[stages + s] >= most_ahead[s] or free < 0.0:
         return False
-    stages, begin, end = len(work.local_stage), work.first_local[d], work.first_local[d + 1]
     oldest, whole = work.m, 0.0
     for i in range(begin, end):
         oldest = min(oldest, state.done[(2 if work.split else 1) * stages + work.local_stage[i]])
@@ -229,26 +232,6 @@ def finds_memory(work, state, d, s, k):
         free += frees
         j += 1
     return True
-
-
-@kernel
-def next_backward(work, state, due, d, now):
-    """Return (stage, later): the I or B of device d that has arrived and is due first, else NONE.
-
-    `later` is the time of the next arrival.
-    """
-    stages = len(work.local_stage)
-    found, found_due, later = NONE, NOT_YET, NOT_YET
-    for i in range(work.first_local[d], work.first_local[d + 1]):
-        code = stages + work.local_stage[i]
-        if not has_source(work, state, code):
-            continue
-        arrives, its_due = arrival(work, state, code), due[code * work.m + state.done[code]]
-        if arrives > now:
-            later = min(later, arrives)
-        elif found == NONE or its_due < found_due:
-            found, found_due = work.local_stage[i], its_due
-    return found, later
 
 
 @kernel

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -29,16 +28,6 @@ FOR_ROUNDS = 0.75  # fraction of the time for rounds, if windows follow
 def require_solver(purpose: str) -> Any:
     """Return the module of CP-SAT; ConfigError if OR-Tools is not installed."""
     return need("ortools.sat.python.cp_model", purpose)
-
-
-@dataclass(frozen=True)
-class Solved:
-    """Result of the solver."""
-
-    # int32, one entry per row, optional: as in `TimedLists`; None if the solver found nothing in time
-    codes: np.ndarray | None
-    # lower bound in seconds for all orders of the free rows, if the other rows stay; accurate to a tick per action
-    bound: float
 
 
 class WindowModel:
@@ -155,8 +144,12 @@ class WindowModel:
             tails[source] = max(tails[source], int(self.wait[row] + from_start[row]))
         return tails
 
-    def solve(self, **parameters: Any) -> Solved:
-        """Solve with the times of the lists as hint; `parameters` are the solver's."""
+    def solve(self, **parameters: Any) -> tuple[TimedLists | None, float]:
+        """Return the best lists found in time, and a lower bound for all orders of the free rows, if the others stay.
+
+        The times of the lists are a hint; `parameters` are the solver's. The bound, in seconds, is accurate to a tick
+        per action.
+        """
         for row, begin in self.begin.items():
             self.model.add_hint(begin, int(self._ticks(self.lists.starts[row])))
         solver = self.cp_model.CpSolver()
@@ -171,7 +164,8 @@ class WindowModel:
                 solver.stop_search()
                 raise
         found = status in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE)
-        return Solved(self._codes(solver) if found else None, solver.best_objective_bound * self.tick)
+        lists = self.problem.timed(self._codes(solver)) if found else None
+        return lists, solver.best_objective_bound * self.tick
 
     def _codes(self, solver: Any) -> np.ndarray:
         """Return the codes in the order of the solver's times."""
@@ -214,8 +208,7 @@ class WindowSearch:
         self.turn += 1
         model = WindowModel(self.best, self._window())
         seed = (self.seed + self.turn) % 2**31
-        solved = model.solve(max_deterministic_time=WINDOW_WORK, num_workers=1, random_seed=seed)
-        found = None if solved.codes is None else self.best.problem.timed(solved.codes)
+        found, _ = model.solve(max_deterministic_time=WINDOW_WORK, num_workers=1, random_seed=seed)
         if found is not None and found.makespan <= self.best.makespan:
             self.best = found
 
@@ -289,7 +282,6 @@ def solve_exactly(problem: Problem, time_limit: float, workers: int) -> tuple[Ti
     """
     known = search_briefly(problem, [])
     model = WindowModel(known, np.ones(problem.rows, bool))
-    solved = model.solve(max_time_in_seconds=float(time_limit), num_workers=workers)
-    found = None if solved.codes is None else problem.timed(solved.codes)
+    found, bound = model.solve(max_time_in_seconds=float(time_limit), num_workers=workers)
     best = known if found is None or found.makespan > known.makespan else found
-    return best, max(solved.bound, problem.lower_bound), model.exact
+    return best, max(bound, problem.lower_bound), model.exact
