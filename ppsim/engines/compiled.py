@@ -163,7 +163,6 @@ def _devices(plan: Plan, posts: Posts) -> Devices:
         free_at=np.zeros(count),
         sends_done=posts.offsets[:-1].copy(),
         sent_at=np.zeros(count),
-        waiting_at=np.full(count, -1, np.int64),
     )
 
 

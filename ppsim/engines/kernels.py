@@ -97,13 +97,12 @@ class Devices(NamedTuple):
     # position, running_until: its next row, and the row after the slot that it runs, or -1
     position: np.ndarray
     next_post: np.ndarray  # the post that it makes next
-    waiting_for: np.ndarray  # the transfer or other item that it waits for, or -1
+    waiting_for: np.ndarray  # transfer (by row) or other item (numbered after the rows) that it waits for, or -1
     running_until: np.ndarray
     free_at: np.ndarray  # the end of its last slot
     # sends_done, sent_at: the post before which the ends of its SENDs are known, and the latest of those ends
     sends_done: np.ndarray
     sent_at: np.ndarray
-    waiting_at: np.ndarray  # the barrier that it waits for, or -1
 
 
 @kernel(allocates=True)
@@ -197,14 +196,12 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
                     missing = part if missing < 0 else missing
                 elif times[part, TRANSFER_END] > start:  # False for nan, of a row that needs no transfer
                     start = times[part, TRANSFER_END]
+            if streams is not None and missing < 0:
+                end, missing = end_of_streams(row, stop, streams)
+                start = max(start, end)
             if missing >= 0:
                 devices.waiting_for[device] = missing
                 break
-            if streams is not None:
-                start = max(start, end_of_streams(row, stop, streams))
-                if np.isinf(start):
-                    devices.waiting_at[device] = open_barrier(row, stop, streams.barriers)
-                    break
             free = start + times[row, ROW_END]
             for part in range(row, stop):
                 times[part, ROW_START], times[part, ROW_END] = start, free
@@ -216,9 +213,12 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
 
 @kernel
 def end_of_streams(row, stop, streams):
-    """Return the latest end of the gathers, copies and barriers that the slot of rows `row` to `stop` waits for."""
+    """Return the latest end of the gathers, copies and barriers that the slot of rows `row` to `stop` waits for.
+
+    Also return the first of these barriers that has not ended, numbered after the rows, or -1.
+    """
     gathers, copies, barriers = streams
-    end = 0.0
+    end, missing = 0.0, -1
     for part in range(row, stop):
         if len(gathers.of_row) > 0 and gathers.of_row[part] >= 0:
             end = max(end, gathers.end[gathers.of_row[part]])
@@ -226,7 +226,9 @@ def end_of_streams(row, stop, streams):
             end = max(end, copies.end[copies.of_row[part]])
         if len(barriers.needs) > 0 and barriers.needs[part] >= 0:
             end = max(end, barriers.end[barriers.needs[part]])
-    return end
+            if missing < 0 and np.isinf(end):
+                missing = len(barriers.needs) + barriers.needs[part]
+    return end, missing
 
 
 @kernel
@@ -305,15 +307,6 @@ def wait_for_sends(device, post, queues, times, devices):
 
 
 @kernel
-def open_barrier(row, stop, barriers):
-    """Return the first barrier that the slot of rows `row` to `stop` waits for and that has not ended, or -1."""
-    for part in range(row, stop):
-        if barriers.needs[part] >= 0 and np.isinf(barriers.end[barriers.needs[part]]):
-            return barriers.needs[part]
-    return -1
-
-
-@kernel
 def pass_barrier(row, now, barriers, devices, stack, height):
     """Count a row that ended at `now` off its barrier; after the last, set the barrier's end and wake its waiters.
 
@@ -326,9 +319,9 @@ def pass_barrier(row, now, barriers, devices, stack, height):
         if barriers.waits[barrier] > 0:
             break
         now = barriers.end[barrier] = barriers.start[barrier] + barriers.seconds[barrier]
-        for device in range(len(devices.waiting_at)):
-            if devices.waiting_at[device] == barrier:
-                devices.waiting_at[device] = -1
+        for device in range(len(devices.waiting_for)):
+            if devices.waiting_for[device] == len(barriers.needs) + barrier:
+                devices.waiting_for[device] = -1
                 stack[height] = device
                 height += 1
         barrier = barriers.following[barrier]
