@@ -288,13 +288,20 @@ def copy_faults(program: ScheduleColumns) -> Iterator[str]:
 
     The order of an activation's actions on its device is F, OFFLOAD, RELOAD, then R if there is one, backward.
     """
-    rows_of = {kind: _rows_by_pair(program, program.kind == kind) for kind in (Kind.OFFLOAD, Kind.RELOAD)}
-    if not any(len(pairs) for pairs, _ in rows_of.values()):
+    offloads, reloads = (_rows_by_pair(program, program.kind == kind) for kind in (Kind.OFFLOAD, Kind.RELOAD))
+    if not len(offloads[0]) and not len(reloads[0]):
         return
-    for pairs, rows in rows_of.values():
+    for pairs, rows in (offloads, reloads):
         again = rows[1:][pairs[1:] == pairs[:-1]]
         yield from first_faults(lambda row: f"{located(program, row)} appears twice; an activation leaves once", again)
-    yield from _unpaired(program, rows_of[Kind.OFFLOAD], rows_of[Kind.RELOAD])
+    for (pairs, rows), (others, _), missing in ((offloads, reloads, Kind.RELOAD), (reloads, offloads, Kind.OFFLOAD)):
+        yield from first_faults(
+            lambda row, missing=missing: (
+                f"{located(program, row)} has no {program.stage[row]}{missing.name}{program.microbatch[row]}: "
+                f"what leaves for host memory comes back before its backward"
+            ),
+            rows[~np.isin(pairs, others)],
+        )
     yield from _foreign(program)
     for (late, early), rule in _RULES.items():
         yield from late_rows(program, early, late, rule)
@@ -336,20 +343,6 @@ def _rows_by_pair(program: ScheduleColumns, chosen: np.ndarray) -> tuple[np.ndar
     pairs = pairs_of(program, rows)
     order = np.argsort(pairs, kind="stable")
     return pairs[order], rows[order]
-
-
-def _unpaired(
-    program: ScheduleColumns, offloads: tuple[np.ndarray, np.ndarray], reloads: tuple[np.ndarray, np.ndarray]
-) -> Iterator[str]:
-    for own, other, missing in ((offloads, reloads, Kind.RELOAD), (reloads, offloads, Kind.OFFLOAD)):
-        alone = own[1][~np.isin(own[0], other[0])]
-        yield from first_faults(
-            lambda row, missing=missing: (
-                f"{located(program, row)} has no {program.stage[row]}{missing.name}{program.microbatch[row]}: "
-                f"what leaves for host memory comes back before its backward"
-            ),
-            alone,
-        )
 
 
 def _foreign(program: ScheduleColumns) -> Iterator[str]:
