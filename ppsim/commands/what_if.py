@@ -189,7 +189,8 @@ def _break_even(
     if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter", "schedule"):
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
     cases = {name: _case(config, settings, {**flags, "schedule": name}) for name in (first, second)}
-    low, high = _range(between, key, cases[first])
+    unit = UNITS.get(key.split(".")[-1], "")
+    low, high = _range(between, key, unit, cases[first])
     section, _, name = key.partition(".")
     whole = type((cases[first].data.get(section) or {}).get(name)) is int
 
@@ -197,7 +198,6 @@ def _break_even(
         return cases[name].changed({key: round(value) if whole else value}).simulate().iteration_time
 
     found = study.break_even(first, second, step_time, low, high, whole)
-    unit = _unit(key)
     document = {"schema": "ppsim.what-if/1", "over": key, "unit": unit, "break_even": asdict(found)}
     return document, break_even_text(found, first, second, key, unit, whole)
 
@@ -249,12 +249,7 @@ def losses_text(found: Losses, what: str, verbose: bool = False) -> str:
     return "\n".join(lines).lstrip("\n")
 
 
-def _unit(key: str) -> str:
-    return UNITS.get(key.split(".")[-1], "")
-
-
-def _range(between: tuple[str, str] | None, key: str, case: Config) -> tuple[float, float]:
-    unit = _unit(key)
+def _range(between: tuple[str, str] | None, key: str, unit: str, case: Config) -> tuple[float, float]:
     if between is not None:
         low, high = (_bound(text, unit) for text in between)
         return low, high

@@ -323,7 +323,7 @@ def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Ra
         return wanted
 
     document, events = read(keep)
-    if isinstance(document, dict) and "distributedInfo" not in document:
+    if "distributedInfo" not in document:
         raise ConfigError(
             f"{place}: {NO_PIPELINE}: 'distributedInfo' is missing, so the file is of one process without ranks; "
             "record each rank of a pipeline after torch.distributed.init_process_group"

@@ -57,7 +57,6 @@ class Workers(Executor):
     def __init__(self, workers: int | None = None):
         self.workers = self._processes = workers or processors()
         self._pool = _pool(self.workers)
-        self._closed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         """Run a call in one of the processes, as any executor does."""
@@ -66,9 +65,9 @@ class Workers(Executor):
 
     def serve(self, processes: int) -> None:
         """Have this number of processes; start new ones after a shutdown, or if the number changes."""
-        if self._closed or processes != self._processes:
+        if processes != self._processes:
             self.shutdown()
-            self._pool, self._processes, self._closed = _pool(processes), processes, False
+            self._pool, self._processes = _pool(processes), processes
 
     def dead(self) -> list[Any]:
         """Return the processes that have ended, although no call ends one."""
@@ -84,7 +83,7 @@ class Workers(Executor):
         processes, results = self._started(), getattr(self._pool, "_result_queue", None)
         thread: threading.Thread | None = getattr(self._pool, "_executor_manager_thread", None)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._closed = True
+        self._processes = 0
         for process in processes:
             process.kill()
         if thread is not None:
