@@ -68,18 +68,17 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
     list. Raises ConfigError if a list needs more than its limit.
     """
     row = plan.first_rows
-    slot_of = np.cumsum(~plan.fused) - 1
+    collectives = 0 if plan.barriers is None else len(plan.barriers)
+    slot_of = np.append(np.cumsum(~plan.fused) - 1, len(row) + np.arange(collectives))
     offsets = np.searchsorted(row, plan.schedule.offsets)
     adds, frees = Holding(plan.schedule, table, table.stage_share).changes(slice(None))
     adds, net = np.add.reduceat(adds, row), np.add.reduceat(adds - frees, row)
     source, target, delay = (np.concatenate(ends) for ends in zip(_edges(plan), _collective_edges(plan), strict=True))
-    if plan.barriers is not None:
-        slot_of = np.append(slot_of, len(row) + np.arange(len(plan.barriers)))
     source, target = slot_of[source], slot_of[target]
     between = np.flatnonzero(source != target)
     order = between[np.argsort(source[between], kind="stable")]
     source, target, delay = source[order], target[order], delay[order]
-    nodes = len(row) + (0 if plan.barriers is None else len(plan.barriers))
+    nodes = len(row) + collectives
     return Choices(
         offsets, row, np.diff(np.append(row, len(plan.seconds))), plan.seconds[row], adds, net,
         _limit(plan.schedule, offsets, adds, net, memory_limit) * (1.0 + _ROUNDING),

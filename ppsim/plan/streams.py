@@ -146,15 +146,13 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     """Return the OFFLOADs and RELOADs of a valid program and the moves of evicted activations, or None."""
     if not program.is_program and not len(program.evicted):
         return None
-    found = [_copies_in_lists(program), _moves_of_evicted(program.compute)]
-    device, before, way, stage, microbatch, host = (np.concatenate(column) for column in zip(*found, strict=True))
-    if not len(device):
+    compute = program.compute
+    found = np.concatenate([_copies_in_lists(program), _moves_of_evicted(compute)], axis=1)
+    if not found.size:
         return None
-    order = np.lexsort((before, device))  # stable: copies before the same row stay in program order
-    device, before, way, stage, microbatch, host = (
-        column[order] for column in (device, before, way, stage, microbatch, host)
-    )
-    compute, reloads = program.compute, way == RELOADS
+    order = np.lexsort((found[1], found[0]))  # stable: copies before the same row stay in program order
+    device, before, way, stage, microbatch, host = found[:, order]
+    reloads = way == RELOADS
     cell = stage.astype(np.int64) * compute.microbatches + microbatch
     offload_of = np.full(compute.num_stages * compute.microbatches, -1, np.int32)
     offload_of[cell[~reloads]] = np.flatnonzero(~reloads)
@@ -212,23 +210,24 @@ def _each_once(after: np.ndarray) -> np.ndarray:
     return once
 
 
-def _copies_in_lists(program: ScheduleColumns) -> tuple[np.ndarray, ...]:
-    """Return device, next row, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32."""
+def _copies_in_lists(program: ScheduleColumns) -> np.ndarray:
+    """Return device, next row, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32 (6, copies)."""
     row = np.flatnonzero(is_copy(program.kind))
     before = np.cumsum(program.kind < FIRST_TRANSFER)[row]
     way, host = program.kind[row] == Kind.RELOAD, np.full(len(row), HOST_MEMORY)
-    columns = program.device[row], before, way, program.stage[row], program.microbatch[row], host
-    return tuple(column.astype(np.int32) for column in columns)
+    return np.stack([program.device[row], before, way, program.stage[row], program.microbatch[row], host]).astype(
+        np.int32
+    )
 
 
-def _moves_of_evicted(compute: ScheduleColumns) -> tuple[np.ndarray, ...]:
+def _moves_of_evicted(compute: ScheduleColumns) -> np.ndarray:
     """Return these columns for evicted activations: out after F, and back in the action before the R or backward."""
     stage, microbatch, host = compute.evicted.T
     forward, user = row_tables(compute)[0][stage, microbatch], _first_users(compute)[stage, microbatch]
     before = np.concatenate([forward + 1, np.maximum(user - 1, forward + 1)])
     way = np.repeat([OFFLOADS, RELOADS], len(stage))
     device, stage, microbatch, host = (np.tile(one, 2) for one in (compute.device[forward], stage, microbatch, host))
-    return tuple(column.astype(np.int32) for column in (device, before, way, stage, microbatch, host))
+    return np.stack([device, before, way, stage, microbatch, host]).astype(np.int32)
 
 
 def _first_users(compute: ScheduleColumns) -> np.ndarray:

@@ -172,12 +172,11 @@ def add_copies(schedule: ScheduleColumns, stages: str) -> ScheduleColumns:
 
 
 def _require_plain_lists(schedule: ScheduleColumns, what: str) -> None:
-    found = next((name for name in ("is_program", "recomputes") if getattr(schedule, name)), None)
     if len(schedule.evicted):
         raise BuildError(f"{what}: schedule {schedule.name!r} evicts activations to other devices; use such as '1f1b'")
-    if found:
-        words = {"is_program": "transfers, sharding actions or copies", "recomputes": "R"}
-        raise BuildError(f"{what}: the lists of {schedule.name!r} hold {words[found]}; give a schedule without them")
+    if schedule.is_program or schedule.recomputes:
+        held = "transfers, sharding actions or copies" if schedule.is_program else "R"
+        raise BuildError(f"{what}: the lists of {schedule.name!r} hold {held}; give a schedule without them")
 
 
 def _chosen(schedule: ScheduleColumns, stages: str, what: str) -> np.ndarray:
