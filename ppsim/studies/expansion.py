@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -23,11 +22,12 @@ from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
+from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
 from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, RECOMPUTE_LEVEL, SHARDING, Changes
-from ppsim.studies.space import Space
+from ppsim.studies.space import ListTraits, Space
 from ppsim.studies.store import store_key
 from ppsim.studies.worker_pool import Outcome
 
@@ -60,17 +60,17 @@ class Expansion:
     limit: float  # bytes of memory of a device; points with a higher lower bound are only counted
     certain: bool = False  # True if stragglers cost nothing
 
-    def __call__(self, layouts: Iterable[Changes]) -> list[Outcome]:
-        """Expand each layout.
+    def __call__(self, layouts: Iterable[tuple[Changes, ListTraits]]) -> list[Outcome]:
+        """Expand each layout, with the schedules whose lists have some traits.
 
         Each outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
         for the "memory", or the "same" as another point.
         """
-        return [_ExpandedLayout(self, one).expanded() for one in layouts]
+        return [_ExpandedLayout(self, *one).expanded() for one in layouts]
 
-    def key(self, layout: Changes) -> str:
+    def key(self, one: tuple[Changes, ListTraits]) -> str:
         """Return the store key of an expanded layout."""
-        given = {"layout": layout, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
+        given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
         return store_key(given)
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class Expansion:
             self._last[whole] = costs
         return self._last[whole]
 
-    def memory_bound(self, layout: Changes) -> float | None:
+    def memory_bound(self, layout: Changes, lists: ListTraits) -> float | None:
         """Return a lower bound on the bytes of all points of a layout.
 
         None if it does not fit the model, or if its framework computes wrong gradients.
@@ -113,12 +113,12 @@ class Expansion:
         costs, microbatches = self.costs(layout), layout[MICROBATCHES]
         if costs is None or (SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
             return None
-        return layout_memory_bound(costs, devices_of(self.space, layout), self.space.keeps)
+        return layout_memory_bound(costs, devices_of(self.space, layout), lists.keeps, lists.drains)
 
-    def step_bound(self, layout: Changes) -> float:
+    def step_bound(self, layout: Changes, lists: ListTraits) -> float:
         """Return a lower bound on the seconds of all points of a layout that fits the model."""
         sizes = devices_of(self.space, layout), layout[MICROBATCHES], self.space.config.optimizer
-        return layout_step_bound(self.costs(layout), *sizes) * self.jitter_factor
+        return layout_step_bound(self.costs(layout), *sizes, lists.alone, lists.drains) * self.jitter_factor
 
     def straggler_seconds(self, layout: Changes) -> float:
         """Return the seconds that every point of a layout is expected to lose to stragglers."""
@@ -141,12 +141,19 @@ def is_expansion(found: Any) -> bool:
 class _ExpandedLayout:
     """Expansion of one layout; the values that its points share are computed once."""
 
-    def __init__(self, expansion: Expansion, layout: Changes):
-        self.expansion, self.layout = expansion, layout
+    def __init__(self, expansion: Expansion, layout: Changes, lists: ListTraits):
+        self.expansion, self.layout, self.lists = expansion, layout, lists
         self.space, self.limit, self.devices = expansion.space, expansion.limit, devices_of(expansion.space, layout)
         self.costs = expansion.costs(layout, None if self.space.partitions == [None] else "even")
         self.blocks = BlockBytes.of(self.costs)
         self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
+        self.tables: dict[Any, CostTable] = {}
+
+    @functools.cached_property
+    def bounds(self) -> tuple[float, float]:
+        """Lower bounds on the seconds and bytes of all points."""
+        of = self.layout, self.lists
+        return self.expansion.step_bound(*of), self.expansion.memory_bound(*of) or 0.0
 
     @functools.cached_property
     def pieces(self) -> Pieces:
@@ -154,49 +161,51 @@ class _ExpandedLayout:
         return pieces_of(self.costs)
 
     def expanded(self) -> Outcome:
-        points, count = [], Counter(refused=0, memory=0, same=0)
-        for chosen in self.space.schedules(self.devices, self.space.combines(self.layout)):
+        points, refused, too_large, same = [], 0, 0, 0
+        for changes, summary, packed, partition in self._points():
+            if packed > self.limit:
+                too_large += 1
+                continue
             try:
-                summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
-            except BuildError:
-                count["refused"] += len(self.space.partitions)
+                if summary is None:
+                    raise BuildError("the family does not allow these sizes")
+                costs = self._partitioned(summary, partition)
+                if costs is None:
+                    same += 1
+                    continue
+                step, memory = self._bounds_of(costs, summary, changes)
+            except PpsimError:
+                refused += 1
                 continue
-            if self.blocks and self._is_final(chosen) and packing_bound(summary, self.blocks) > self.limit:
-                count["memory"] += len(self.space.partitions)
+            if memory > self.limit:
+                too_large += 1
                 continue
-            for partition in self.space.partitions:
-                point = self._point({DEVICES: self.devices, **chosen}, summary, partition)
-                if isinstance(point, str):
-                    count[point] += 1
-                else:
-                    points.append(point)
-        return {"points": points, **count}
+            if partition is not None and isinstance(costs, DerivedCosts):
+                changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
+            points.append((step, memory, changes))
+        return {"points": points, "refused": refused, "memory": too_large, "same": same}
 
-    def _summary(self, name: str, stages: int | None) -> ScheduleSummary:
+    def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, float, Any]]:
+        """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
+        for chosen in self.space.schedules(self.devices, self.lists, self.space.combines(self.layout)):
+            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
+            packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
+            for partition in self.space.partitions:
+                yield {DEVICES: self.devices, **chosen}, summary, packed, partition
+
+    def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
         """Return the summary of a schedule, with the config's options if it is the config's family.
 
-        BuildError if the family does not allow the sizes.
+        None if the family does not allow the sizes.
         """
         section, sizes = self.space.config.schedule, (self.devices, self.layout[MICROBATCHES], stages)
         options = section.get("options") if name == section.get("name") else None
-        if options or self.whole:
-            return _summarise(name, *sizes, self.whole, **(options or {}))
-        return _known_summary(name, *sizes)
-
-    def _point(self, changes: Changes, summary: ScheduleSummary, partition: Any) -> tuple[float, float, Changes] | str:
-        """Return the bounds on seconds and bytes of a point, and its changes; or the count that it belongs to."""
         try:
-            costs = self._partitioned(summary, partition)
-            if costs is None:
-                return "same"
-            step, memory = self._bounds_of(costs, summary, changes)
-        except PpsimError:
-            return "refused"
-        if memory > self.limit:
-            return "memory"
-        if partition is not None and isinstance(costs, DerivedCosts):
-            changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
-        return step, memory, changes
+            if options or self.whole:
+                return _summarise(name, *sizes, self.whole, **(options or {}))
+            return _known_summary(name, *sizes)
+        except BuildError:
+            return None
 
     def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
         """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""
@@ -222,20 +231,30 @@ class _ExpandedLayout:
         """
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or "costs" in find_family(changes["schedule.name"]).options:
-            return self.expansion.step_bound(self.layout), self.expansion.memory_bound(self.layout) or 0.0
+            return self.bounds
         held = memory_bound(summary, memory_table(costs, summary.actions)) if self._is_final(changes) else None
-        memory = (self.expansion.memory_bound(self.layout) or 0.0) if held is None else float(held.max())
+        memory = max(0.0 if held is None else float(held.max()), self.bounds[1])
         if memory > self.limit:
             return 0.0, memory
-        sharded, table = isinstance(costs, DerivedCosts) and costs.layout.sharded, costs.table(summary.actions)
+        sharded, table = isinstance(costs, DerivedCosts) and costs.layout.sharded, self._table(costs, summary)
         step = step_bound(summary, table, self.space.config.optimizer, sharded) * self.expansion.jitter_factor
-        return step, memory
+        return max(step, self.bounds[0]), memory
 
     def _is_final(self, changes: Changes) -> bool:
         """Return False for lists without a lower bound on memory: priorities, and lists to which actions are added."""
         config, name = self.space.config, changes["schedule.name"]
         added = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
         return config.dispatch == "list" and not added and "costs" not in find_family(name).options
+
+    def _table(self, costs: Any, summary: ScheduleSummary) -> CostTable:
+        """Return the cost table of a schedule; schedules with equal holdings share one."""
+        schedule = summary.actions
+        if not isinstance(costs, DerivedCosts):
+            return costs.table(schedule)
+        key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
+        if key not in self.tables:
+            self.tables[key] = costs.table(schedule)
+        return self.tables[key]
 
 
 def _summarise(

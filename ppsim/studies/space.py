@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, ConfigError, shown
@@ -148,11 +148,13 @@ class Space:
         node = costs.cluster.gpus_per_node // tensor if isinstance(costs, DerivedCosts) else 1
         return copies // node if 1 < node < copies and copies % node == 0 else None
 
-    def schedules(self, devices: int, combined: bool | None = None) -> Iterator[Changes]:
+    def schedules(
+        self, devices: int, lists: ListTraits | None = None, combined: bool | None = None
+    ) -> Iterator[Changes]:
         """Yield every schedule on a number of devices: its name and stages per device.
 
-        On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `combined` selects
-        the schedules whose slots hide the exchange of experts, or the others.
+        On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `lists` selects the
+        schedules with these traits; `combined` those whose slots hide the exchange of experts, or the others.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if combined is not None:
@@ -161,6 +163,10 @@ class Space:
             names = [ONE_DEVICE]
         for written, offload in itertools.product(names, self.values.get(OFFLOAD, [None])):
             name, own = split_stages(written)
+            moves = offload is not None or any(key in self.config.schedule for key in MEMORY_ACTIONS)
+            traits = traits_of(name)
+            if lists is not None and traits._replace(keeps=traits.keeps and not moves) != lists:
+                continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 chosen = {"schedule.name": name, "schedule.stages_per_device": stages}
                 yield chosen if offload is None else {**chosen, OFFLOAD: offload}
@@ -173,13 +179,6 @@ class Space:
         if layout.get(RECOMPUTE_LEVEL, value_at(self.config.data, RECOMPUTE_LEVEL)) == "full":
             return False
         return layout[OVERLAP] == TWO_STREAM if OVERLAP in layout else None
-
-    @functools.cached_property
-    def keeps(self) -> bool:
-        """True if, in every schedule, each activation stays on devices from its F to its B."""
-        moves = OFFLOAD in self.values or any(key in self.config.schedule for key in MEMORY_ACTIONS)
-        names = self.values.get("schedule.name", [self.config.schedule.get("name")])
-        return not moves and all(keeps_activations(split_stages(name)[0]) for name in names)
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
         family = find_family(name)
@@ -220,14 +219,28 @@ class Space:
         return SEARCHED in self.values.get(PARTITION, ())
 
 
+class ListTraits(NamedTuple):
+    """Traits of a family's lists that are known before they are made."""
+
+    keeps: bool  # True if every activation stays on devices from its F to its B
+    alone: bool  # True if one device runs all actions of each layer
+    drains: bool  # True if, besides, all actions are F and whole B of whole microbatches
+
+
+TRAITS = [ListTraits(*one) for one in itertools.product((True, False), repeat=3) if one[1] >= one[2]]
+
+
 @functools.cache
-def keeps_activations(name: str) -> bool:
-    """Return True if a family's small lists move and recompute nothing; False for families that look at costs."""
+def traits_of(name: str) -> ListTraits:
+    """Return the traits of a family's small lists; none for families that look at costs, as lists change with them."""
     family = find_family(name)
     for devices, microbatches in () if "costs" in family.options else ((4, 16), (2, 8), (3, 9), (1, 4)):
         with suppress(BuildError):
-            return bool((family.columns(devices, microbatches).kind <= Kind.W).all())
-    return False
+            lists = family.columns(devices, microbatches)
+            alone = len(lists.holdings) == lists.num_stages and lists.iterations == 1 and not lists.cuts_vocabulary
+            drains = alone and lists.slices == 1 and bool((lists.kind <= Kind.B).all())
+            return ListTraits(bool((lists.kind <= Kind.W).all()), alone, drains)
+    return ListTraits(False, False, False)
 
 
 def search_space(
