@@ -44,12 +44,13 @@ the direction that enters at the other end. A pixel shows the mean of the action
 
 
 class Chart(NamedTuple):
-    """A section of the page: file, heading, text and the lines that make the figure."""
+    """A section of the page: file, heading, text, the lines that make the figure, and differences to the mock-up."""
 
     file: str
     heading: str
     text: str
     code: str
+    differs: str
 
 
 FAMILIES = '("1f1b", "zb-h1", "zb-v", "dualpipe")'
@@ -60,12 +61,22 @@ CHARTS = (
         "Boxes have the number of their microbatch if it fits; in grey, their kind too. Narrow actions mix their "
         "colours; in grey they have one tone.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
+        "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
+        "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
+        "these costs do not have; its font is Liberation Sans, the chart's is matplotlib's own, so that pictures are "
+        "equal on all machines, or that of `rcParams`; its costs are below its title, where the chart has "
+        "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
+        "the chart's legend also names the lines of memory; letters of "
+        "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
+        "place of all others",
     ),
     Chart(
         "column",
         "In a column of a paper",
         "3.3 inches wide: numbers of a schedule above its rows, no microbatch numbers, texts of 5 to 6 points.",
         'ppsim.compare([run(name, p, m) for name in ("1f1b", "zb-h1", "zb-v")]).plot(width=3.3, theme=theme)',
+        "the mock-up shows memory and a fourth schedule, which an option and a name add; it has no title, its unit is "
+        "at the last tick of an axis up to 35 s, and the end of a step has a triangle",
     ),
     Chart(
         "path",
@@ -73,24 +84,32 @@ CHARTS = (
         "The line along the lower edge of its boxes is the chain that sets the makespan; it is thinner where it "
         "changes rows often. Below, the fullest device is an area.",
         'run("zb-v", p, m).plot(critical_path=True, memory=True, theme=theme)',
+        "the mock-up of the explorer has the same schedule and line, in rows of 60 pixels and without the memory of "
+        "another device; here the line is thinner where it turns back after less than 8 pixels",
     ),
     Chart(
         "transfers",
         "Transfers",
         "A line from the sender to the receiver; those of backwards are dashed.",
         'run("interleaved-1f1b", p, m).plot(transfers=True, theme=theme)',
+        "no mock-up has transfers; those from the last device back to the first pass behind the actions of the devices "
+        "between, and show in gaps and idle time; rows of less than 12 pixels have no lines, as the legend says",
     ),
     Chart(
         "steps",
         "Several steps",
         "A line in a row marks the beginning of a step.",
         'run("pipedream", p, m, iterations=3).plot(theme=theme)',
+        "no mock-up has several steps; the line has the colour of text and a casing of paper, so that it shows on "
+        "every fill; such a chart has no lower bound",
     ),
     Chart(
         "slots",
         "Overlapped slots",
         "A fused slot shows its first part above and its second below.",
         'run("dualpipe", p, m, ppsim.Costs(forward=1.0, backward=2.0, overlap=2.6)).plot(theme=theme)',
+        "no mock-up has fused slots; they have two halves as the rules say, in rows 1.3 times as high, so that both "
+        "numbers fit; the colours of both halves mix in rows of less than 12 pixels",
     ),
     Chart(
         "recompute",
@@ -102,12 +121,16 @@ CHARTS = (
     ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=3.0, optimizer_step=0.8),
     optimizer="sync",
 ).plot(theme=theme)""",
+        "no mock-up has lanes; a row with lanes is 1.3 times as high, and a lane takes 14 % of it, in "
+        "the space between rows; rows of less than 12 pixels have no lanes, as the legend says",
     ),
     Chart(
         "evictions",
         "Evicted activations",
         "An activation goes to another device after its forward, and comes back for its backward.",
         'run("bpipe", p, m).plot(theme=theme)',
+        "no mock-up has evictions; their arrows pass behind the actions of the devices between, and show in gaps, "
+        "lanes and idle time",
     ),
     Chart(
         "copies",
@@ -119,6 +142,7 @@ CHARTS = (
     m,
     ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1, offload_latency=0.4),
 ).plot(theme=theme)""",
+        "no mock-up has lanes; copies back are above the boxes, so that both ways differ without colour",
     ),
     Chart(
         "collectives",
@@ -130,12 +154,14 @@ CHARTS = (
     m,
     ppsim.Costs(forward=1.0, backward=2.0, vocabulary_forward=0.4, vocabulary_backward=0.6, vocabulary_reduce=0.3),
 ).plot(theme=theme)""",
+        "no mock-up has S, T or collectives; the palette's rules hold for them too",
     ),
     Chart(
         "ledger",
         "Bubble ledger",
         "Each bar is the idle time of a device by cause.",
         'run("interleaved-1f1b", p, m).plot_ledger(theme=theme)',
+        "the mock-up has these bars beside the rows of the explorer, without an axis",
     ),
     Chart(
         "front",
@@ -147,6 +173,9 @@ CHARTS = (
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},
     workers=1,
 ).plot_front(theme=theme)""",
+        "no mock-up has charts of many runs; runs over the limit of memory are hollow; at most five runs of the front "
+        "are named, and runs off the front "
+        "if there are at most 12; crowded axes are logarithmic",
     ),
     Chart(
         "sweep",
@@ -157,6 +186,8 @@ CHARTS = (
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v"], "schedule.microbatches": [p, 2 * p, 4 * p, 8 * p]},
     workers=1,
 ).plot("bubble_fraction", theme=theme)""",
+        "no mock-up has charts of many runs; the lines and their names have colours that no kind has, and "
+        "a marker each; lines that coincide are one with all their names",
     ),
 )  # fmt: skip
 PAGES = (
@@ -168,6 +199,8 @@ PAGES = (
         "compare CONFIG --gantt chart.html` write it too. Pages are light or dark, as the reader's system, light on "
         "paper, and grey after the key g.",
         'ppsim.compare([run("1f1b", p, m), run("zb-h1", p, m)]).save("chart.html", theme=theme)',
+        "the mock-up of the explorer has the same charts; the viewer has its tools below the title, a table of "
+        "devices, and its legend directly below the axis, which also names memory and what a chosen action waited for",
     ),
     Chart(
         "explorer",
@@ -175,6 +208,10 @@ PAGES = (
         "`ppsim explore` serves the same charts on a page whose sizes and costs can be changed; see "
         "[commands](commands.md).",
         "",
+        "another family is named also for a schedule above its bound; *Copy* also gives all measures as a table; the "
+        "fused slot and a family's options have fields of their own; the legend is directly below the axis, on phones "
+        "too, names memory and may take a second line; the hint is below it, ends of steps are explained beside the "
+        "axis; memory takes the space that rows leave; *Setup* has a button for CSV files",
     ),
 )
 OTHERS = (
@@ -184,18 +221,23 @@ OTHERS = (
         "A schedule shows itself as a table, a timeline as the page above where scripts run. Without a call they "
         "are light or dark as the notebook; `to_html` gives a theme.",
         'timeline = run("interleaved-1f1b", p, m)\ntimeline.schedule.to_html(theme)\ntimeline.to_html(theme)',
+        "no mock-up has a notebook; the table has the colours of the charts, and lines at the edges of cells as their "
+        "marks",
     ),
     Chart(
         "still",
         "In a notebook without scripts",
         "Without scripts, as on a site that only shows notebooks, a timeline is a still picture.",
         'run("dualpipe", p, m).to_html(theme)',
+        "no mock-up has it; it is the chart of `plot`",
     ),
     Chart(
         "plotly",
         "As a plotly figure",
         "For pages that embed figures.",
         'run("zb-h1", p, m).to_plotly(theme=theme)',
+        "no mock-up has it; plotly sets numbers and legend, so that numbers have one size, and the end of the step is "
+        "that of the axis; a fused slot has the legend's colours of its parts and no entry of its own",
     ),
 )
 ENDING = """## In a terminal
@@ -224,6 +266,12 @@ def usual_run(name: str, devices: int, microbatches: int, **options: Any) -> pps
     )
 
 
+DIFFERENCES = """## For maintainers: differences to the mock-ups
+
+Each picture was compared by eye with the mock-up of the design, which is not part of the repository.
+"""
+
+
 def files(chart: Chart) -> list[list[str]]:
     """Return the names of a chart's pictures, a row per size."""
     return [[f"{chart.file}-{devices}-{theme}" for theme in THEMES] for devices, _ in SIZES]
@@ -232,8 +280,9 @@ def files(chart: Chart) -> list[list[str]]:
 def page() -> str:
     """Return the text of docs/gallery.md."""
     charts = (*CHARTS, *PAGES, *OTHERS)
+    differences = [f"- **{chart.heading}**: {chart.differs}." for chart in charts]
     ending = ENDING.format(text=run("1f1b", 4, 4).to_text(width=100))
-    return "\n".join([INTRODUCTION, *map(_section, charts), ending])
+    return "\n".join([INTRODUCTION, *map(_section, charts), ending, DIFFERENCES, *differences, ""])
 
 
 def _section(chart: Chart) -> str:
