@@ -63,8 +63,7 @@ CHARTS = (
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
-        "these costs do not have; its font is Liberation Sans, the chart's is matplotlib's own, so that pictures are "
-        "equal on all machines, or that of `rcParams`; its costs are below its title, where the chart has "
+        "these costs do not have; its costs are below its title, where the chart has "
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
         "the chart's legend also names the lines of memory; letters of "
         "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
@@ -266,7 +265,7 @@ def usual_run(name: str, devices: int, microbatches: int, **options: Any) -> pps
     )
 
 
-DIFFERENCES = """## For maintainers: differences to the mock-ups
+DIFFERENCES = """## Differences to the mock-ups
 
 Each picture was compared by eye with the mock-up of the design, which is not part of the repository.
 """
