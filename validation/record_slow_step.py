@@ -89,4 +89,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give the folder to write, such as validation/data/cpu/slow-step")
     main(Path(sys.argv[1]))

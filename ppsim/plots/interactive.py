@@ -124,8 +124,10 @@ class _Drawing:
         if is_overview:
             for title, kind in zip(titles, [*boxes.kinds, None], strict=True):
                 self._add_legend_entry(title, self.theme.idle if kind is None else self.theme.kinds[kind])
-            words = {True: "several kinds", False: "narrow actions mix their colours"}[self.theme is palette.GREY]
-            self._add_legend_entry(words, palette.MIXED if self.theme is palette.GREY else "rgba(0,0,0,0)")
+            if self.theme is palette.GREY:
+                self._add_legend_entry("several kinds", palette.MIXED)
+            else:
+                self._add_legend_entry("narrow actions mix their colours", "rgba(0,0,0,0)")
 
     def _within(self, spans: Spans) -> np.ndarray:
         """Return the indices of the spans that touch the window."""
