@@ -421,9 +421,9 @@ class Layout:
     def router_kernels(self) -> int:
         """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2.1.4.
 
-        By default, without --moe-router-fusion, which leaves 31 of the 72.
+        A hierarchical exchange spares 14 of the 72, and --moe-router-fusion, which is off by default, 41.
         """
-        return 72 if self.chosen("expert_exchange") == "all-to-all" else 58
+        return 72 - 14 * (self.chosen("expert_exchange") != "all-to-all") - 41 * self.run_by.host.fused_router
 
     def lone_shards(self, microbatches: int) -> bool:
         """Return if one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""
