@@ -16,8 +16,7 @@ import ppsim as library
 from ppsim.analysis import constant_slopes
 from ppsim.config import make_config
 from ppsim.costs import CONSTANTS, read_calibration, scaled
-from ppsim.studies import calibrated_config
-from ppsim.studies.step_calibration import fit_constants
+from ppsim.studies import calibrated_config, fit_constants
 
 MODEL = {"num_layers": 8, "hidden": 4096, "heads": 32, "ffn": 14336, "vocabulary": 32000, "sequence": 4096}
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 8}

@@ -18,7 +18,7 @@ from ppsim.studies.gate import (
 )
 from ppsim.studies.packed_steps import packed_steps
 from ppsim.studies.points import Candidate, run_points
-from ppsim.studies.step_calibration import calibrated_config
+from ppsim.studies.step_calibration import calibrated_config, fit_constants
 from ppsim.studies.store import RESULTS, Store, store_key
 from ppsim.studies.what_if import break_even, changes, failed_device_losses, known_change, rerouted, slow_device_losses
 from ppsim.studies.worker_pool import JobRunner, SlurmJobs, dask_executor
@@ -42,6 +42,7 @@ __all__ = [
     "evaluate",
     "failed_device_losses",
     "findings_text",
+    "fit_constants",
     "gate_numbers",
     "junit_report",
     "known_change",
