@@ -97,7 +97,8 @@ def calibration_text(calibration: Calibration) -> str:
         names = ("memory_before", "memory_after")
         before, after = (_median_error((getattr(run, name), run.peak_memory) for run in held) for name in names)
         said = [f"peak memory: median error {after}, {before} without", *said]
-    lines += filter(None, ["; ".join(said)])
+    if said:
+        lines.append("; ".join(said))
     lines += ["", *aligned(calibration.constants()), "", *aligned(calibration.errors(MAX_RUNS))]
     if (more := calibration.runs - MAX_RUNS) > 0:
         lines.append(f"and {counted(more, 'run')} with smaller errors")

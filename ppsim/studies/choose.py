@@ -121,8 +121,9 @@ class Choice:
         if not drawn:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
         memory, names = self._memory, _names(drawn)
-        if len(sizes := {one.changes["schedule.devices"] for one in drawn}) == 1:
-            names = [name.replace(f" on {counted(sizes.copy().pop(), 'device')}", "") for name in names]
+        if len({one.changes["schedule.devices"] for one in drawn}) == 1:
+            alike = f" on {counted(drawn[0].changes['schedule.devices'], 'device')}"
+            names = [name.replace(alike, "") for name in names]
         words: Any = {"what": self.space.config.name, "heading": title, "groups": [*map(_schedule, drawn)]}
         if memory.unit == "bytes":
             words["limit"] = memory_limit(self.space.config, self.headroom)
