@@ -47,11 +47,12 @@ def test_a_run_is_the_first_sample_of_its_seed():
     assert run(jitter=jitter, seed=6).makespan != batch.makespan[0]
 
 
-def test_the_ledger_calls_jitter_what_goes_away_without_it():
+def test_the_ledger_calls_imbalance_what_a_device_that_was_set_slower_causes():
     quiet, slow = run(), run(jitter=ppsim.Jitter(slow_devices={1: 2.0}))
-    assert quiet.ledger()["jitter"].tolist() == [0, 0]
-    # Device 0 waits 6 s for its first backward and 4 s for its second, and without the slow device 3 s and 1 s.
-    assert slow.ledger()["jitter"].tolist() == pytest.approx([6, 0])
+    assert quiet.ledger()["imbalance"].tolist() == [0, 0]
+    # Device 0 waits 9 s for what device 1 computes, and 4.5 s if both are 1.5 x slower.
+    assert slow.ledger()["imbalance"].tolist() == pytest.approx([4.5, 0])
+    assert slow.ledger()["jitter"].sum() == 0.0
     assert slow.ledger().total == pytest.approx(slow.device_idle)
 
 

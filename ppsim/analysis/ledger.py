@@ -18,6 +18,7 @@ from ppsim.base.immutable import EqualColumns, short_repr, unwritable
 from ppsim.base.rules import checked_methods, declared, described
 from ppsim.base.tables import aligned, even_scale
 from ppsim.engines.running import run_for_timeline
+from ppsim.plan.jitter import Jitter, JitteredPlan
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
 
@@ -122,8 +123,8 @@ def ledger(run: TimelineColumns) -> LedgerColumns:
     """Partition the idle time of a run by cause; see `LedgerColumns`.
 
     Jitter and imbalance compare with other runs of the same plan. Jitter is the decrease of a device's dependency,
-    transfer and queue if every action and transfer has the length of the costs (in a measured run: the mean of its kind
-    and stage). Imbalance is the further decrease of its dependency if every action has the mean length of its kind,
+    transfer and queue if nothing is drawn at random (in a measured run: if every action and transfer has the mean
+    length of its kind and stage). Devices and links that were set slower stay so. Imbalance is the further decrease of its dependency if every action has the mean length of its kind,
     with unchanged transfers. Neither exceeds the cause that contains it.
     """
     gaps = Gaps(run)
@@ -157,10 +158,12 @@ def _transfer(seconds: dict[str, np.ndarray], source: str, target: str, amount: 
 
 
 def _without_noise(run: TimelineColumns) -> Plan:
-    """Return the run's plan at the costs without jitter; for a measured run at the means of its own times."""
+    """Return the run's plan without what was drawn at random; for a measured run at the means of its own times."""
     plan, schedule = run.plan, run.schedule
     if run.engine != "measured":
-        return repriced(plan, run.table)
+        noiseless = repriced(plan, run.table)
+        fixed = {key: (plan.noise or {}).get(key, {}) for key in ("slow_devices", "slow_links")}
+        return JitteredPlan(noiseless, Jitter(**fixed), seed=0).sample(0) if any(fixed.values()) else noiseless
     groups = _kinds(plan) * schedule.num_stages + schedule.stage
     return replace(
         plan,

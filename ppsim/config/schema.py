@@ -34,6 +34,7 @@ from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.packing import SequenceLengths
 from ppsim.costs.sheets import Cluster, DeviceSheet, LinkSheet, find_device, find_link
 from ppsim.engines.running import ENGINES
+from ppsim.families.registry import MAX_DEVICES
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.sharding import AUTO, FULL
 from ppsim.plan.dispatch import DISPATCHES
@@ -155,7 +156,8 @@ _HARDWARE = {
     "gpus": whole_number(),
 }
 _SCHEDULE = {
-    **dict.fromkeys(("devices", "microbatches", "stages_per_device", "slices"), whole_number()),
+    **dict.fromkeys(("microbatches", "stages_per_device", "slices"), whole_number()),
+    "devices": whole_number(most=MAX_DEVICES),
     "name": _known(_family),
     "csv": _file,
     "options": _options,

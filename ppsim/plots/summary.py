@@ -104,6 +104,9 @@ def busiest_device(timeline: TimelineColumns) -> str | None:
 
 
 def _held_by(timeline: TimelineColumns, device: int) -> str:
+    set_slower = (timeline.plan.noise or {}).get("slow_devices", {}).get(device, 1)
+    if set_slower != 1:
+        return f": it was set {set_slower:g} x slower"
     if not isinstance(timeline.costs, DerivedCosts):
         return ""
     schedule = timeline.schedule
