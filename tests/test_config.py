@@ -140,7 +140,7 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         load_config(path)
     assert str(caught.value).startswith(f"{path}: 8 faults\n")
     assert caught.value.faults == [
-        "schedule.devices (line 4): 0 must be a whole number of at least 1",
+        "schedule.devices (line 4): 0 must be a whole number from 1 to 16384",
         "schedule.name (line 3): unknown schedule '1f2b'; did you mean 1f1b or 1f1b-v or seq1f1b? `ppsim list` "
         "tells what each is",
         "schedule.microbaches (line 5): unknown key; did you mean microbatches?",

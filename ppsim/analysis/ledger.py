@@ -124,8 +124,9 @@ def ledger(run: TimelineColumns) -> LedgerColumns:
 
     Jitter and imbalance compare with other runs of the same plan. Jitter is the decrease of a device's dependency,
     transfer and queue if nothing is drawn at random (in a measured run: if every action and transfer has the mean
-    length of its kind and stage). Devices and links that were set slower stay so. Imbalance is the further decrease of its dependency if every action has the mean length of its kind,
-    with unchanged transfers. Neither exceeds the cause that contains it.
+    length of its kind and stage). Devices and links that were set slower stay so. Imbalance is the further decrease of
+    its dependency if every action has the mean length of its kind, with unchanged transfers. Neither exceeds the cause
+    that contains it.
     """
     gaps = Gaps(run)
     seconds = {cause: np.zeros(run.schedule.devices) for cause in CAUSES}
