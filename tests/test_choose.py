@@ -26,7 +26,7 @@ from ppsim.analysis import (
 from ppsim.frameworks import SCHEDULES, frameworks_running
 from ppsim.studies import Candidate
 from ppsim.studies.points import placed, rank
-from ppsim.studies.space import schedules_run_by, search_space, traits_of
+from ppsim.studies.space import keeps_activations, schedules_run_by, search_space
 
 SMALL = {
     "model": {
@@ -183,7 +183,7 @@ def test_the_bounds_hold_where_activations_are_made_again_or_move(name, stages, 
 
 
 def test_families_that_move_activations_or_make_them_again_are_told_by_their_lists():
-    kept = {name for name in ppsim.schedules() if traits_of(name).keeps}
+    kept = {name for name in ppsim.schedules() if keeps_activations(name)}
     assert {"1f1b", "zb-v", "chimera", "bpipe", "slimpipe", "pipedream"} <= kept
     assert not {"pipe-offload", "ripipe", "mario", "auto"} & kept
 

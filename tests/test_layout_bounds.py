@@ -10,7 +10,7 @@ import ppsim
 from ppsim.analysis import BlockBytes, ScheduleSummary, layout_memory_bound, layout_step_bound, packing_bound
 from ppsim.config import make_config
 from ppsim.costs import DerivedCosts
-from ppsim.studies.space import traits_of
+from ppsim.studies.space import keeps_activations
 
 FAMILIES = [
     name for name, family in ppsim.schedules().items() if "costs" not in family.options and not family.asynchronous
@@ -68,10 +68,9 @@ def test_no_step_or_peak_is_below_that_of_its_layout(
         run = config.simulate()
     except ppsim.PpsimError:
         return
-    traits = traits_of(family)
-    of = devices, microbatches, optimizer, traits.alone, traits.drains
+    of = devices, microbatches, optimizer
     seconds = layout_step_bound(config.costs, *of)
-    size = layout_memory_bound(config.costs, devices, traits.keeps, traits.drains)
+    size = layout_memory_bound(config.costs, devices, keeps_activations(family))
     assert seconds <= run.iteration_time
     assert isinstance(config.costs, DerivedCosts)
     level_free = config.costs.with_layout(replace(config.costs.layout, recompute="none"))

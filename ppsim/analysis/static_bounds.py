@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -370,50 +369,39 @@ def packing_bound(summary: ScheduleSummary, blocks: BlockBytes) -> float:
 UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # if given
 
 
-def layout_memory_bound(costs: Any, devices: int, keeps: bool = True, drains: bool = False) -> float:
+def layout_memory_bound(costs: Any, devices: int, keeps: bool = True) -> float:
     """Return a lower bound on the bytes of every synchronous schedule and partition; 0 if unknown.
 
     The bytes of weights, gradients and optimizer state are divided evenly over the devices, as are one microbatch's
     activations of every layer, which the devices together hold when its last forward ends. Activations count only if
     the schedule keeps each one on some device until its backward (`keeps`). Blocks alone are packed, as in
-    `packing_bound`; if a schedule `drains`, a device has one microbatch's activations in the first backward of a block.
+    `packing_bound`.
     """
     if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes"):
         return 0.0
     held, blocks = _pipeline_bytes(costs, keeps) / devices, BlockBytes.of(costs)
     if blocks:
-        each, added = blocks.state + blocks.activation * keeps, blocks.gathered + blocks.backward * (keeps and drains)
+        each, added = blocks.state + blocks.activation * keeps, blocks.gathered
         held = max(held, each @ blocks.number / devices + np.min(added), *(each * -(-blocks.number // devices) + added))
     return float(held) * SAFETY
 
 
-def layout_step_bound(
-    costs: Any, devices: int, microbatches: int, optimizer: str | None, alone: bool = False, drains: bool = False
-) -> float:
+def layout_step_bound(costs: Any, devices: int, microbatches: int, optimizer: str | None) -> float:
     """Return a lower bound on the seconds of every synchronous schedule and partition; 0 if unknown.
 
-    The seconds of all layers and of the optimizer step are divided evenly over the devices, without a bubble unless the
-    schedule drains. If one device runs all actions of each layer (`alone`), no layer is divided.
-
-    If such a schedule `drains`, every device begins with an F and ends with a B. Then its devices begin one after the
-    other: the first forward of the i-th device waits for at least one layer of each device before it, and after its
-    last backward at least as many layers are left. The first device may hold the embedding alone.
+    The seconds of all layers and of the optimizer step are divided evenly over the devices, without a bubble.
     """
     if not isinstance(costs, DerivedCosts) or _gives(costs, *UNKNOWN_SECONDS):
         return 0.0
-    placed = costs.layout.layers_of(costs.model)
-    each = {layer: _stream_bounds(costs, layer) for layer in dict.fromkeys(placed)}
-    computing, exchanging, starting = ([each[layer][stream] for layer in placed] for stream in range(3))
-    streams = computing, exchanging, starting if devices > 1 else []  # else the host runs ahead
-    busy = microbatches * max(map(sum, streams)) / devices
-    if alone:
-        waits = np.maximum(np.arange(devices) - 1, 0) * (drains and optimizer != POST_VALIDATED)
-        busy = max(busy, _seconds_of_whole_layers(computing, min(computing[1:-1]), waits, microbatches))
+    number = Counter(costs.layout.layers_of(costs.model))
+    each = np.array([_stream_bounds(costs, layer) for layer in number])
+    computing, exchanging, starting = [*number.values()] @ each
+    busy = microbatches * max(computing, exchanging, starting * (devices > 1)) / devices  # else the host runs ahead
     stepping, parameters = 0.0, model_parameters(costs)
     if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, parameters)):
         hidden = costs.layout.chosen("overlap_data")
         stepping = updating if hidden else updating + regather_seconds(costs, parameters)
-    return (busy + stepping / devices) * SAFETY
+    return float(busy + stepping / devices) * SAFETY
 
 
 def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, float]:
@@ -429,19 +417,6 @@ def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, flo
         bound += max(forward - hidden, 0.0) + max(input_grad + repeated * (level == "full") - hidden, 0.0)
         bound += 2 * hidden * min(costs.slot_contention, 1.0)
     return bound, 2 * hidden, sum(host_seconds(costs, layer, level == "full" and layer.recomputable))
-
-
-def _seconds_of_whole_layers(seconds: Sequence[float], shortest: float, waits: np.ndarray, microbatches: int) -> float:
-    """Return a lower bound on the seconds of layers on devices that first wait for `waits` layers of `shortest`.
-
-    1. The last device to end takes at least the mean over devices of waiting and computing.
-    2. A layer counts as its number of layers of `shortest` seconds, rounded down. These end no sooner than if each ran
-       on the device where it ends first.
-    """
-    number = sum(int(one / shortest) for one in seconds)
-    ends = waits[:, None] + microbatches * np.arange(1, number + 1)
-    mean = shortest * waits.mean() + microbatches * sum(seconds) / len(waits)
-    return max(float(shortest * np.partition(ends, number - 1, axis=None)[number - 1]), float(mean))
 
 
 def model_parameters(costs: DerivedCosts) -> tuple[float, float]:

@@ -41,7 +41,7 @@ from ppsim.studies.points import (
     run_points,
     scope,
 )
-from ppsim.studies.space import TRAITS, ListTraits, Space
+from ppsim.studies.space import Space
 from ppsim.studies.store import Store
 from ppsim.studies.worker_pool import InProcess, JobRunner, capacity, is_left_out
 
@@ -55,7 +55,7 @@ RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_f
 
 @dataclass(frozen=True)
 class _Item:
-    """A point to simulate, or a layout to expand: every schedule whose lists have these traits, in every partition.
+    """A point to simulate, or a layout to expand: every schedule that keeps activations, or not, in every partition.
 
     With `levels` it stands for layouts that differ in their level of recompute alone, which have no price yet.
     """
@@ -64,7 +64,7 @@ class _Item:
     memory: float  # lower bound in bytes
     stragglers: float
     points: int = 1
-    lists: ListTraits | None = None  # None for a point
+    keeps: bool | None = None  # whether its schedules keep every activation on devices; None for a point
     levels: tuple[tuple[Changes, int], ...] = ()  # each layout, and its number of points
 
 
@@ -132,13 +132,13 @@ class BestFirstSearch:
         points_of: dict[Any, int] = {}
         least_of: dict[Any, float | None] = {}  # bounds on the memory of all layouts of equal sizes
         for _, alike in itertools.groupby(self.space.layouts(), with_shortest_step):
-            layouts, steps = [*alike], dict[tuple[bool, ...], float]()
+            layouts, step = [*alike], None
             least, shortest = with_least_memory(layouts[0]), with_shortest_step(layouts[0])
             sizes = tuple(item for item in least.items() if item[0] not in KNOBS)
-            for lists in TRAITS:
+            for keeps in (True, False):
                 levels = []
                 for layout in layouts:
-                    of = devices_of(self.space, layout), lists, self.space.combines(layout)
+                    of = devices_of(self.space, layout), keeps, self.space.combines(layout)
                     if of not in points_of:
                         points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
                     if points_of[of]:
@@ -147,28 +147,27 @@ class BestFirstSearch:
                     continue
                 points = sum(number for _, number in levels)
                 self.counts["points"] += points
-                if (sizes, lists) not in least_of:
-                    least_of[sizes, lists] = self.expansion.memory_bound(least, lists)
-                memory = least_of[sizes, lists]
+                if (sizes, keeps) not in least_of:
+                    least_of[sizes, keeps] = self.expansion.memory_bound(least, keeps)
+                memory = least_of[sizes, keeps]
                 if memory is not None and any(layout == least for layout, _ in levels):
-                    self.least_memory.setdefault((sizes, lists), (memory, least))
+                    self.least_memory.setdefault((sizes, keeps), (memory, least))
                 if memory is None or memory > self.limit:
                     self.counts["refused" if memory is None else "memory"] += points
                     continue
-                if lists[1:] not in steps:
-                    steps[lists[1:]] = self.expansion.step_bound(shortest, lists)
-                self._push(steps[lists[1:]], _Item(shortest, memory, 0.0, points, lists, tuple(levels)))
+                step = self.expansion.step_bound(shortest) if step is None else step
+                self._push(step, _Item(shortest, memory, 0.0, points, keeps, tuple(levels)))
 
     def _add_levels(self, item: _Item) -> None:
         """Queue the layouts of an item, each with its own bounds."""
-        assert item.lists is not None  # noqa: S101
+        assert item.keeps is not None  # noqa: S101
         for layout, points in item.levels:
-            memory = self.expansion.memory_bound(layout, item.lists)
+            memory = self.expansion.memory_bound(layout, item.keeps)
             if memory is None or memory > self.limit:
                 self.counts["refused" if memory is None else "memory"] += points
                 continue
             lost = self.expansion.straggler_seconds(layout)
-            self._push(self.expansion.step_bound(layout, item.lists), _Item(layout, memory, lost, points, item.lists))
+            self._push(self.expansion.step_bound(layout), _Item(layout, memory, lost, points, item.keeps))
 
     def _push(self, step: float, item: _Item) -> None:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
@@ -183,7 +182,7 @@ class BestFirstSearch:
                 self.counts["step"] += item.points
             elif item.levels:
                 self._add_levels(item)
-            elif item.lists:
+            elif item.keeps is not None:
                 layouts.append(item)
             else:
                 points.append(item)
@@ -191,7 +190,7 @@ class BestFirstSearch:
 
     def _matters(self, step: float, item: _Item) -> bool:
         """Return True if a point with at least this expected step can be ranked, or be on the front."""
-        own = self.fastest.get(idea_of(item.changes), np.inf) if not item.lists else np.inf
+        own = self.fastest.get(idea_of(item.changes), np.inf) if item.keeps is None else np.inf
         if rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME))):
             return True
         simulated = step - item.stragglers
@@ -199,7 +198,7 @@ class BestFirstSearch:
 
     def _expand(self, layouts: list[_Item]) -> None:
         """Queue the points of these layouts with their bounds."""
-        items = [(one.changes, one.lists) for one in layouts]
+        items = [(one.changes, one.keeps) for one in layouts]
         outcomes = JobRunner(
             self.expansion, items, self.executor, self.store, self.expansion.key, scope(self.source), self.space.files,
             is_expansion,
@@ -309,7 +308,7 @@ class BestFirstSearch:
     def _find_nearest(self) -> None:
         """Find the smallest peak if nothing fits: layouts and points by bound, as far as `NEAREST_ROUNDS` go."""
         unlimited, known, near = Expansion(self.space, np.inf), self.least_memory.items(), [*self.too_large]
-        waiting = [(memory, next(self.numbers), layout, lists) for (_, lists), (memory, layout) in known]
+        waiting = [(memory, next(self.numbers), layout, keeps) for (_, keeps), (memory, layout) in known]
         heapq.heapify(waiting)
         for _ in range(NEAREST_ROUNDS):
             self.nearest = min(near, key=lambda one: (one.memory, one.rank), default=None)
@@ -317,11 +316,11 @@ class BestFirstSearch:
             lowest = [heapq.heappop(waiting) for _ in range(MAX_ROUND) if waiting and waiting[0][0] < below]
             if not lowest:
                 break
-            layouts = [(layout, lists) for _, _, layout, lists in lowest if lists is not None]
+            layouts = [(layout, keeps) for _, _, layout, keeps in lowest if keeps is not None]
             for (layout, _), found in zip(layouts, unlimited(layouts), strict=True):
                 for _, memory, changes in found["points"]:
                     heapq.heappush(waiting, (memory, next(self.numbers), {**layout, **changes}, None))
-            points = [changes for _, _, changes, lists in lowest if lists is None]
+            points = [changes for _, _, changes, keeps in lowest if keeps is None]
             near += [one for one in self._measured(points) if one.measures is not None]
         else:  # too many layouts for a proof: the lowest points of those that were expanded
             points = [one[2] for one in heapq.nsmallest(MAX_ROUND, (one for one in waiting if one[3] is None))]

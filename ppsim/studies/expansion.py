@@ -27,7 +27,7 @@ from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
 from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, RECOMPUTE_LEVEL, SHARDING, Changes
-from ppsim.studies.space import ListTraits, Space
+from ppsim.studies.space import Space
 from ppsim.studies.store import store_key
 from ppsim.studies.worker_pool import Outcome
 
@@ -60,15 +60,15 @@ class Expansion:
     limit: float  # bytes of memory of a device; points with a higher lower bound are only counted
     certain: bool = False  # True if stragglers cost nothing
 
-    def __call__(self, layouts: Iterable[tuple[Changes, ListTraits]]) -> list[Outcome]:
-        """Expand each layout, with the schedules whose lists have some traits.
+    def __call__(self, layouts: Iterable[tuple[Changes, bool]]) -> list[Outcome]:
+        """Expand each layout, with the schedules that keep every activation on devices, or with the others.
 
         Each outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
         for the "memory", or the "same" as another point.
         """
         return [_ExpandedLayout(self, *one).expanded() for one in layouts]
 
-    def key(self, one: tuple[Changes, ListTraits]) -> str:
+    def key(self, one: tuple[Changes, bool]) -> str:
         """Return the store key of an expanded layout."""
         given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
         return store_key(given)
@@ -105,7 +105,7 @@ class Expansion:
             self._last[whole] = costs
         return self._last[whole]
 
-    def memory_bound(self, layout: Changes, lists: ListTraits) -> float | None:
+    def memory_bound(self, layout: Changes, keeps: bool) -> float | None:
         """Return a lower bound on the bytes of all points of a layout.
 
         None if it does not fit the model, or if its framework computes wrong gradients.
@@ -113,12 +113,12 @@ class Expansion:
         costs, microbatches = self.costs(layout), layout[MICROBATCHES]
         if costs is None or (SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
             return None
-        return layout_memory_bound(costs, devices_of(self.space, layout), lists.keeps, lists.drains)
+        return layout_memory_bound(costs, devices_of(self.space, layout), keeps)
 
-    def step_bound(self, layout: Changes, lists: ListTraits) -> float:
+    def step_bound(self, layout: Changes) -> float:
         """Return a lower bound on the seconds of all points of a layout that fits the model."""
         sizes = devices_of(self.space, layout), layout[MICROBATCHES], self.space.config.optimizer
-        return layout_step_bound(self.costs(layout), *sizes, lists.alone, lists.drains) * self.jitter_factor
+        return layout_step_bound(self.costs(layout), *sizes) * self.jitter_factor
 
     def straggler_seconds(self, layout: Changes) -> float:
         """Return the seconds that every point of a layout is expected to lose to stragglers."""
@@ -141,8 +141,8 @@ def is_expansion(found: Any) -> bool:
 class _ExpandedLayout:
     """Expansion of one layout; the values that its points share are computed once."""
 
-    def __init__(self, expansion: Expansion, layout: Changes, lists: ListTraits):
-        self.expansion, self.layout, self.lists = expansion, layout, lists
+    def __init__(self, expansion: Expansion, layout: Changes, keeps: bool):
+        self.expansion, self.layout, self.keeps = expansion, layout, keeps
         self.space, self.limit, self.devices = expansion.space, expansion.limit, devices_of(expansion.space, layout)
         self.costs = expansion.costs(layout, None if self.space.partitions == [None] else "even")
         self.blocks = BlockBytes.of(self.costs)
@@ -152,8 +152,8 @@ class _ExpandedLayout:
     @functools.cached_property
     def bounds(self) -> tuple[float, float]:
         """Lower bounds on the seconds and bytes of all points."""
-        of = self.layout, self.lists
-        return self.expansion.step_bound(*of), self.expansion.memory_bound(*of) or 0.0
+        memory = self.expansion.memory_bound(self.layout, self.keeps) or 0.0
+        return self.expansion.step_bound(self.layout), memory
 
     @functools.cached_property
     def pieces(self) -> Pieces:
@@ -187,7 +187,7 @@ class _ExpandedLayout:
 
     def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, float, Any]]:
         """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
-        for chosen in self.space.schedules(self.devices, self.lists, self.space.combines(self.layout)):
+        for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
             summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
             packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
             for partition in self.space.partitions:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, ConfigError, shown
@@ -148,13 +148,12 @@ class Space:
         node = costs.cluster.gpus_per_node // tensor if isinstance(costs, DerivedCosts) else 1
         return copies // node if 1 < node < copies and copies % node == 0 else None
 
-    def schedules(
-        self, devices: int, lists: ListTraits | None = None, combined: bool | None = None
-    ) -> Iterator[Changes]:
+    def schedules(self, devices: int, keeps: bool | None = None, combined: bool | None = None) -> Iterator[Changes]:
         """Yield every schedule on a number of devices: its name and stages per device.
 
-        On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `lists` selects the
-        schedules with these traits; `combined` those whose slots hide the exchange of experts, or the others.
+        On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `keeps` selects the
+        schedules that keep every activation on devices, or the others; `combined` those whose slots hide the exchange
+        of experts, or the others.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if combined is not None:
@@ -164,8 +163,7 @@ class Space:
         for written, offload in itertools.product(names, self.values.get(OFFLOAD, [None])):
             name, own = split_stages(written)
             moves = offload is not None or any(key in self.config.schedule for key in MEMORY_ACTIONS)
-            traits = traits_of(name)
-            if lists is not None and traits._replace(keeps=traits.keeps and not moves) != lists:
+            if keeps is not None and keeps != (keeps_activations(name) and not moves):
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 chosen = {"schedule.name": name, "schedule.stages_per_device": stages}
@@ -219,28 +217,17 @@ class Space:
         return SEARCHED in self.values.get(PARTITION, ())
 
 
-class ListTraits(NamedTuple):
-    """Traits of a family's lists that are known before they are made."""
-
-    keeps: bool  # True if every activation stays on devices from its F to its B
-    alone: bool  # True if one device runs all actions of each layer
-    drains: bool  # True if, besides, all actions are F and whole B of whole microbatches
-
-
-TRAITS = [ListTraits(*one) for one in itertools.product((True, False), repeat=3) if one[1] >= one[2]]
-
-
 @functools.cache
-def traits_of(name: str) -> ListTraits:
-    """Return the traits of a family's small lists; none for families that look at costs, as lists change with them."""
+def keeps_activations(name: str) -> bool:
+    """Return True if every activation of a family's lists stays on devices from its F to its B.
+
+    Small lists show it. False for families that look at costs, as their lists change with them.
+    """
     family = find_family(name)
     for devices, microbatches in () if "costs" in family.options else ((4, 16), (2, 8), (3, 9), (1, 4)):
         with suppress(BuildError):
-            lists = family.columns(devices, microbatches)
-            alone = len(lists.holdings) == lists.num_stages and lists.iterations == 1 and not lists.cuts_vocabulary
-            drains = alone and lists.slices == 1 and bool((lists.kind <= Kind.B).all())
-            return ListTraits(bool((lists.kind <= Kind.W).all()), alone, drains)
-    return ListTraits(False, False, False)
+            return bool((family.columns(devices, microbatches).kind <= Kind.W).all())
+    return False
 
 
 def search_space(
