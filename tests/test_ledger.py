@@ -142,9 +142,9 @@ def test_the_table_has_units_totals_shares_and_who_is_waited_for():
         "all devices        6     12          18     36\n"
         "share (%)       16.7   33.3        50.0  100.0\n"
         "\n"
-        "fill        before a device's first action, as the pipeline fills\n"
-        "drain       after a device's last action, as the pipeline empties\n"
-        "dependency  another device computes what the next action needs\n"
+        "fill        before a device's first action\n"
+        "drain       after a device's last action\n"
+        "dependency  another device computes what is needed next\n"
         "\n"
         "waited for another device to compute:\n"
         "  warm-up    12 ms  before a device's first backward\n"
@@ -181,7 +181,7 @@ def test_a_table_has_one_unit_and_a_notebook_shows_it_as_columns():
     for cause in ("fill", "drain", "dependency"):  # in an untrusted notebook, the colours that no style sheet sets
         assert f'<i class="pp-{cause}" style="display:inline-block' in page
         assert f"height:12px;background:{LIGHT.causes[cause]}" in page
-    assert "another device computes what the next action needs" in page.partition("<details>")[2]
+    assert "another device computes what is needed next" in page.partition("<details>")[2]
 
 
 def test_many_devices_are_summed_in_groups():

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     import pandas
 
 CAUSES = {
-    "fill": "before a device's first action, as the pipeline fills",
-    "drain": "after a device's last action, as the pipeline empties",
-    "dependency": "another device computes what the next action needs",
-    "recompute": "another device recomputes (R) what the next one needs",
-    "imbalance": "dependency waits that equal stages would remove",
+    "fill": "before a device's first action",
+    "drain": "after a device's last action",
+    "dependency": "another device computes what is needed next",
+    "recompute": "another device recomputes what is needed next",
+    "imbalance": "waits that equal stages would remove",
     "transfer": "a transfer is on its way: latency and bytes",
-    "queue": "a transfer waits behind others, or behind a blocked one",
-    "sharding": "weights are gathered or gradients reduced, not hidden",
-    "reload": "an activation moves to or from host memory, not hidden",
-    "optimizer": "the optimizer step, or the wait for others' gradients",
+    "queue": "a transfer waits behind another one",
+    "sharding": "weight gathers, gradient reductions",
+    "reload": "an activation moves to or from host memory",
+    "optimizer": "optimizer step, or wait for others' gradients",
     "jitter": "waits that would go away without noise",
-    "overhead": "the cost of starting the next action, in measured and calibrated runs",
+    "overhead": "starting the next action (measured costs)",
 }
 
 

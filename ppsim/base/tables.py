@@ -4,7 +4,9 @@ import csv
 import io
 import math
 import re
+import shutil
 import statistics
+import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -13,13 +15,19 @@ from typing import Any
 
 from ppsim.base.units import ScaledUnit, axis_unit, value_text
 
-WIDTH = 100  # characters of a line of running text
+WIDTH = 100  # characters of a line of running text, less on a narrower terminal
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _MINUS = re.compile(r"(?<![^\s(])-(?=\d)")
 _LONG = 50  # characters: longer cells of an HTML table may be several lines
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
 _IS_NUMBER = re.compile(r"[+-]?\d|base$|$").match  # in a column of numbers; "base" is what others are compared with
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
+
+
+def line_width() -> int:
+    """Return the characters of a line: `WIDTH`, or the columns of a narrower terminal if stdout is one."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return max(min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns), 60) if is_terminal else WIDTH
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = None) -> list[str]:
@@ -37,14 +45,14 @@ def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = 
 
 
 def paragraph(text: str, first: str = "") -> list[str]:
-    """Return a text as lines of at most `WIDTH`, after `first` and hanging below its end; numbers keep their units."""
+    """Return a text as lines, after `first` and hanging below its end; numbers keep their units."""
     whole, hanging = _NUMBER_AND_UNIT.sub(_NO_BREAK, text), " " * len(first)
-    lines = textwrap.wrap(whole, WIDTH, initial_indent=first, subsequent_indent=hanging, break_on_hyphens=False)
+    lines = textwrap.wrap(whole, line_width(), initial_indent=first, subsequent_indent=hanging, break_on_hyphens=False)
     return [line.replace(_NO_BREAK, " ").rstrip() for line in lines or [first]]
 
 
 def with_remarks(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return lines of a label, a value flush right and a remark, which wraps at `WIDTH`."""
+    """Return lines of a label, a value flush right and a remark, which wraps."""
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     heads = [f"{label:<{widths[0]}}  {value:>{widths[1]}}  " for label, value, _ in rows]
     return [line for head, (*_, remark) in zip(heads, rows, strict=True) for line in paragraph(remark, head)]
@@ -54,7 +62,7 @@ def layout_lines(text: str | None, label: str = "layout string") -> list[str]:
     """Return a layout string as lines that break only after stages; no lines if there is no string."""
     if text is None:
         return []
-    lines = textwrap.wrap(f"{label}: {text.replace('|', '| ')}", WIDTH, subsequent_indent="  ")
+    lines = textwrap.wrap(f"{label}: {text.replace('|', '| ')}", line_width(), subsequent_indent="  ")
     return [line.replace("| ", "|") for line in lines]
 
 
@@ -63,7 +71,7 @@ def texts_once(pairs: Iterable[tuple[str, str]]) -> list[str]:
     named: dict[str, list[str]] = {}
     for name, text in pairs:
         named.setdefault(text, []).append(name)
-    wrapper = textwrap.TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(line_width(), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return [line for text, names in named.items() for line in wrapper.wrap(f"{', '.join(names)}: {text}")]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH, aligned, paragraph
+from ppsim.base.tables import aligned, line_width, paragraph
 from ppsim.base.units import counted, first_names, percent_text, seconds_text, value_text
 from ppsim.commands.cells import DIGITS
 from ppsim.commands.options import JsonTarget, Verbose
@@ -102,7 +102,7 @@ def calibration_text(calibration: Calibration) -> str:
     lines += ["", *aligned(calibration.constants()), "", *aligned(calibration.errors(MAX_RUNS))]
     if (more := calibration.runs - MAX_RUNS) > 0:
         lines.append(f"and {counted(more, 'run')} with smaller errors")
-    lines += textwrap.wrap(calibration.next_words, WIDTH, subsequent_indent="  ")
+    lines += textwrap.wrap(calibration.next_words, line_width(), subsequent_indent="  ")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any
 
 from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_bytes
-from ppsim.base.tables import WIDTH, aligned
+from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
@@ -134,10 +134,10 @@ def _framework_words(one: Candidate, config: Config) -> list[str]:
 
 
 def wrapped_words(words: Iterable[str], indent: str = "  ") -> list[str]:
-    """Return words as lines of at most `WIDTH` characters; no word is broken at its blanks."""
+    """Return words as lines; no word is broken at its blanks."""
     text = " ".join(word.replace(" ", "\0") for word in words)
     page: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": indent, "break_long_words": False}
-    lines = wrap(text, WIDTH, break_on_hyphens=False, **page)
+    lines = wrap(text, line_width(), break_on_hyphens=False, **page)
     return [line.replace("\0", " ") for line in lines]
 
 

@@ -11,7 +11,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, paragraph
+from ppsim.base.tables import aligned, line_width, paragraph
 from ppsim.base.units import counted, more_lines, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
@@ -270,7 +270,7 @@ def _table(found: Choice, shown: list[Candidate]) -> list[str]:
     ]  # fmt: skip
     lines = aligned([heads, *cells], left=2)
     if len(rows) > len(shown):
-        lines[-1] += "  less memory" if len(lines[-1]) + 13 <= WIDTH else ""
+        lines[-1] += "  less memory" if len(lines[-1]) + 13 <= line_width() else ""
     return [*lines, *more_lines(len(found.ranked) - len(shown), ": -v")]
 
 
@@ -322,7 +322,7 @@ def _first_flags(config: Config) -> Iterator[str]:
         if isinstance(flags, list):
             yield f"run  {name}, these flags and the model's (-v):"
             chosen = filter(_is_of_a_layout, flags)
-            short = (flag if len(flag) < WIDTH - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
+            short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")
             return
     others = " or ".join(SCHEDULES_OF_LAUNCH[name] for name in found)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.analysis.memory import PARTS, Memory, fit_in_words, usable_bytes
-from ppsim.base.tables import WIDTH
+from ppsim.base.tables import line_width
 from ppsim.commands.cells import LEGEND, candidate_table, gigabytes, lines_of_changes
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, Verbose, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
@@ -47,7 +47,7 @@ def _page(case: Config, run: Timeline, headroom: float, found: list[Candidate], 
     sizes = [(name, float(getattr(memory, name)[device])) for name in PARTS]
     parts = sorted(sizes, key=lambda part: -part[1])
     texts = (f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in parts if size)
-    yield from textwrap.wrap(f"device {device}: {', '.join(texts)}", WIDTH)
+    yield from textwrap.wrap(f"device {device}: {', '.join(texts)}", line_width())
     if found:
         yield ""
         yield from candidate_table("would fit", found, case, headroom)

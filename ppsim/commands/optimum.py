@@ -11,7 +11,7 @@ import typer
 
 from ppsim.analysis.measures import MEASURES
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import WIDTH
+from ppsim.base.tables import line_width
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.cells import memory_text
@@ -87,4 +87,4 @@ def _answer(found: Optimum, placement: str, memory_limit: float | None) -> list[
         f"{name} reaches it" if seconds <= found.makespan * (1 + 1e-9) else f"{name} takes {seconds_text(seconds, 6)}"
         for name, seconds in known.items()
     ]
-    return [textwrap.fill(line, WIDTH) for line in [*lines, "; ".join(texts)] if line]
+    return [textwrap.fill(line, line_width()) for line in [*lines, "; ".join(texts)] if line]

@@ -11,7 +11,7 @@ import typer
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import WIDTH, aligned, csv_text_of, paragraph
+from ppsim.base.tables import aligned, csv_text_of, line_width, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import capacity_of, gigabytes, step_text
@@ -179,7 +179,7 @@ def _grid(found: Sweep, measure: Measure, marks: Mapping[int, str]) -> list[str]
                               for one in points)])  # fmt: skip
     lines = [*aligned(table, left=1)]
     lines[0] += f" {study.short_key(columns)}"
-    return lines if len(lines) <= MAX_ROWS and max(map(len, lines)) <= WIDTH else []
+    return lines if len(lines) <= MAX_ROWS and max(map(len, lines)) <= line_width() else []
 
 
 def _rows(found: Sweep, ranked: Sequence[Candidate], marks: Mapping[int, str], most: int) -> list[str]:

@@ -15,7 +15,7 @@ from ppsim.analysis.interval import interval_in_words, interval_text
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_of, peak_activations, peak_memory, usable_limit
-from ppsim.base.tables import WIDTH, aligned, layout_lines, with_remarks
+from ppsim.base.tables import aligned, layout_lines, line_width, with_remarks
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES
@@ -27,7 +27,7 @@ PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "predict
 _NOTABLE = 0.02  # report a device only if it is this much busier than the average over devices
 MAX_DEVICES = 16  # rows of the table of devices; more devices form groups
 _SMALLEST_SHARE = 0.01  # causes of less idle time are left out
-_BAR = 20  # characters of the longest bar
+_BARS = 8, 20  # characters of the longest bar, on a narrow and on a wide line
 
 
 def summary_text(timeline: TimelineColumns, verbose: bool = False, costs: bool = False) -> str:
@@ -36,7 +36,11 @@ def summary_text(timeline: TimelineColumns, verbose: bool = False, costs: bool =
     `verbose` adds every measure with its definition and a table of devices; `costs` adds all costs with their origins,
     and what they assume.
     """
-    lines = [*textwrap.wrap(title_text(timeline), WIDTH), *textwrap.wrap(timeline.schedule.found, WIDTH), ""]
+    lines = [
+        *textwrap.wrap(title_text(timeline), line_width()),
+        *textwrap.wrap(timeline.schedule.found, line_width()),
+        "",
+    ]
     lines += [*_answer(timeline), *_idle_lines(timeline)]
     if verbose:
         lines += ["", *_measure_lines(timeline)]
@@ -87,10 +91,11 @@ def _idle_lines(timeline: TimelineColumns) -> list[str]:
     if not causes:
         return []
     largest = idle[causes[0]]
-    bars = ["#" * round(_BAR * idle[cause] / largest) for cause in causes]
+    bar = min(max(line_width() - 72, _BARS[0]), _BARS[1])
+    bars = ["#" * round(bar * idle[cause] / largest) for cause in causes]
     shares = [percent_text(idle[cause] / total, 0) for cause in causes]
     rows = [*zip(["idle", *[""] * len(causes)], causes, shares, bars, strict=False)]
-    return ["", *(f"{line:<42}  {CAUSES[cause]}" for line, cause in zip(aligned(rows), causes, strict=True))]
+    return ["", *aligned([(*row, CAUSES[cause]) for row, cause in zip(rows, causes, strict=True)])]
 
 
 def busiest_device(timeline: TimelineColumns) -> str | None:
@@ -124,7 +129,7 @@ def _measure_lines(timeline: TimelineColumns) -> list[str]:
     rows = [(measure.name, measure.text(timeline), measure.brief) for measure in _measures_of([timeline])]
     lines = [_what_ran(timeline), "", *aligned(rows), ""]
     if interval := interval_text(timeline):
-        lines += [*textwrap.wrap(interval, WIDTH), ""]
+        lines += [*textwrap.wrap(interval, line_width()), ""]
     lines += aligned(_device_rows(timeline), left=1)
     return lines + [
         f"{row.title}: {row.short}" for row in _of_devices(timeline) if row.short and "summary" not in row.shown
@@ -142,7 +147,7 @@ def _cost_lines(timeline: TimelineColumns) -> list[str]:
     if assumed := assumptions(timeline):
         whole: Any = {"break_long_words": False, "break_on_hyphens": False}  # file names contain hyphens
         indent: Any = {"initial_indent": "  ", "subsequent_indent": "    "}
-        wrapped = (textwrap.wrap(text, WIDTH, **indent, **whole) for text in assumed)
+        wrapped = (textwrap.wrap(text, line_width(), **indent, **whole) for text in assumed)
         lines += ["", "assumptions", *chain.from_iterable(wrapped)]
     return lines
 

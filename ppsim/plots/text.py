@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -14,40 +17,64 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
-from ppsim.plots.palette import LIGHT, TITLES, channels, label_colour
-from ppsim.plots.pixels import shares
-from ppsim.plots.scale import number_text, round_ticks
+from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, label_colour, light_of
+from ppsim.plots.pixels import from_linear, shares
+from ppsim.plots.scale import named_devices, number_text, round_ticks
 from ppsim.timeline import TimelineColumns
 
 MIN_WIDTH = 40
 MAX_WIDTH = 1_000_000  # columns
+MAX_ROWS = 32  # of more devices some are shown
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
-_NARROWEST_CELL = 3  # columns; if most actions are narrower, the chart shows groups
+_NARROWEST_CELL = 2  # columns; if most actions are narrower, a column shows the kinds that run in it
+_CLEAR = 0.9, 0.75  # part of the busy time, and of idle time, that names a column where actions are narrow
 _RESET = "\x1b[0m"
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class _Style:
-    """Characters of a chart."""
+    """Characters of a chart; `shades` are columns of several kinds, by quarters of busy time."""
 
     edge: str
     idle: str
     rule: str
     tick: str
     corner: str
+    shades: str
 
 
-_UNICODE = _Style("│", "·", "─", "┬", "└")
-_ASCII = _Style("|", ".", "-", "+", "+")
+_UNICODE = _Style("│", "·", "─", "┬", "└", "░▒▓█")
+_ASCII = _Style("|", ".", "-", "+", "+", "-:+#")
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The characters of all rows and the colours behind them, (devices, columns)."""
+
+    text: np.ndarray
+    ground: np.ndarray
+
+    def put(self, device: int, begin: int, text: str, colour: str) -> None:
+        """Write a text with this colour behind it."""
+        self.text[device, begin : begin + len(text)] = list(text)
+        self.ground[device, begin : begin + len(text)] = colour
+
+    def line(self, device: int, style: _Style, color: bool) -> str:
+        """Return a row as text; in colour, a shade is a column of the mean colour."""
+        if not color:
+            return "".join(self.text[device])
+        cells = zip(self.text[device], self.ground[device], strict=True)
+        runs = groupby(cells, lambda cell: (cell[1], cell[0] in style.shades))
+        return "".join(_colored("".join(text for text, _ in run), *key) for key, run in runs)
 
 
 def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
     """Return a Gantt chart in text.
 
-    Each action is a box with an edge at its start, unless some boxes have one column. A box shows kind and microbatch
-    if they fit, else the kind alone; idle time is dotted. If most actions are narrower than three columns, a column is
-    an equal part of the time, and the letters of a row are in proportion to the time of its kinds and of idle time.
+    Each action is a box that shows kind and microbatch if they fit, else the kind alone; idle time is dotted. Boxes
+    have an edge at their start if all have three columns. If most actions are narrower than two columns, a column is an
+    equal part of the time, and shows the kind that fills it, or a shade for several kinds; in colour it has their mean
+    colour. Of more than 32 devices some are shown. Colours are for a dark terminal, unless COLORFGBG names a light one.
     The options, and the error for another width, are those of `ppsim.Timeline.to_text`.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
@@ -57,9 +84,9 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
         raise ConfigError(f"width={width} is too narrow for a chart; use at least {MIN_WIDTH} columns")
     if columns > MAX_WIDTH:
         raise ConfigError(f"width={shown(width)} is too wide for a chart; use at most {MAX_WIDTH:,} columns")
-    boxes = make_boxes(timeline)
-    style = _UNICODE if unicode else _ASCII
-    names = device_labels(timeline, "device")
+    boxes, names = make_boxes(timeline), device_labels(timeline, "device")
+    style, theme = _UNICODE if unicode else _ASCII, _terminal_theme()
+    devices = named_devices(len(names), 0.75 * MAX_ROWS / len(names), 1) if len(names) > MAX_ROWS else range(len(names))
     margin = max(map(len, names)) + 1
     room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
@@ -67,13 +94,22 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     widths = (last - first)[boxes.length > 0]
     fits = not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _NARROWEST_CELL)
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
-    rows = (_box_rows if fits else _column_rows)(boxes, per_second, drawn, style, color)
+    cells = _background(boxes, per_second, drawn, style, theme, {*KINDS, COLLECTIVES, FILLS} if fits else {*LETTERS})
+    (_fill_boxes if fits else _fill_columns)(cells, boxes, devices, per_second, style, theme)
     lines = [headline(timeline)]
-    lines += [name.ljust(margin) + row for name, row in zip(names, rows, strict=True)]
-    lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, style)]
-    lines += _legend(boxes, fits, _ESCAPES.sub("", "".join(rows)), makespan(timeline) / drawn, style, color)
+    lines += [names[device].ljust(margin) + cells.line(device, style, color) for device in devices]
+    lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, room, style)]
+    used = "".join(cells.text[list(devices)].ravel())
+    lines += _legend(boxes, fits, used, makespan(timeline) / drawn, style, theme if color else None)
+    if len(devices) < len(names):
+        lines.append(f"{len(devices)} of {len(names)} devices are shown")
     text = "\n".join(lines) + "\n"
     return text if unicode else text.replace("µ", "u")
+
+
+def _terminal_theme() -> Theme:
+    """Return the theme of a terminal: the light one if COLORFGBG says that its background is white."""
+    return LIGHT if os.environ.get("COLORFGBG", "").endswith((";7", ";15")) else DARK
 
 
 def _columns_per_second(boxes: Boxes, room: int) -> float:
@@ -93,42 +129,34 @@ def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray
     return first, last
 
 
-def _box_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
-    """Return the row of each device: its boxes and its optimizer step."""
+def _fill_boxes(
+    cells: _Cells, boxes: Boxes, devices: Sequence[int], per_second: float, style: _Style, theme: Theme
+) -> None:
+    """Draw the boxes of these devices and their optimizer steps."""
     first, last = _columns_of(boxes, per_second)
-    widths = last - first
-    edged = bool(np.all(widths[widths > 0] > 1))
-    rows = list(_background(boxes, per_second, drawn, style, {*KINDS, COLLECTIVES, FILLS}).astype(object))
-    reached = np.zeros(len(rows), np.int64)
-    for box in np.flatnonzero(widths > 0).tolist():
+    widths, drawn = last - first, cells.text.shape[1]
+    edged = bool(np.all(widths[widths > 0] > _NARROWEST_CELL))
+    reached = np.zeros(len(cells.text), np.int64)
+    for box in np.flatnonzero((widths > 0) & np.isin(boxes.device, devices)).tolist():
         text = _box_text(boxes, box, int(widths[box]), style, edged)
-        device = boxes.device[box]
-        shade = LIGHT.kinds[Kind(int(boxes.kind[box]))]
-        _put(rows[device], int(first[box]), int(last[box]), _colored(text, shade, color))
-        reached[device] = last[box]
+        cells.put(boxes.device[box], int(first[box]), text, theme.kinds[Kind(int(boxes.kind[box]))])
+        reached[boxes.device[box]] = last[box]
     for lane in boxes.lanes:
         for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort == STEPS else ():
             begin = max(begin, int(reached[device]))
             end = min(max(end, begin + 1), drawn)
             if begin < end:
-                text = _filled(lane.letter, end - begin, style, edged)
-                _put(rows[device], begin, end, _colored(text, LIGHT.lanes[lane.sort], color))
-    return ["".join(row) for row in rows]
+                cells.put(device, begin, _filled(lane.letter, end - begin, style, edged), theme.lanes[lane.sort])
 
 
-def _put(row: np.ndarray, begin: int, end: int, text: str) -> None:
-    """Write a text into the columns from `begin` to before `end`."""
-    row[begin:end] = ""
-    row[begin] = text
-
-
-def _background(boxes: Boxes, per_second: float, drawn: int, style: _Style, sorts: set[str]) -> np.ndarray:
-    """Return the characters of columns without an action, (devices, drawn): idle time, or the letters of lanes."""
-    background = np.full((boxes.timeline.schedule.devices, drawn), style.idle)
+def _background(boxes: Boxes, per_second: float, drawn: int, style: _Style, theme: Theme, sorts: set[str]) -> _Cells:
+    """Return the cells of columns without an action: idle time, or the letters of lanes."""
+    size = boxes.timeline.schedule.devices, drawn
+    cells = _Cells(np.full(size, style.idle), np.full(size, theme.idle))
     for lane in boxes.lanes:
         for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort in sorts else ():
-            background[device, begin:end] = lane.letter
-    return background
+            cells.put(device, begin, lane.letter * (end - begin), theme.lanes[lane.sort])
+    return cells
 
 
 def _visible_columns(spans: Spans, per_second: float, drawn: int) -> list[tuple[int, int, int]]:
@@ -152,74 +180,76 @@ def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) ->
     return _filled(next(label for label in labels if len(label) <= width - edged), width, style, edged)
 
 
-def _column_rows(boxes: Boxes, per_second: float, drawn: int, style: _Style, color: bool) -> list[str]:
-    """Return the row of each device: in each column one of the kinds that run in it, or idle time.
-
-    The kind or idle time that is furthest behind its share of the time so far comes next.
-    """
-    rows = list(_background(boxes, per_second, drawn, style, set(LETTERS)).astype(object))
-    edges = np.arange(drawn + 1) / per_second
-    for device, row in enumerate(rows):
+def _fill_columns(
+    cells: _Cells, boxes: Boxes, devices: Sequence[int], per_second: float, style: _Style, theme: Theme
+) -> None:
+    """Give each column of these devices the kind that fills it, or a shade, and the mean colour of what it holds."""
+    edges, usual = np.arange(cells.text.shape[1] + 1) / per_second, boxes.median * per_second
+    reach = 0.0 if usual >= 1 else round(2 * usual) / per_second  # columns of narrow actions would beat with them
+    first, last = np.maximum(edges[:-1] - reach, 0.0), np.minimum(edges[1:] + reach, edges[-1])
+    light = np.array([light_of(theme.kinds[kind]) for kind in boxes.kinds])
+    letters = np.array([kind_letter(kind) for kind in boxes.kinds])
+    for device in devices:
         mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
         start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
-        parts = [shares(start[kind == one], end[kind == one], edges[:-1], edges[1:]) for one in boxes.kinds]
-        parts.append(np.maximum(1.0 - np.sum(parts, axis=0), 0.0))
-        for column, number in enumerate(_in_proportion(np.stack(parts, axis=1))):
-            if number < len(boxes.kinds):
-                chosen = boxes.kinds[number]
-                row[column] = _colored(kind_letter(chosen), LIGHT.kinds[chosen], color)
-    return ["".join(row) for row in rows]
+        parts = np.stack([shares(start[kind == one], end[kind == one], first, last) for one in boxes.kinds])
+        busy, most = np.minimum(parts.sum(axis=0), 1.0), parts.max(axis=0)
+        shade = np.array(list(style.shades))[np.ceil(4 * busy - 1e-9).astype(int).clip(1) - 1]
+        is_clear = np.full(len(busy), True) if usual >= 1 else (most >= _CLEAR[0] * busy) & (busy >= 0.5)
+        is_idle = 1.0 - busy > (most if usual >= 1 else _CLEAR[1])
+        named = np.where(is_clear, letters[parts.argmax(axis=0)], shade)
+        cells.text[device] = np.where(is_idle, cells.text[device], named)
+        rest = np.array([light_of(colour) for colour in cells.ground[device]]) * (1.0 - busy)[:, None]
+        mean = from_linear(parts.T @ light + rest)
+        cells.ground[device] = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in mean.tolist()]
 
 
-def _in_proportion(parts: np.ndarray) -> list[int]:
-    """Return for each column the index of one of its parts, so that every part gets its share of columns."""
-    owed, chosen = np.zeros(parts.shape[1]), []
-    for column in parts:
-        owed = np.where(column > 1e-9, owed + column, 0.0)
-        best = int(np.where(column > 1e-9, owed, -np.inf).argmax())
-        owed[best] -= 1.0
-        chosen.append(best)
-    return chosen
-
-
-def _colored(text: str, ground: str, color: bool) -> str:
-    if not color:
-        return text
-    on, ink = [";".join(str(channel) for channel in channels(name)) for name in (ground, label_colour(ground))]
+def _colored(text: str, ground: str, hidden: bool = False) -> str:
+    """Return a text on a colour, in ink that is read on it, or in the same colour."""
+    ink = ground if hidden else label_colour(ground)
+    on, ink = [";".join(str(channel) for channel in channels(name)) for name in (ground, ink)]
     return f"\x1b[48;2;{on}m\x1b[38;2;{ink}m{text}{_RESET}"
 
 
-def _axis(makespan: float, per_second: float, drawn: int, style: _Style) -> list[str]:
-    """Return a rule with ticks and, below it, their times, which never touch each other."""
+def _axis(makespan: float, per_second: float, drawn: int, room: int, style: _Style) -> list[str]:
+    """Return a rule with ticks and, below it, their times, the last with their unit, which never touch each other."""
     unit = time_unit(makespan)
     ticks = round_ticks(makespan * unit.factor, max(min(drawn // 9, 12), 2))
     columns = np.minimum(np.floor(ticks / unit.factor * per_second + 0.5).astype(int), drawn)
-    rule, numbers = [style.rule] * (drawn + 1), ""
+    rule, numbers = [style.rule] * min(drawn + 1, room), ""
     for column, tick in zip(columns.tolist(), ticks.tolist(), strict=True):
-        if numbers and column <= len(numbers):
+        label = number_text(tick) + f" {unit.symbol}" * bool(tick == ticks[-1])
+        at = min(column, room - len(label))
+        if numbers and at <= len(numbers):
             continue
-        rule[column] = style.tick
-        numbers = numbers.ljust(column) + number_text(tick)
+        rule[min(column, len(rule) - 1)] = style.tick
+        numbers = numbers.ljust(at) + label
     rule[0] = style.corner
-    return ["".join(rule), f"{numbers}  time ({unit.symbol})"]
+    return ["".join(rule), numbers]
 
 
-def _legend(boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: _Style, color: bool) -> list[str]:
-    """Return the meaning of all characters in `drawn`."""
-    titles = {kind: "X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind] for kind in boxes.kinds}
-    entries = [_colored(title, LIGHT.kinds[kind], color) for kind, title in titles.items()]
-    lines = ["; ".join([*entries, *([f"{style.idle} idle"] if style.idle in drawn else [])])]
+def _legend(
+    boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: _Style, theme: Theme | None
+) -> list[str]:
+    """Return the meaning of all characters in `drawn`, in the colours of a theme."""
+    words = {kind_letter(kind): ("X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind], kind) for kind in boxes.kinds}
+    entries = [(title, theme and theme.kinds[kind]) for letter, (title, kind) in words.items() if letter in drawn]
+    entries += [(f"{style.idle} {IDLE_TITLE}", theme and theme.idle)] * (style.idle in drawn)
+    lines = ["; ".join(_colored(title, ground) if ground else title for title, ground in entries)]
     if lanes := [lane for lane in boxes.lanes if lane.letter in drawn]:
         titles = "; ".join(f"{lane.letter} {lane.title}" for lane in lanes)
         lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
-        stages = ", stage before the kind" if re.search(r"\d[A-Z]", drawn) else ""
+        stages = ", stage before the kind" if re.search(r"(?<![A-Z\d])\d+[A-Z]", drawn) else ""
         lines.append(f"numbers: {numbering} after the kind{stages}, where they fit")
     if not fits:
+        lines.append(f"a column is {seconds_text(column_seconds, 3)}")
         times = np.append(boxes.start, boxes.end) / (column_seconds or 1.0)
-        mixed = "; letters in proportion to the time of each kind"  # unless every column has one
-        lines.append(f"a column is {seconds_text(column_seconds, 3)}{mixed * (not np.allclose(times, np.rint(times)))}")
+        if not np.allclose(times, np.rint(times)):  # else every column has one kind
+            lines[-1] += " and shows what takes most of it"
+    if not fits and any(shade in drawn for shade in style.shades):
+        lines.append(f"{' '.join(style.shades)} several kinds: busy up to 25, 50, 75, 100 % of the time")
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {hidden} action(s) of zero length")
     return lines
