@@ -12,5 +12,5 @@ FACTS = replace(
     name="Megatron-Bridge",
     host=megatron.CORE_FACTS.host._replace(fused_router=True),
     policies={**megatron.CORE_FACTS.policies, "bf16_gradients": True},  # grad_reduce_in_fp32 = False in these recipes
-    versions={"26.04": {}, "26.06": {"fused_experts": True}},
+    versions={"25.11": {}, "26.02": {}, "26.04": {}, "26.06": {"fused_experts": True}},
 )
