@@ -59,6 +59,7 @@ CHANGES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
     (MOE, {"layout.expert": 2}),
     (MOE, {"layout.expert_exchange": "hierarchical"}),
     (MOE, {"layout.grouped_experts": True}),
+    (MOE, {"layout.fused_router": True}),
 )
 
 

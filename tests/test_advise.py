@@ -169,6 +169,17 @@ def test_modules_that_the_model_lacks_are_not_recomputed():
     assert not names & {"recompute latent", "recompute selective"}
 
 
+@pytest.mark.parametrize(("framework", "offered"), [("megatron-core", True), ("torchtitan", False)])
+def test_a_router_is_fused_where_the_framework_has_a_flag(framework, offered):
+    layout = {"framework": framework, "expert": 2, "data": 2}
+    model = {**GPT_3["model"], "num_layers": 4, "experts": 8, "experts_per_token": 2}
+    data = {**GPT_3, "model": model, "layout": layout, "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4}}
+    data["hardware"] = {key: value for key, value in GPT_3["hardware"].items() if key != "gpus"}
+    found = {one.what: one for one in ppsim.advise(data).advice}
+    assert ("router fused" in found) is offered
+    assert not offered or found["router fused"].changes == {"layout.fused_router": True}
+
+
 def test_a_gain_that_published_pairs_leave_uncertain_is_no_advice():
     found = advice()
     step = found.run.iteration_time

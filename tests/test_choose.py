@@ -219,6 +219,13 @@ def test_combined_1f1b_is_offered_as_megatron_runs_it():
     assert {one["layout.recompute"] for one in own.layouts() if own.combines(one) is False} == {"full"}
 
 
+@pytest.mark.parametrize(("framework", "values"), [("Megatron-LM", [True]), ("PyTorch", None), (None, [True])])
+def test_routers_are_fused_where_a_flag_of_the_framework_decides(framework, values):
+    data = dict(ppsim.load_config(Path(LLAMA).with_name("mixtral-8x7b-64xh100.yaml")).data)
+    space = search_space({**data, "layout": {}, "schedule": {}, "batch": 512}, framework=framework)
+    assert space.values.get("layout.fused_router") == values
+
+
 def test_the_winner_is_a_config_that_gives_the_same_step():
     found = ppsim.choose(LLAMA, {"schedule.name": ["1f1b", "interleaved-1f1b", "zb-h1"], "layout.partition": []})
     best = found.best

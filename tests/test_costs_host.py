@@ -212,6 +212,18 @@ def test_a_host_starts_the_products_and_casts_of_each_expert_in_fp8(recipe, cast
         assert expert_starts(qwen3_30b(**spared).costs, block) == (0, 0)
 
 
+@pytest.mark.parametrize(("exchange", "unfused", "fused"), [("all-to-all", 72, 31), ("hierarchical", 58, 17)])
+def test_a_router_starts_as_many_kernels_as_megatrons_page_counts(exchange, unfused, fused):
+    """NVIDIA/Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2.1.4."""
+    for framework, own, starts in (
+        ("megatron-core", None, unfused), ("megatron-core", True, fused), ("megatron-bridge 26.02", None, fused),
+        ("megatron-bridge 26.02", False, unfused),
+    ):  # fmt: skip
+        costs = qwen3_30b(framework=framework, expert_exchange=exchange, fused_router=own).costs
+        forward, backward = host_seconds(costs, costs.model.layers[1])
+        assert (forward, backward) == pytest.approx(((110 + starts) * START, (145 + starts) * START))
+
+
 def test_a_pass_of_many_small_experts_in_fp8_lasts_as_long_as_their_starts():
     stage = qwen3_30b("B200 SXM", 8, fp8="block").costs.for_stages(1)
     forward = 48 * (110 * START + 16 * 2 * 2 * FP8_EXPERT_START)

@@ -58,6 +58,12 @@ def test_names_are_known_in_upper_and_lower_case_and_with_a_version():
     assert framework("megatron-bridge 26.04").asked == "26.04"
 
 
+def test_megatron_bridge_fuses_experts_from_26_06_on_and_routers_before():
+    versions = [ppsim.Layout(framework=f"megatron-bridge {one}") for one in ("25.11", "26.02.01", "26.04.01", "26.06")]
+    assert [one.chosen("fused_experts") for one in versions] == [False, False, False, True]
+    assert all(one.chosen("fused_router") for one in versions)
+
+
 def test_megatron_scatters_transfers_up_to_version_2_only():
     def scatters(name):
         return ppsim.Layout(tensor=2, framework=name).chosen("scatter_transfers")

@@ -73,7 +73,7 @@ def every_case():
         "experts": {}, "latent": LATENT, "combined": COMBINED,
         "dispatch": {
             "layout.expert_exchange": "hierarchical", "layout.recompute": "norms+activations+core",
-            "layout.grouped_experts": True,
+            "layout.grouped_experts": True, "layout.fused_router": True,
         },
     }  # fmt: skip
     yield from (
@@ -123,6 +123,16 @@ def test_megatron_parses_and_accepts_a_printed_script(make, monkeypatch):
     assert parsed.data_parallel_size == layout.data
     assert parsed.micro_batch_size == layout.microbatch_size
     assert (parsed.virtual_pipeline_model_parallel_size or 1) == make().schedule.get("stages_per_device", 1)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_router_is_fused_by_its_flag_alone(fused):
+    config = as_config(EXPERTS).changed({"layout.fused_router": fused})
+    text = ppsim.to_launch(config, "Megatron-LM")
+    assert ("--moe-router-fusion" in text) is fused
+    back = ppsim.from_launch("Megatron-LM", text)
+    assert back.costs.layout.chosen("fused_router") is fused
+    assert back.simulate().iteration_time == config.simulate().iteration_time
 
 
 REJECTED = {

@@ -40,6 +40,7 @@ NEEDS = {
     **{f"layout.{one}": EXPERTS for one in ("expert_exchange", "expert_nodes", "expert_groups", "fp8_dispatch")},
     "layout.groups_per_token": "layout.expert_groups above 1",
     "layout.expert_tensor": "a model with experts, and layout.tensor above 1",
+    "layout.fused_router": "a model with experts, and passes that wait for their host or sort tokens by expert",
     "layout.grouped_experts": "a framework with a kernel for several experts, several on a GPU without `achieved`",
     **dict.fromkeys((f"{FP8}_{one}" for one in ("experts", "head", "attention", "inputs", "gather")), FP8),
     **dict.fromkeys(("layout.recompute_stages", "layout.recompute_blocks"), RECOMPUTE),

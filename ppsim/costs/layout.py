@@ -55,7 +55,7 @@ def _framework(value: Any) -> str:
 DEFAULT_POLICIES: Mapping[str, Any] = {
     **dict.fromkeys((
         "overlap_tensor", "overlap_data", "sharded_gradients", "fused_norms", "fused_experts",
-        "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs",
+        "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs", "fused_router",
     ), False),
     **dict.fromkeys(("fused", "fused_loss", "fp8_experts", "fp8_inputs"), True),
     "sharded_by": "stage", "expert_exchange": "all-to-all", "context_exchange": "gather", "loss_bytes": 2,
@@ -189,6 +189,7 @@ class Layout:
     fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
     fp8_head: bool = _policy("with `fp8`: the head's product too")
     fp8_attention: bool = _policy("with `fp8`: those inside a fused attention too")
+    fused_router: bool | None = _by_framework("a router's kernels are fused (Megatron-LM: --moe-router-fusion)")
     fused_experts: bool | None = _by_framework(
         "with `fp8: block`: the products of a GPU's experts, the activation between them and their casts are one kernel"
     )
@@ -419,11 +420,9 @@ class Layout:
 
     @property
     def router_kernels(self) -> int:
-        """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2.1.4.
-
-        A hierarchical exchange spares 14 of the 72, and --moe-router-fusion, which is off by default, 41.
-        """
-        return 72 - 14 * (self.chosen("expert_exchange") != "all-to-all") - 41 * self.run_by.host.fused_router
+        """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2.1.4."""
+        # a hierarchical exchange spares 14, fusion 41
+        return 72 - 14 * (self.chosen("expert_exchange") != "all-to-all") - 41 * self.chosen("fused_router")
 
     def lone_shards(self, microbatches: int) -> bool:
         """Return if one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""

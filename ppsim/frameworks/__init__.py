@@ -62,7 +62,7 @@ class SearchedLayouts(NamedTuple):
     # how the framework shards a state over data-parallel GPUs: names in `ppsim.studies.free_keys.SHARDINGS`
     shardings: tuple[str, ...]
     recompute: tuple[str, ...]  # its recompute levels
-    overlap_flags: bool  # True if flags decide what overlaps; else its policies do
+    flags: bool  # True if flags decide what overlaps and is fused; else its policies do
 
 
 _MEGATRON = SearchedLayouts("megatron-lm", megatron.SHARDINGS, megatron.RECOMPUTE, True)

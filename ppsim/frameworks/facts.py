@@ -23,7 +23,6 @@ class Host(NamedTuple):
     backward: float
     compiled: bool = False  # True if `layout.fused` means a compiler whose code needs almost no host
     each_expert: bool = False  # True if products of experts that `layout.grouped_experts` joins are started one by one
-    fused_router: bool = False  # True if its recipes fuse the kernels that choose experts
     tensor: float = 0.0  # starts of the collectives of one block in F and in B each, with tensor parallelism
     # starts for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more than
     # one node: hosts that drift apart wait for each other in every collective. A quarter more beyond a node.

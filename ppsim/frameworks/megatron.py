@@ -39,7 +39,7 @@ LOSS = Moves(loss_forward=38, loss_backward=14)
 # but nothing reads it.
 FACTS = Facts(
     "Megatron-LM",
-    {"context_exchange": "ring", "fused_loss": False},
+    {"context_exchange": "ring", "fused_loss": False, "fused_router": False},
     HOST,
     HOST_SOURCE,
     messages=BUCKETS,
@@ -48,7 +48,7 @@ FACTS = Facts(
 )
 CORE_FACTS = Facts(
     "Megatron-Core",
-    {"overlap_tensor": True, "overlap_data": True, "context_exchange": "ring", "gradient_buffers": True},
+    {**FACTS.policies, **dict.fromkeys(("overlap_tensor", "overlap_data", "gradient_buffers", "fused_loss"), True)},
     HOST,
     HOST_SOURCE,
     messages=BUCKETS,

@@ -6,11 +6,11 @@ from ppsim.frameworks import megatron
 
 # From 26.06 on, recipes with experts in MXFP8 set use_transformer_engine_op_fuser and NVTE_CUTEDSL_FUSED_GROUPED_MLP:
 # NVIDIA-NeMo/Megatron-Bridge@067f987, src/megatron/bridge/perf_recipes. 26.06.01 lost it for GPT OSS:
-# docs/performance-summary-archive.md. Performance recipes of mixtures of experts set moe_router_fusion since 2025.
+# docs/performance-summary-archive.md.
 FACTS = replace(
     megatron.CORE_FACTS,
     name="Megatron-Bridge",
-    host=megatron.CORE_FACTS.host._replace(fused_router=True),
-    policies={**megatron.CORE_FACTS.policies, "bf16_gradients": True},  # grad_reduce_in_fp32 = False in these recipes
+    # grad_reduce_in_fp32 = False, moe_router_fusion = True: v0.2.0 and v0.3.1, scripts/performance/configs
+    policies={**megatron.CORE_FACTS.policies, "bf16_gradients": True, "fused_router": True},
     versions={"25.11": {}, "26.02": {}, "26.04": {}, "26.06": {"fused_experts": True}},
 )

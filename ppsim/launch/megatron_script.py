@@ -57,6 +57,7 @@ EXPERT_LAYOUT = (
     Row("layout.expert", "expert-model-parallel-size", None, 1),
     Row("layout.expert_tensor", "expert-tensor-parallel-size"),
     Row("layout.grouped_experts", "moe-grouped-gemm", YES, False),
+    Row("layout.fused_router", "moe-router-fusion", YES, False),
 )
 CONTEXT = Row(
     "layout.context_exchange", "cp-comm-type", {"ring": "p2p", "gather": "allgather", "all-to-all": "a2a"}, "ring"

@@ -321,6 +321,7 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         "overlap_tensor": ("tensor-parallel collectives overlapped", layout.tensor > 1),
         "scatter_transfers": ("transfers split over the tensor group", layout.tensor > 1 < run.schedule.devices),
         "grouped_experts": ("experts as one kernel", model.experts > 0),
+        "fused_router": ("router fused", model.experts > 0 and "fused_router" in layout.run_by.policies),
         "fused": ("element-wise operations fused", True),
         "fused_loss": ("loss fused", layout.run_by.facts.moves.loss_forward > 0),
     }

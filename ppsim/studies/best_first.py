@@ -19,11 +19,7 @@ from ppsim.studies.expansion import Expansion, devices_of, is_expansion, with_le
 from ppsim.studies.free_keys import (
     COMBINED,
     DEVICES,
-    EXCHANGE,
-    GROUPED,
-    OVERLAP,
-    OVERLAP_DATA,
-    OVERLAP_TENSOR,
+    KNOBS,
     PARTITION,
     RECOMPUTE_BLOCKS,
     RECOMPUTE_LEVEL,
@@ -48,8 +44,6 @@ from ppsim.studies.worker_pool import InProcess, JobRunner, capacity, is_left_ou
 MAX_ROUND = 64  # items per round: results of the first items of a longer round would exclude many others
 NEAREST_ROUNDS = 100  # rounds of MAX_ROUND layouts or points in which the smallest peak is sought if nothing fits
 LAYOUTS_PER_WORKER = 16  # layouts per round: nearly all are expanded in the end
-# Knobs that change no size of a layout: of its memory only the activations, which are least with full recompute.
-KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, OVERLAP, OVERLAP_TENSOR, OVERLAP_DATA)
 RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
 
 

@@ -23,7 +23,10 @@ MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.
 DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
 RECOMPUTE_BLOCKS, EXPERT_TENSOR = "layout.recompute_blocks", "layout.expert_tensor"
 EXCHANGE, GROUPED, OVERLAP = "layout.expert_exchange", "layout.grouped_experts", "layout.overlap"
+FUSED_ROUTER = "layout.fused_router"
 OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
+# Knobs that change no size of a layout: of its memory only the activations, which are least with full recompute.
+KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, FUSED_ROUTER, OVERLAP, OVERLAP_TENSOR, OVERLAP_DATA)
 FP8, OFFLOAD = "layout.fp8", "schedule.offload"
 # Free only if named: fp8 changes the numbers that a model learns from, copies need a fast host; numbers of blocks that
 # recompute are tried for ranked points instead.
@@ -114,9 +117,9 @@ def _if_experts(*values: Any) -> Callable[[Job], list[Any]]:
     return lambda job: list(values) if job.config.model and job.config.model.experts else []
 
 
-def _overlaps(job: Job) -> list[bool]:
-    """Return True, as what overlaps is never slower, for frameworks that leave the choice to a flag."""
-    return [True] if SEARCHED_LAYOUTS[job.framework].overlap_flags else []
+def _by_flag(job: Job) -> list[bool]:
+    """Return True, as what overlaps or is fused is never slower, for frameworks that leave the choice to a flag."""
+    return [True] if SEARCHED_LAYOUTS[job.framework].flags else []
 
 
 def _slot_overlaps(job: Job) -> list[Any]:
@@ -143,8 +146,9 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     EXPERT_TENSOR: _if_experts(None, 1),
     EXCHANGE: _if_experts("all-to-all", "hierarchical"),
     GROUPED: _if_experts(True),
-    OVERLAP_TENSOR: _overlaps,
-    OVERLAP_DATA: _overlaps,
+    FUSED_ROUTER: lambda job: _by_flag(job) if job.config.model and job.config.model.experts else [],
+    OVERLAP_TENSOR: _by_flag,
+    OVERLAP_DATA: _by_flag,
     OVERLAP: _slot_overlaps,
     FP8: _fp8_recipes,
     PARTITION: lambda job: ["even", BALANCED, SEARCHED],
@@ -165,7 +169,7 @@ def check_values(key: str, values: Iterable[Any]) -> None:
                 raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
         elif key == OFFLOAD or value is None:
             continue  # the check of each config has the rule
-        elif key in (PARTITION, RECOMPUTE_LEVEL, EXCHANGE, GROUPED, OVERLAP_TENSOR, OVERLAP_DATA, OVERLAP, FP8):
+        elif key in (PARTITION, FP8, *KNOBS):
             if key != PARTITION or value != SEARCHED:
                 Layout(**{key.partition(".")[2]: value})
         elif type(value) is not int or value < 1:
