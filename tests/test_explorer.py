@@ -60,7 +60,7 @@ def said(response):
     assert ".py" not in response.text
     faults = response.json()["faults"]
     assert faults
-    return "\n".join(faults)
+    return "\n".join(fault["text"] for fault in faults)
 
 
 def test_a_case_is_answered_with_what_the_library_says(client):
@@ -151,6 +151,38 @@ def test_a_device_of_a_config_is_slower_by_a_factor(client, text):
     assert [one["name"] for one in keys if one["key"] in changes] == ["slower devices"]
 
 
+@pytest.mark.parametrize("text", ["banana", "1=1.5", "1: 1.5, banana", "9: 1.5", "1: x"])
+def test_a_wrong_slower_device_is_a_fault_of_its_field(client, text):
+    changes = {"jitter.slow_devices": text}
+    (fault,) = client.post("/api/simulate", json={"config": "llama", "changes": changes}).json()["faults"]
+    assert fault["text"].startswith("slower devices")
+    assert fault["keys"] == [*changes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "use"),
+    [
+        ({"layout.tensor": 3}, "tensor parallelism 3 does not divide the 32 attention heads; use 2 or 4",
+         [("Use tensor parallelism 2", 2), ("Use tensor parallelism 4", 4)]),
+        ({"hardware.gpus": 4}, "4 GPUs, but 8 pipeline devices of 1 GPUs make 8", [("Use 8 GPUs", 8)]),
+        ({"hardware.device": "h10"}, "device: unknown device 'h10'; did you mean H100 SXM or H20?",
+         [("Use device H100 SXM", "H100 SXM"), ("Use device H20", "H20")]),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_config_names_its_field_and_legal_values(client, changes, text, use):
+    (fault,) = client.post("/api/simulate", json={"config": "llama", "changes": changes}).json()["faults"]
+    assert (fault["text"], fault["keys"]) == (text, [*changes])
+    assert [(one["text"], one["value"]) for one in fault["use"]] == use
+
+
+def test_a_device_that_is_slower_in_one_cost_alone_is_set_right_by_one_factor(client):
+    case = {**CASE, "schedule": "dualpipe", "by_device": [{"devices": "2", "forward": 2}, {"devices": "0"}]}
+    (fault,) = client.post("/api/simulate", json=case).json()["faults"]
+    ((key, rows),) = [(one["key"], one["value"]) for one in fault["use"]]
+    assert rows[0] == {"devices": "2", "forward": "x2", "input_grad": "x2", "weight_grad": "x2"}
+    assert client.post("/api/simulate", json={**case, key: rows}).status_code == 200
+
+
 def test_a_cost_by_device_is_a_factor_or_seconds(client):
     rows = [[{"devices": "3", "forward": cost, "input_grad": cost}] for cost in ("x1.5", "× 1.5", 1.5)]
     found = [client.post("/api/simulate", json={**CASE, "by_device": row}).json()["makespan"] for row in rows]
@@ -174,7 +206,9 @@ def test_a_wrong_file_is_answered_with_the_validators_sentences(client, tmp_path
     with pytest.raises(ppsim.ScheduleError) as error:
         ppsim.Schedule.from_csv(path)
     sentences = [fault.replace(str(path), "dropped.csv") for fault in error.value.faults]
-    assert client.post("/api/validate", json={"csv": text}).json()["faults"] == sentences
+    assert client.post("/api/validate", json={"csv": text}).json()["faults"] == [
+        {"text": sentence, "keys": [], "use": []} for sentence in sentences
+    ]
     unfinished = said(client.post("/api/simulate", json={"csv": "0F0\n1F0,1B0\n"}))
     assert "0B0" in unfinished
     assert str(tmp_path.anchor) + "tmp" not in unfinished
@@ -208,12 +242,12 @@ def test_wrong_lists_of_cases_are_refused(client, cases):
 @pytest.mark.parametrize(
     ("case", "word"),
     [
-        ({**CASE, "devices": 0}, "schedule.devices"),
-        ({**CASE, "devices": 2**70}, "too large"),
+        ({**CASE, "devices": 0}, "devices 0: must be"),
+        ({**CASE, "devices": 2**70}, "from 1 to 16384"),
         ({**CASE, "devices": 1000, "microbatches": 10**6}, "actions"),
         ({**CASE, "schedule": "zb-h7"}, "zb-h7"),
-        ({**CASE, "forward": "-1 s"}, "costs.forward"),
-        ({**CASE, "forward": [[1]]}, "costs.forward"),
+        ({**CASE, "forward": "-1 s"}, "cost F"),
+        ({**CASE, "forward": [[1]]}, "cost F"),
         ({**CASE, "forward": "9" * 5000}, "characters"),
         ({**CASE, "transport": None}, "transport"),
         ({**CASE, "options": {"a.b": 1}}, "options"),
@@ -221,7 +255,7 @@ def test_wrong_lists_of_cases_are_refused(client, cases):
         ({**CASE, "options": 3}, "options"),
         ({"schedule": "seq1f1b", "devices": 8, "microbatches": 8, "options": {"slices": 10**9}}, "actions"),
         ({**CASE, "nonsense": 1}, "nonsense"),
-        ({"config": "/etc/passwd"}, "not named"),
+        ({"config": "/etc/passwd"}, "has no config"),
         ({"config": ["llama"]}, "not named"),
         ({"config": "llama", "changes": {"costs.profile": "/etc/passwd"}}, "cannot be changed"),
         ({"config": "llama", "changes": {"model.huggingface": "/etc/passwd"}}, "cannot be changed"),
@@ -247,10 +281,10 @@ def test_a_wrong_case_is_refused_with_its_place(client, case, word):
 @pytest.mark.parametrize("text", ["[1,", "1, 2x", "{a", "'x", "%", "@", "!x 1", "a: b: c", "#5", "2024-13-45", "\x00"])
 def test_a_cost_that_is_still_being_typed_is_answered_in_the_words_of_costs(client, text):
     fault = said(client.post("/api/simulate", json={**CASE, "forward": text}))
-    legal = "must be seconds, such as 1.6 or 12 ms, or one value per device, such as 1, 1, 1, 1.6"
-    assert fault == f"costs.forward {text!r}: {legal}"
+    legal = "must be seconds, such as 1.6 or 12 ms"
+    assert fault == f"cost F {text!r}: {legal}"
     other = said(client.post("/api/simulate", json={"config": "llama", "changes": {"layout.partition": "[1,"}}))
-    assert other.startswith("'layout.partition': '[1,' is not a value; ")
+    assert other.startswith("partition: '[1,' is not a value; ")
 
 
 @pytest.mark.parametrize("text", ["1, 1, 1, 1.6", "[1, 1, 1, 1.6]", "1 s, 1000 ms,1, 1.6"])
@@ -310,7 +344,8 @@ def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client)
 def test_a_refused_size_comes_with_the_nearest_legal_one(client, changes, fix):
     answer = client.post("/api/simulate", json={**CASE, **changes})
     assert answer.status_code == 422
-    assert answer.json().get("fix") == fix
+    use = {one["key"]: one["value"] for fault in answer.json()["faults"] for one in fault["use"]}
+    assert use == (fix or {})
 
 
 def test_faster_schedules_are_ranked_at_equal_work(client):
@@ -326,7 +361,7 @@ def test_faster_schedules_are_ranked_at_equal_work(client):
 def test_the_page_knows_the_comparison_of_its_first_visit(client):
     stored = client.get("/api/families").json()["first"]  # written by scripts/make_first_answers.py
     answer = client.post("/api/better", json={**CASE, "latency": 0}).json()
-    assert answer == {"found": stored, "left": 0}
+    assert (answer["found"], answer["left"]) == (stored, 0)
 
 
 def test_a_comparison_ends_after_its_seconds_and_counts_what_is_left(monkeypatch):
@@ -334,6 +369,14 @@ def test_a_comparison_ends_after_its_seconds_and_counts_what_is_left(monkeypatch
     status, body = answer_to("better", {}, json.dumps(CASE).encode())
     assert (status, json.loads(body)["found"]) == (200, [])
     assert json.loads(body)["left"] > 20
+
+
+def test_a_comparison_goes_on_with_what_is_left_also_at_a_large_size(client):
+    case = {**CASE, "devices": 256, "microbatches": 512}
+    every = client.post("/api/better", json={**CASE, "seconds": 20}).json()["known"]
+    first = client.post("/api/better", json={**case, "seconds": 1, "known": every[1:]}).json()
+    assert [one["schedule"] for one in first["found"]] == every[:1]
+    assert (len(first["known"]), first["left"]) == (len(every), 0)
 
 
 def test_a_search_finds_an_order_within_the_same_memory(client):
@@ -453,7 +496,9 @@ def test_a_request_is_tried_twice_if_its_worker_is_killed(kills, status):
                     os.kill(worker, signal.SIGKILL)
             kills -= 1
         assert response.result().status_code == status
-        assert status == 200 or response.result().json()["faults"][0].startswith("the process of this work ended twice")
+        assert status == 200 or response.result().json()["faults"][0]["text"].startswith(
+            "the process of this work ended twice"
+        )
         assert client.post("/api/simulate", json=CASE).status_code == 200
 
 
@@ -524,7 +569,7 @@ def test_work_that_takes_too_long_is_ended_and_the_next_is_answered():
         for _ in range(2):
             response = client.post("/api/simulate", json={"schedule": "1f1b", "devices": 8, "microbatches": 8})
             assert response.status_code == 503
-            assert "longer" in response.json()["faults"][0]
+            assert "longer" in response.json()["faults"][0]["text"]
 
 
 def test_a_missing_extra_is_said_with_the_pip_line_that_adds_it(monkeypatch):
@@ -559,13 +604,13 @@ def test_a_slow_device_is_slow_also_where_each_stage_is_on_two_devices(client):
     assert found["makespan"] == expected
     assert "slow_devices={2: 1.5}" in found["copies"]["python"]
     fault = said(client.post("/api/simulate", json={**case, "by_device": [{"devices": "2", "forward": 1.5}]}))
-    assert "dualpipe has stages on two devices" in fault
+    assert "each stage of this schedule is on two devices" in fault
 
 
 def test_a_list_by_stage_and_a_row_by_device_do_not_mix(client):
     case = {**CASE, "schedule": "zb-v", "devices": 4, "forward": "1, 1, 1, 1, 1, 1, 1, 2"}
     fault = said(client.post("/api/simulate", json={**case, "by_device": [{"devices": "3", "forward": 3}]}))
-    assert "costs.forward: lists 8 values; with rows by device it must have 4, one per device" in fault
+    assert "cost F: lists 8 values; with rows by device it must have 4, one per device" in fault
 
 
 def test_no_function_and_no_class_of_the_pages_is_unused():

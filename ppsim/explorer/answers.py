@@ -28,6 +28,7 @@ from ppsim.explorer.cases import (
     simulated_case,
     validated,
 )
+from ppsim.explorer.faults import faults_body, in_page_words
 from ppsim.frameworks import frameworks_running
 from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
@@ -37,7 +38,6 @@ from ppsim.studies.compare import compare
 from ppsim.studies.worker_pool import InProcess
 
 LONGEST_SEARCH = 50  # seconds
-MAX_COMPARED = 40_000  # devices x microbatches
 
 
 Answer = tuple[int, bytes]  # HTTP status and body
@@ -60,8 +60,10 @@ def answer_to(work: str, configs: Configs, body: bytes) -> Answer:
         )  # fmt: skip
         return 200, done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode()
     except PpsimError as error:
-        faults = [fault.removeprefix("override ") for fault in error.faults]
-        return 422, faults_body(faults, nearest_legal(case, configs) if work == "simulate" else None)
+        if work == "validate":  # faults of a file
+            return 422, faults_body(error.faults)
+        fix, path = nearest_legal(case, configs) if work == "simulate" else None, configs.get(str(case.get("config")))
+        return 422, faults_body([in_page_words(fault, case, path, fix) for fault in error.faults])
     except MemoryError:
         return 422, faults_body(["not enough memory for this many actions; use fewer microbatches"])
     except Exception as error:
@@ -81,11 +83,6 @@ def _case_in(body: bytes) -> dict[str, Any]:
 
 def _reject(name: str) -> Any:
     raise ValueError(name)
-
-
-def faults_body(faults: list[str], fix: dict[str, int] | None = None) -> bytes:
-    """Return the body of every response that reports faults; `fix` has the nearest size at which the case runs."""
-    return json.dumps({"faults": faults} | ({"fix": fix} if fix else {})).encode()
 
 
 def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
@@ -131,10 +128,12 @@ class _Limited(InProcess):
 def faster(case: Case, configs: Configs) -> dict[str, Any]:
     """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first.
 
-    The key `seconds` limits the comparison; `left` counts the families that it leaves out.
+    The key `seconds` limits the comparison, and `known` lists families to leave out. The answer's `known` lists those
+    and the ones that were compared; `left` counts the others.
     """
-    limited = _Limited(_seconds_of(case) if "seconds" in case else LONGEST_SEARCH)
-    own = {key: value for key, value in case.items() if key not in ("csv", "options", "stages_per_device", "seconds")}
+    limited, known = _Limited(_seconds_of(case) if "seconds" in case else LONGEST_SEARCH), case.get("known", [])
+    others = ("csv", "options", "stages_per_device", "seconds", "known")
+    own = {key: value for key, value in case.items() if key not in others}
     own["schedule"] = "1f1b"
     in_proportion = True
     try:
@@ -142,13 +141,16 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
     except ConfigError:
         in_proportion, changes = False, changes_of(own, configs)
     config = config_of(own, changes, configs)
-    if config.schedule["devices"] * config.schedule["microbatches"] > MAX_COMPARED:
-        return {"found": [], "left": 0}
-    runs = [
-        run for run in compare(config, executor=limited).timelines if not find_family(run.schedule.name).asynchronous
-    ]
-    runs = [run for run in runs if in_proportion or not has_shared_stages(run.schedule)]
     experts = config.model is not None and config.model.experts > 0
+    size = 2 * config.schedule["devices"] * config.schedule["microbatches"]
+    names = [
+        name
+        for name, family in families().items()
+        if name not in known and not family.asynchronous and size * family.stages_per_device <= MAX_ACTIONS
+        if "costs" not in family.options or frameworks_running(name)
+    ]
+    runs = compare(config, names, executor=limited).timelines if names else []
+    runs = [run for run in runs if in_proportion or not has_shared_stages(run.schedule)]
     return {
         "found": [
             {
@@ -157,6 +159,7 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
             }
             for run in runs
         ],
+        "known": [*known, *names[: len(names) - limited.left]],
         "left": limited.left,
     }  # fmt: skip
 

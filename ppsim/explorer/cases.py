@@ -52,6 +52,7 @@ ROW_COSTS = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0
 TIMES = ("forward", "input_grad", "weight_grad")
 _FACTOR = re.compile(r"[x×]\s*(\d+(?:\.\d+)?)")  # of a cost by device, in place of seconds
 MAX_ROWS = 256  # of costs by device
+_SLOW = re.compile(r"\{?\s*\d+\s*:[^,:]+(,\s*\d+\s*:[^,:]+)*")  # slower devices, such as "3: 1.5"
 FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")
 
 Case = Mapping[str, Any]
@@ -74,7 +75,7 @@ def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[st
         if not may_change(key):
             legal = f"{', '.join(f'{name}.*' for name in SECTIONS)}, {', '.join(SINGLE_KEYS)}"
             raise ConfigError(f"{shown(key)}: cannot be changed here; these can: {legal}")
-    if isinstance(slow := changes.get(SLOW_DEVICES), str):
+    if isinstance(slow := changes.get(SLOW_DEVICES), str) and _SLOW.fullmatch(slow.strip()):
         changes[SLOW_DEVICES] = "{" + slow.strip(" {}").replace(":", ": ") + "}"
     listed = _with_lists(case, by_factor)
     given = {KEYS[key]: value for key, value in listed.items() if key in KEYS}
@@ -138,8 +139,8 @@ def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
             ]
     if not any(row.keys() & set(TIMES) for row in rows):
         return given
-    name = case.get("schedule", CSV_NAME)
-    shared = has_shared_stages(schedule_of(case["csv"])) if "csv" in case else _family_shares_stages(str(name))
+    name = str(case.get("schedule"))
+    shared = has_shared_stages(schedule_of(case["csv"])) if "csv" in case else _family_shares_stages(name)
     if not (by_factor or shared):
         return given
     usual = {key: _seconds(key, case.get(key, ROW_COSTS[key])) for key in TIMES}
@@ -147,10 +148,23 @@ def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
     factors = [{round(now[key][device] / (usual[key][0] or 1), 9) for key in TIMES} for device in range(count)]
     if any(len(one) > 1 for one in factors) or any(len(one) > 1 or not one[0] for one in usual.values()):
         raise ConfigError(
-            f"cost by device: {name} has stages on two devices; give F, I and W of a device in one proportion"
+            "each stage of this schedule is on two devices: give F, I and W of a device in one proportion"
         )
     given |= {key: usual[key][0] for key in TIMES}
     return given | {"slow": {device: own for device, (own,) in enumerate(factors) if own != 1}}
+
+
+def scaled_rows(case: Case) -> list[dict[str, Any]]:
+    """Return the costs by device of a case with one factor for F, I and W of each row, that of its first cost."""
+    rows = []
+    for row in case["by_device"]:
+        factors = [
+            float(times[1]) if (times := _FACTOR.fullmatch(str(row[key]).strip()))
+            else _seconds(key, row[key])[0] / (_seconds(key, case.get(key, ROW_COSTS[key]))[0] or 1)
+            for key in TIMES if row.get(key, "") != ""
+        ]  # fmt: skip
+        rows.append({**row, **(dict.fromkeys(TIMES, f"x{factors[0]:g}") if factors else {})})
+    return rows
 
 
 def has_shared_stages(schedule: ScheduleColumns) -> bool:

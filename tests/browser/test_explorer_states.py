@@ -425,7 +425,7 @@ def test_devices_that_need_other_gpus_offer_as_many_or_other_data_parallelism(pa
     with serve(f"configs/{name}.yaml") as address:
         start(page, address, {"config": name, "devices": 8, "microbatches": 16, "transport": ""}, [schedule])
         buttons = "return [...document.querySelectorAll('.note button')].map((one) => one.textContent)"
-        assert page.until(buttons) == ["Use 128 GPUs", "Keep 64, data parallelism 1"]
+        assert page.until(buttons) == ["Use 128 GPUs", "Use data parallelism 1"]
         assert page.find("input[name='hardware.gpus']").is_displayed()
         page.browser.find_elements("css selector", ".note button")[1].click()
         changes = {"schedule.name": "1f1b", "schedule.stages_per_device": None, "schedule.options": None}
@@ -451,11 +451,12 @@ def test_a_request_that_fails_in_the_server_is_asked_again(page, explorer):
         "const { fetch } = window; window.fetch = (path, given) => {"
         "  if (JSON.parse(given.body).schedule !== 'zb-v') return fetch(path, given);"
         "  window.fetch = fetch;"
-        "  return Promise.resolve(Response.json({ faults: ['the explorer failed at this'] }, { status: 500 })); };"
+        "  const faults = [{ text: 'it failed', keys: [], use: [] }];"
+        "  return Promise.resolve(Response.json({ faults }, { status: 500 })); };"
         "state.schedules.push({ schedule: 'zb-v' }); showAll()"
     )
     note = page.until("return document.querySelector('.note')?.innerText")
-    assert note == "zb-v: the explorer failed at this\nTry again"
+    assert note == "zb-v: it failed\nTry again"
     page.run("document.querySelector('.note button').click()")
     assert settled(page)[2] == run("zb-v")
 

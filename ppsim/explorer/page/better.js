@@ -4,23 +4,32 @@ let faster = { key: "", found: [] }, asking = null, asked = 0, pausing = 0;
 const searches = new Map();   // schedule's object -> { controller, begun, seconds, best }
 
 const keyOf = (common) => JSON.stringify({ ...common, by_device: rowsOf(common) });
-function askFaster(seconds = 8) {   // the other families at these sizes and costs, as soon as nothing has changed for a while
+function askFaster() {   // the other families at these sizes and costs, as soon as nothing has changed for a while
   clearTimeout(pausing);
   const common = keyOf(state.common);
-  if (common === keyOf(START.common) && offer.first.length) faster = { key: common, found: offer.first };   // of the first visit, known beforehand
+  if (common === keyOf(START.common) && offer.first.length) faster = { key: common, found: offer.first, left: 0 };   // of the first visit, known beforehand
   if (common === faster.key || gone || runs.every((run) => run.result?.faults)) return;
-  pausing = setTimeout(async () => {
-    asking?.abort();
-    const mine = asking = new AbortController(), { schedule, csv, ...rest } = caseOf(0);
-    asked = performance.now();
-    const tick = () => { if (asking === mine && !mine.signal.aborted && faster.key !== common) { viewer.mark(marks()); setTimeout(tick, 1000); } };
-    tick();
-    try {
-      const response = await ask("/api/better", { ...rest, seconds }, mine.signal);
-      faster = { key: common, found: [], ...(response.ok ? await response.json() : { stopped: true }) };
-    } catch { if (!mine.signal.aborted || mine.signal.reason === STOPPED) faster = { key: common, found: [], stopped: true }; }   // a later change asks anew
-    viewer.mark(marks());
-  }, PAUSE);
+  pausing = setTimeout(() => { faster = { key: common, found: [], known: [], left: null }; compareOthers([1, 2, 5]); }, PAUSE);
+}
+
+async function compareOthers(rounds) {   // seconds of each round, which shows what it has found
+  asking?.abort();
+  const mine = asking = new AbortController(), { schedule, csv, ...rest } = caseOf(0), own = faster;
+  asked = performance.now();
+  own.asking = mine;
+  const tick = () => { if (own.asking && faster === own) { viewer.mark(marks()); setTimeout(tick, 1000); } };
+  tick();
+  try {
+    for (const seconds of rounds) {
+      const response = await ask("/api/better", { ...rest, seconds, known: own.known }, mine.signal), { found = own.found, known, left } = await response.json();
+      if (!response.ok) break;
+      Object.assign(own, { known, left, found: [...own.found, ...found].sort((one, other) => one.step - other.step) });
+      if (!left) break;
+      viewer.mark(marks());
+    }
+  } catch { if (mine.signal.aborted && mine.signal.reason !== STOPPED) own.key = ""; }   // a later change asks anew
+  own.asking = null;
+  viewer.mark(marks());
 }
 
 const share = (step, own) => signed(step / own - 1);
@@ -30,40 +39,42 @@ function short(seconds, step) {   // in the unit of the step, with one decimal, 
 }
 
 function comparison() {   // what is known of the other families, for all schedules: { text, act }
-  const answered = faster.key === keyOf(state.common);
-  if (!answered && asking && !asking.signal.aborted && !gone) return { text: `comparing, ${secondsSince(asked)} s`, act: ["Stop", () => asking.abort(STOPPED)] };
-  if (!answered || (!faster.stopped && !faster.left)) return {};
-  return { text: faster.stopped ? "not compared" : `${counted(faster.left, "families").replace("familie", "family")} not compared yet`, act: ["Compare", () => { const seconds = faster.stopped ? undefined : 50; faster.key = ""; askFaster(seconds); }] };
+  const { key, known, left, asking: own } = faster;
+  if (key !== keyOf(state.common) || gone) return {};
+  if (own) return { text: `comparing, ${secondsSince(asked)} s`, act: ["Stop", () => own.abort(STOPPED)] };
+  if (left === 0 || left === undefined) return {};
+  return { text: left === null || !known?.length ? "not compared" : `${counted(left, "schedules")} not compared`, act: ["Compare", () => compareOthers(Array(5).fill(10))] };
 }
 
-function betterOf(index) {   // { text, act: [text of the button, what it does] } of a schedule
+function betterOf(index) {   // { text, acts: [text of a button, what it does] } of a schedule
   const { good } = runs[index];
   return good && chartFor(index).step ? adviceOn(index, good) : {};   // no verdict before its number
 }
 
 function adviceOn(index, { chart, lower_bound: bound }) {
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
-  const answered = faster.key === keyOf(state.common), known = answered ? faster.found.filter((one) => one.schedule !== state.schedules[index].schedule) : [];
+  const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
   const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(peak)} instead of ${number(most)}${held}`);
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : " (no framework runs it)");
-  const best = (wanted) => { const found = known.filter(wanted); return found.find((one) => one.runs) ?? found[0]; };   // what a framework runs comes first
-  const add = (one) => (state.schedules.some(({ schedule }) => schedule === one.schedule) ? null : ["Add", () => addFound({ schedule: one.schedule })]);
+  const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0); return others.find((one) => one.runs) ?? others[0] ?? found.find((one) => placeOf(one) !== index); };   // what is not on the page comes first, and what a framework runs
+  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? ", above" : ", below"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity));
-    return !other ? {} : { text: `${other.schedule} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, act: add(other) };
+    return !other ? {} : { text: `${named(other)} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, acts: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
-  if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, act: ["Stop", () => stopSearches([index])] };
-  if (found) return { text: `a search found ${step}, ${memory(found.peak)}`, act: ["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })] };
+  if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearches([index])]] };
+  if (found) return { text: `a search found ${step}, ${memory(found.peak)}`, acts: [["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })]] };
   if (search?.fault) return { text: search.fault };
   if (search?.ended) return { text: `nothing faster found: the search ended after ${search.seconds.toFixed(1)} s` };
-  if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, act: ["Search on", () => searchFor(index, [50])] };
+  if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, acts: [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
-  if (other) return { text: `${other.schedule}: ${than(other.step)}, ${memory(other.peak)}${unrun(other)}`, act: add(other) };
-  if (bound.gap < 5e-4) return { text: answered && !faster.stopped && !faster.left ? "nothing faster in this memory" : "" };
-  return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, act: state.schedules[index].csv !== undefined ? null : ["Search", () => searchFor(index, SLICES)] };
+  const searching = bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
+  if (other) return { text: `${named(other)}: ${than(other.step)}, ${memory(other.peak)}${unrun(other)}`, acts: [...add(other), ...searching] };
+  if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "" };
+  return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
 }
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 
@@ -85,7 +96,7 @@ async function searchFor(index, slices) {   // each slice is a longer search; it
   for (const seconds of slices) {
     try {
       const response = await ask("/api/search", { ...caseOf(index), seconds }, search.controller.signal), found = await response.json();
-      if (found.faults) { search.fault = found.faults[0]; break; }
+      if (found.faults) { search.fault = found.faults[0].text; break; }
       search.seconds += found.seconds;
       search.ended = found.seconds < 0.9 * seconds;
       if (!search.best || found.step < search.best.step) search.best = found;

@@ -24,7 +24,7 @@ function showAll() {
 async function take(file) {   // draw a dropped file, or show the validator's faults
   if (!file) return;
   const csv = await file.text(), response = await ask("/api/validate", { csv }), found = await response.json();
-  notice = found.faults ? `${file.name}: ${found.faults.join("\n")}` : "";
+  notice = found.faults ? `${file.name}: ${sentences(found)}` : "";
   if (found.faults) return showNotes();
   addFound({ csv, name: file.name });
 }
@@ -70,7 +70,7 @@ window.addEventListener("hashchange", () => {
 });
 
 ask("/api/families").then((response) => response.json()).then((found) => {
-  if (found.faults) throw new Error(found.faults.join("\n"));
+  if (found.faults) throw new Error(sentences(found));
   offer = found;
   const [first] = Object.keys(offer.configs);
   readLink();

@@ -26,7 +26,7 @@ async function showRuns() {   // draws the last good result of each schedule
 
 function marks() {
   return all().map((index) => {
-    const run = runs[index], faulty = !!run.result?.faults, waiting = waited(run) >= LONG;
+    const run = runs[index], faulty = isFaulty(run), waiting = waited(run) >= LONG;
     if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
     return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
@@ -38,51 +38,45 @@ function showWork() {   // what takes longer than 0.4 s
   showNotes();
 }
 
-const faultsOf = (index) => (runs[index]?.result?.faults || []).map((fault) => fault.replace(`${nameOf(index)}: `, ""));
+const isFaulty = (run) => !!run?.result?.faults && waited(run) < LONG;   // not of what was set before
+const faultsOf = (index) => (isFaulty(runs[index]) ? runs[index].result.faults : []);
+const textOf = (index) => faultsOf(index).map(({ text }) => text).join("\n");
 function commonFault() {   // the fault that every schedule has: one of the fields that all share
-  const texts = all().map((index) => faultsOf(index).join("\n"));
+  const texts = all().map(textOf);
   return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
 }
 
-const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer", overlap: "Fused F and B", by_device: "Cost by device" };
-function plainly(text) {   // in the words of the page: "12 microbatches" for "microbatches=12"
-  const keys = [...SIZES, ...new Set(offer.families.flatMap(({ options }) => Object.keys(options)))];
-  const named = (offer.configs[state.common.config]?.keys || []).filter(({ key }) => key.includes(".")).sort((one, other) => other.key.length - one.key.length);
-  return named.reduce((all, { key, name }) => all.replaceAll(key, name), text.replace(/^\S+\.ya?ml: /, "").replace(/^config: '(.*)' was not named.*/, "this server has no config $1: start one with it.").replace(", or one value per device, such as 1, 1, 1, 1.6", "").replace(/would hold (\d+) microbatches, and it must hold/, "has $1, and needs").replace(/; use [^;]*grouping=.*/, "").replace(/(\w)='(\w+)'/g, "$1 $2")).replace(/^([^:]+): ('[^']*'|[-\d.]+) must be /, "$1 $2: must be ").replaceAll(" x ", " × ").replace(/^schedule\.(\w+): -/, "$1: −").replace(/\b(?:costs|schedule)\.(\w+)|^(\w+)(?= lists)/g, (_, key, listed) => WORDS[key || listed] || key || listed)
-    .replace(new RegExp(`(at least )?\\b(${keys.join("|")})\\b(=(\\d+)?)?`, "g"), (_, least = "", key, equals, value) => { const word = key.replaceAll("_", " "); return !value ? `${least}${word}${equals ? " " : ""}` : least ? least + value : SIZES.includes(key) ? `${value} ${word}` : `${word} ${value}`; });
-}
-
 function wordsOf(index) {   // a schedule's faults, a sentence each
-  const { devices, microbatches } = state.common, wrong = wrongFields(), faults = faultsOf(index), [key, value] = Object.entries(runs[index].result.fix || {})[0] || [];
-  return wrong.length ? wrong.map(([input, rule]) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`)
-    : !isKnown(index) ? ["this ppsim knows no schedule of this name"] : key === "microbatches" && /at least ([^;]* = )?(\d+)/.exec(faults.join(" "))?.[2] === String(value) ? [`at least ${value} microbatches for ${devices} devices, not ${microbatches}`] : faults.map(plainly);
+  const wrong = wrongFields();
+  return wrong.length ? wrong.map(([input, rule]) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`).join("\n")
+    : isKnown(index) ? textOf(index) : "this ppsim knows no schedule of this name";
 }
 
-function keyIn(text, fix) {   // the field that a fault is about
-  if (fix) return Object.keys(fix)[0];
-  if (/memory limit/.test(text)) return "memory_limit";
-  if (/actions are more/.test(text)) return "microbatches";
-  if (/cost by device|by_device/.test(text)) return "by_device";
-  return (/costs\.(\w+)|schedule\.(\w+)|^(\w+) lists|\b(devices|microbatches|stages_per_device)=|^(transport)/.exec(text) || []).slice(1).find(Boolean) || "changes";
+function fieldOf(index) {   // the key of the field that a fault is about: one that was changed, if there is one
+  const keys = faultsOf(index).flatMap((fault) => fault.keys);
+  return keys.find((key) => key in (state.common.changes || {})) ?? keys[0];
 }
 
 function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
   const shared = commonFault(), typed = wrongFields().map(([input]) => input), wrong = [...typed], inputs = [...document.querySelectorAll("#setup input, #setup select")];
   for (const index of all()) {
-    const text = faultsOf(index).join("\n"), box = find("cards")?.children[index], key = text && keyIn(text, runs[index].result.fix);
-    box?.classList.toggle("bad", !!text && !shared);
+    const text = textOf(index), key = fieldOf(index);
+    find("cards")?.children[index]?.classList.toggle("bad", !!text && !shared);
     if (!text || typed.length || (!shared && ["devices", "microbatches"].includes(key))) continue;   // others take this size
-    const named = inputs.filter(({ name }) => name === key || (name.includes(".") && new RegExp(`${name}(?!\\w)`).test(text)));
-    const quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
-    wrong.push(...(quoted.length ? quoted : named.slice(0, 1)));
+    const named = inputs.filter(({ name }) => name === key), quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
+    const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
+    wrong.push(...(quoted.length ? quoted : costs.length ? costs : named.slice(0, 1)));
   }
   for (const input of inputs) if (wrong.includes(input)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); } else input.removeAttribute("aria-invalid");
 }
 
-function gpuButtons(text) {   // of a config whose devices need another number of GPUs: as many GPUs, or less data parallelism
-  const [, has, needs] = /hardware\.gpus is (\d+), but .* make (\d+)/.exec(text) || [], { changes = {}, config } = state.common, data = Number(changes["layout.data"] ?? offer.configs[config]?.keys.find(({ key }) => key === "layout.data")?.value ?? 1) * has / needs;
-  const use = (words, key, value) => button(words, () => { (state.common.changes ||= {})[key] = value; showAll(); });
-  return !has ? [] : [use(`Use ${needs} GPUs`, "hardware.gpus", Number(needs)), ...(Number.isInteger(data) ? [use(`Keep ${has}, data parallelism ${data}`, "layout.data", data)] : [])];
+function put(index, key, value) {   // sets a field of all schedules, of the config, or of one schedule
+  const { common } = state, one = state.schedules[index];
+  if (key in START.common || ["by_device", "memory_limit", "overlap"].includes(key)) common[key] = value;
+  else if (key.includes(".") || key === "batch") (common.changes ||= {})[key] = value;
+  else if (key === "stages_per_device") one[key] = value;
+  else (one.options ||= {})[key] = value;
+  showAll();
 }
 
 function missingConfig() {   // what to do about a link to a config that this server does not have
@@ -91,13 +85,14 @@ function missingConfig() {   // what to do about a link to a config that this se
 }
 
 function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
-  const run = runs[index], shared = commonFault(), wrong = keyIn(faultsOf(index).join("\n"), run.result.fix), usual = run.good ? {} : { [wrong]: START.common[wrong] };
-  const [key, value] = Object.entries(run.result.fix || usual)[0] || [], right = value !== undefined ? button(`Use ${value.toLocaleString("en")} ${WORDS[key] ? "s" : key.replaceAll("_", " ")}${shared || !["devices", "microbatches"].includes(key) ? "" : " for all"}`, () => { state.common[key] = value; showAll(); })
-    : run.result.again ? button("Try again", () => change([index]))
-    : !isKnown(index) ? replacing(families(index, "choose one", "Known schedules"), index) : "";
-  const text = wordsOf(index).join("\n"), drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
+  const run = runs[index], shared = commonFault(), wrong = fieldOf(index), text = wordsOf(index), usual = run.good ? undefined : START.common[wrong];
+  const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
+  const right = offered.map(({ key, value, text: words }) => button(`${words}${shared || !["devices", "microbatches"].includes(key) ? "" : " for all"}`, () => put(index, key, value)));
+  if (run.result.again) right.push(button("Try again", () => change([index])));
+  else if (!isKnown(index)) right.push(replacing(families(index, "choose one", "Known schedules"), index));
+  const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...gpuButtons(faultsOf(index).join(" ")), ...missingConfig(), right, undo, drop));
+  const note = make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...missingConfig(), ...right, undo, drop));
   const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
   if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
   return note;
@@ -132,8 +127,8 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
   lines.replaceChildren(...rows.length ? [at(make("div", { className: "caption" }, "better? ", ...status()), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
-    const faulty = runs[index].result?.faults, work = waited(runs[index]) >= LONG, { text, act } = betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : !faulty && act ? plain(...act) : ""), top, left);
+    const faulty = isFaulty(runs[index]), work = waited(runs[index]) >= LONG, { text, acts = [] } = betterOf(index);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first
@@ -141,7 +136,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
     for (const part of [/ \(no.*/, /, [^,]*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
   }
   lines.querySelectorAll("button")[focused]?.focus();
-  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, act } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), act ? plain(...act) : ""); }));
+  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts = [] } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed
@@ -210,7 +205,7 @@ function copy(text, pressed) {
 
 async function save(indexes, ending) {
   const cases = indexes.map(caseOf), response = await ask(`/api/file/${ending}`, cases.length > 1 ? { cases } : cases[0]);
-  if (!response.ok) { notice = (await response.json()).faults.join("\n"); find("copies").close(); return showNotes(); }
+  if (!response.ok) { notice = sentences(await response.json()); find("copies").close(); return showNotes(); }
   const link = make("a", { href: URL.createObjectURL(await response.blob()), download: `${indexes.map(nameOf).join("-")}.${ending}` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);

@@ -16,6 +16,7 @@ const ask = (path, body, signal) => fetch(path, {
   headers: { "content-type": "application/json", ...(token ? { "x-ppsim-token": token } : {}) },
 });
 
+const sentences = ({ faults }) => faults.map(({ text }) => text).join("\n");
 const all = () => state.schedules.map((_, index) => index);
 const nameOf = (index) => state.schedules[index].name || state.schedules[index].schedule || "schedule";
 const isLive = (index) => runs[index]?.good && !runs[index].result.faults;
@@ -128,7 +129,7 @@ async function send(run) {
       gone = true;
       setTimeout(() => { if (gone && !run.flight && runs.includes(run)) send(run); }, PATIENCE);
     }
-    else if (!flight.stale) run.result = { faults: ["cancelled"] };
+    else if (!flight.stale) run.result = { faults: [{ text: "cancelled", keys: [], use: [] }] };
   }
   run.result ||= { faults: [] };
   run.flight = null;
