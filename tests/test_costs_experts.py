@@ -33,7 +33,7 @@ def test_the_product_of_an_expert_lasts_at_least_as_long_as_its_start_by_the_hos
     assert work(start=1e-6) == sparse
     assert work(start=1000.0, grouped_experts=True) == slow  # Transformer Engine's cuBLAS
     assert work(start=1000.0, grouped_experts=True, framework="mosaicml") == sparse
-    assert work(start=1000.0, framework="torchtitan") == sparse
+    assert work(start=1000.0, framework="torchtitan").products == sparse.products
 
 
 def _down(rows):
@@ -54,7 +54,7 @@ def test_the_only_expert_of_a_gpu_follows_no_other():
 def test_pytorchs_policy_of_every_second_product_saves_none_of_an_expert():
     block, experts = MODEL.layers[1], work().up + _down(TOKENS * VISITS / 8)
     assert work().experts == pytest.approx(experts)
-    repeated = work().norms + work().activations + (work().products - experts) / 2 + experts
+    repeated = work().norms + work().activations + work().others + (work().products - experts) / 2 + experts
     assert work().module_seconds(["alternate"]) == pytest.approx(repeated)
     routed = 2 * TOKENS * VISITS * (8 + 32 + 16 + 8)  # inputs and outputs of the up product, then of the down product
     norms = 2 * TOKENS * 2 * 8
@@ -86,6 +86,15 @@ def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back
     assert others["experts in bf16"] == others["several"]
 
 
+@pytest.mark.parametrize(("layout", "copies"), [({}, 4), ({"data": 4, "expert": 4}, 4), ({"tensor": 2}, 8)])
+def test_torchtitan_copies_tokens_four_times_and_all_of_them_where_an_expert_is_split(layout, copies):
+    layout = layout | {"sequence_parallel": "tensor" in layout}
+    named, other = (work(framework=name, fused=True, **layout).others for name in ("torchtitan", "pytorch"))
+    each = 4 * 2 * TOKENS * VISITS * 8 / (PERMUTE_SPEED * 100) / (2 if "tensor" in layout else 1)
+    once = 2 * each if "expert" in layout else each  # an all-to-all's tokens are sorted once more
+    assert named - other == pytest.approx(copies * each - once)
+
+
 def test_biases_of_experts_are_weighted_and_added_in_passes_of_their_own():
     plain, biased = work(), work(replace(MODEL, mlp_bias=True))
     assert biased.others - plain.others == pytest.approx(28 * TOKENS * VISITS * 8 / 100)
@@ -109,10 +118,9 @@ def test_a_summary_says_how_experts_start():
         costs = DerivedCosts(MODEL, Cluster(DEVICES["H100 SXM"], LINK, LINK), Layout(**layout))
         return next((one for one in costs.assumptions if "experts" in one), None)
 
-    start = "the products of a GPU's 8 experts start one by one, each in at least 9 µs"
+    start = "the products of a GPU's 8 experts start one by one, each in at least 34 µs of the host"
+    copies = "; tokens are copied into their order and back {} times"
     assert said() == start
-    assert (
-        said(data=4, expert=4) == start.replace("8 experts", "2 experts") + "; tokens are put in their order and back"
-    )
-    assert said(framework="torchtitan") == "the products of a GPU's 8 experts are one kernel"
+    assert said(data=4, expert=4) == start.replace("8 experts", "2 experts") + copies.format(2)
+    assert said(framework="torchtitan") == "the products of a GPU's 8 experts are one kernel" + copies.format(4)
     assert said(data=8, expert=8) is None

@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.config import make_config
 from ppsim.costs import find_device
-from ppsim.costs.host_time import FP8_EXPERT_START, drift_seconds, expert_starts, host_seconds, stall_seconds
+from ppsim.costs.host_time import EXPERT_START, drift_seconds, expert_starts, host_seconds, stall_seconds
 
 SMALL = {"num_layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 8192, "sequence": 1024}
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
@@ -198,7 +198,7 @@ def qwen3_30b(device="H100 SXM", gpus=16, **layout) -> Any:
 
 
 @pytest.mark.parametrize(("recipe", "cast"), [("block", 1), ("tensor", 4)])
-def test_a_host_starts_the_products_and_casts_of_each_expert_in_fp8(recipe, cast):
+def test_a_host_starts_the_products_and_casts_of_each_expert(recipe, cast):
     costs = qwen3_30b(fp8=recipe).costs
     block = costs.model.layers[1]
     forward, backward = 8 * 2 * (1 + cast), 8 * 2 * (2 + cast)  # up and down; gradients of inputs and of weights
@@ -208,8 +208,9 @@ def test_a_host_starts_the_products_and_casts_of_each_expert_in_fp8(recipe, cast
     assert expert_starts(costs, costs.model.layers[0]) == (0, 0)
     grouped = {"fp8": recipe, "grouped_experts": True}
     assert expert_starts(qwen3_30b(**grouped).costs, block) == (forward, backward)  # one by one in Transformer Engine
-    for spared in ({}, grouped | {"framework": "mosaicml"}, {"fp8": recipe, "fp8_experts": False}):
-        assert expert_starts(qwen3_30b(**spared).costs, block) == (0, 0)
+    for in_bf16 in ({}, {"fp8": recipe, "fp8_experts": False}):
+        assert expert_starts(qwen3_30b(**in_bf16).costs, block) == (8 * 2, 8 * 2 * 2)
+    assert expert_starts(qwen3_30b(**grouped, framework="mosaicml").costs, block) == (0, 0)
 
 
 @pytest.mark.parametrize(("exchange", "unfused", "fused"), [("all-to-all", 72, 31), ("hierarchical", 58, 17)])
@@ -226,8 +227,8 @@ def test_a_router_starts_as_many_kernels_as_megatrons_page_counts(exchange, unfu
 
 def test_a_pass_of_many_small_experts_in_fp8_lasts_as_long_as_their_starts():
     stage = qwen3_30b("B200 SXM", 8, fp8="block").costs.for_stages(1)
-    forward = 48 * (110 * START + 16 * 2 * 2 * FP8_EXPERT_START)
-    backward = 48 * (145 * START + 16 * 2 * 3 * FP8_EXPERT_START)
+    forward = 48 * (110 * START + 16 * 2 * 2 * EXPERT_START)
+    backward = 48 * (145 * START + 16 * 2 * 3 * EXPERT_START)
     assert stage.forward[0] + stage.input_grad[0] + stage.weight_grad[0] > 0.95 * (forward + backward)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppsim.base.units import counted, format_quantity, percent_text
-from ppsim.costs.host_time import start_seconds
+from ppsim.costs.host_time import EXPERT_START, start_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.shape import border_width
 from ppsim.costs.sheets import LinkSheet
@@ -108,11 +108,11 @@ def experts(setup: Setup) -> str | None:
     layout, law, held = setup.layout, setup.cluster.device.operators, setup.model.experts // setup.layout.expert
     if held < 2 or law is None or setup.cluster.device.achieved is not None:
         return None
-    starts = f"start one by one, each in at least {format_quantity(law.start, 'seconds')}"
-    ordered = ("", "; tokens are put in their order and back", "; tokens are put in their order, padded, and back")
+    starts = f"start one by one, each in at least {format_quantity(EXPERT_START, 'seconds')} of the host"
+    copies = 1 + layout.regroups(setup.model)
     return (
         f"the products of a GPU's {held} experts {'are one kernel' if layout.groups_experts else starts}"
-        f"{ordered[layout.regroups(setup.model)]}"
+        f"{f'; tokens are copied into their order and back {copies} times' if copies > 1 else ''}"
     )
 
 

@@ -19,7 +19,6 @@ from ppsim.costs.networks import (
     Group,
     all_reduce,
     all_to_all,
-    exchange_of_tokens,
     group_of,
     ring_pass,
 )
@@ -198,10 +197,11 @@ def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the seconds of sending tokens to their experts (dispatch) and back (combine)."""
-    if not layer.expert_parameters:
+    if not layer.expert_parameters or setup.layout.expert == 1:
         return 0.0, 0.0
     dispatched = FP8_BYTES / VALUE_BYTES if setup.layout.fp8_dispatch else 1.0
     tokens = setup.own_border_bytes * (setup.model.expert_hidden or setup.model.hidden) / setup.model.hidden
+    tokens *= setup.layout.split_experts if setup.layout.run_by.facts.moves.copies else 1  # all, on each of these GPUs
     seconds = _all_to_all(setup, dispatched * tokens) + _all_to_all(setup, tokens)
     return seconds, seconds
 
@@ -256,5 +256,5 @@ def _all_to_all(setup: Setup, moved: float) -> float:
     ways = [(inside / speeds[0], cluster.link_of_group(1))]
     if nodes > 1:
         ways.append((between / speeds[1], cluster.link_of_group(layout.split_experts * layout.expert)))
-    group = group_of(cluster, layout.expert, layout.split_experts)
-    return exchange_of_tokens(group, [(copies * moved, link) for copies, link in ways]) if layout.expert > 1 else 0.0
+    wait = group_of(cluster, layout.expert, layout.split_experts).wait / 2  # one a pass: a combine finds all together
+    return max(link.latency + copies * moved / link.bandwidth for copies, link in ways) + wait

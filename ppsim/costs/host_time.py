@@ -13,9 +13,9 @@ from ppsim.costs.layers import Layer
 from ppsim.costs.networks import group_of
 from ppsim.costs.setup import Setup
 
-# Seconds to start one product or cast of one expert in fp8: 8 products of 128 tokens, which take the GPU 1 µs each,
-# last 0.272 ms (NVIDIA/TransformerEngine, pull request 3134). The law of operators has `start` for bf16.
-FP8_EXPERT_START = 34e-6
+# Seconds to prepare and start one product or cast of one expert: 8 of 128 tokens, which take the GPU 1 µs each, last
+# 0.272 ms (NVIDIA/TransformerEngine, pull request 3134; issue 1499 names the parts). Of it the GPU sees `start`.
+EXPERT_START = 34e-6
 
 
 class LayerTimes(NamedTuple):
@@ -46,22 +46,24 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     gathers, sharded = host.gathers * (layout.optimizer_groups[0] > 1), layout.shards_by("block")
     hooks = [(own + gathers) * sharded + more for own in host.hooks]
     ways = (host.forward + hooks[0], host.backward + hooks[1]) if layer.recomputable else (0.0, 0.0)
-    each = 0.0 if setup.cluster.device.achieved is not None else FP8_EXPERT_START
+    each = 0.0 if setup.cluster.device.achieved is not None else EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + recomputed * forward
 
 
 def expert_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return how many products and casts of single experts in fp8 the host starts in F of a layer, and in its B."""
+    """Return how many products and casts of single experts the host starts in F of a layer, and in its B."""
     layout, casts = setup.layout, setup.layout.casts
     forward = backward = 0.0
-    for linear in layer.operators.products if casts and not layout.groups_experts else ():
-        experts = linear.copies / layout.expert if linear.expert else 1
-        if casts and experts > 1 and casts.apply_to(linear):
-            cast = casts.kernels(experts)
-            entering, weights = cast * linear.holds_input, cast * casts.weights
-            forward += experts + entering + weights
-            backward += 2 * experts + cast + weights + entering * (not casts.holds_inputs)
+    for linear in () if layout.groups_experts else layer.operators.products:
+        experts = linear.copies / layout.expert * linear.expert
+        if experts > 1:
+            forward, backward = forward + experts, backward + 2 * experts
+            if casts and casts.apply_to(linear):
+                cast = casts.kernels(experts)
+                entering, weights = cast * linear.holds_input, cast * casts.weights
+                forward += entering + weights
+                backward += cast + weights + entering * (not casts.holds_inputs)
     return forward, backward
 
 

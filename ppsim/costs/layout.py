@@ -409,14 +409,17 @@ class Layout:
         return dense // self.replicas, max(1, experts // self.replicas)
 
     def regroups(self, model: Model) -> int:
-        """Return how often a GPU copies tokens from an all-to-all for its experts, and their results.
+        """Return how often a GPU copies tokens for its experts, and their results, more than once.
 
-        It sorts them by expert; for fp8 it also pads them to numbers of tokens that fp8 products accept. Source:
-        Megatron-LM, core/transformer/moe: token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding.
+        It sorts what an all-to-all brings; for fp8 it pads it, too: Megatron-LM, core/transformer/moe:
+        token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding. torchtitan has all tokens of a tensor group on
+        each GPU that splits an expert.
         """
-        if not 1 < self.expert < model.experts or self.chosen("expert_exchange") != "all-to-all":
+        if not model.experts or self.chosen("expert_exchange") != "all-to-all":
             return 0
-        return 1 + bool(self.casts and self.casts.experts)
+        if copies := self.run_by.facts.moves.copies:
+            return copies * self.split_experts - 1
+        return (1 < self.expert < model.experts) * (1 + bool(self.casts and self.casts.experts))
 
     @property
     def router_kernels(self) -> int:

@@ -7,7 +7,6 @@ rings, Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communicatio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from ppsim.costs.sheets import Cluster, LinkSheet
@@ -86,11 +85,3 @@ def all_reduce(group: Group, moved: float, messages: int = 1, *, algorithm: str 
 def all_to_all(group: Group, moved: float) -> float:
     """Return the seconds in which each member sends `moved` bytes to the others, one after the other."""
     return group.ring_latency + moved / group.link.bandwidth
-
-
-def exchange_of_tokens(group: Group, ways: Iterable[tuple[float, LinkSheet]]) -> float:
-    """Return the seconds of dispatch or combine: (bytes, link) of each way at once, and half of the wait.
-
-    A pass has one wait, because a combine finds the members together.
-    """
-    return max(link.latency + moved / link.bandwidth for moved, link in ways) + group.wait / 2

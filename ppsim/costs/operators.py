@@ -219,7 +219,7 @@ class Computation(NamedTuple):
     def module_seconds(self, modules: Collection[str]) -> float:
         """Return the seconds that recomputing these modules of the forward takes."""
         if "alternate" in modules:  # PyTorch's policies save no grouped product: torchtitan, _op_sac_save_list
-            return self.norms + self.activations + (self.products + self.experts) / 2
+            return self.norms + self.activations + self.others * bool(self.experts) + (self.products + self.experts) / 2
         return sum(getattr(self, name) for name in modules)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.frameworks import eager
-from ppsim.frameworks.facts import Facts, Messages
+from ppsim.frameworks.facts import Facts, Messages, Moves
 
 FACTS = Facts(
     "torchtitan",
@@ -18,6 +18,9 @@ FACTS = Facts(
     eager.FACTS.host_source,
     # torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: split_with_sizes_copy, chunk_cat
     messages=Messages(copied=True),
+    # models/moe: gather, row of zeros, order with padding, back, set into zeros, cast to fp32, times score:
+    # 32 bytes a value, four times those of a copy there and back. No compiler sees them (infra/parallelize.py).
+    moves=Moves(copies=4),
     empty_stages=False,
     recompute_blocks=False,
 )  # fmt: skip
