@@ -838,6 +838,25 @@ def test_more_lines_than_colours_are_dashed_and_none_repeats_another_on_any_pape
         assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines[:8]}) > len(COLOURS[theme]) - 1
 
 
+def test_a_schedule_has_one_look_in_all_charts_and_its_variants_have_others():
+    alone = draw_lines({"zb-v": [(4, 1.0), (8, 2.0)]}, "m", "step time", "seconds").axes[0].lines[0]
+    names = ["interleaved-1f1b:3", "own", "interleaved-1f1b:6", "1f1b", "zb-v"]
+    (axes,) = draw_lines({name: [(4, at), (8, 2.0)] for at, name in enumerate(names)}, "m", "step", "seconds").axes
+    looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in axes.lines}
+    assert looks["zb-v"] == (alone.get_color(), alone.get_marker())
+    assert looks["1f1b"] == (COLOURS["light"][0], "o")
+    assert len({*looks.values()}) == len(names)
+
+
+def test_of_more_than_six_schedules_those_off_the_front_are_grey():
+    names = ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "hanayo", "chimera"]
+    points = [(1.0 + at, 9.0 - (at == 6)) for at, _ in enumerate(names)]
+    (axes,) = draw_front(points * 2, [""] * 14, "memory", "bytes", groups=names * 2).axes
+    keys = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    grey = [name for name in names if to_hex(keys[name].get_facecolor()[0]) == LIGHT.edge]
+    assert grey == names[1:6]
+
+
 def test_a_front_far_beyond_a_limit_has_its_unit():
     (axes,) = draw_front([(60e9, 2.0), (1200e9, 1.0)], ["a", "b"], "peak memory", "bytes", limit=76.4e9).axes
     assert axes.get_xlabel().startswith("peak memory (GB)")
@@ -864,8 +883,12 @@ def test_points_that_are_tight_in_memory_or_do_not_fit_are_marked_in_lines_and_f
         "left": [1],
     }
     figure = draw_front([(1.0, 2.0), (8.5, 1.0), (9.0, 0.5)], [*"abc"], "memory", "bytes", limit=8.0)
-    (front,) = (line for line in figure.axes[0].lines if line.get_label().startswith("Pareto"))
-    assert front.get_xydata().tolist() == [[1.0, 2.0], [8.5, 1.0]]  # as `best` of the sweep, which may be tight
+    within, over = (line for line in figure.axes[0].lines if "front" in line.get_label())
+    assert within.get_xydata().tolist() == [[1.0, 2.0], [8.0, 2.0]]  # up to the limit
+    assert over.get_xydata().tolist() == [[8.0, 2.0], [8.5, 1.0]]  # as `best` of the sweep, which may be tight
+    assert (within.get_linestyle(), over.get_linestyle()) == ("-", "--")
+    assert (within.get_markevery(), over.get_markevery()) == ([0], [1])
+    assert "device 8.89 B" in [text.get_text() for text in figure.axes[0].texts]
 
 
 def test_a_line_alone_has_no_name_at_its_end_and_axes_have_units():
@@ -900,7 +923,8 @@ def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
         "unit costs, 8 microbatches: step time on 2 to 4 devices against peak activations"
     )
     (legend,) = front.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["1f1b", "zb-h1", "Pareto front", "labels: devices"]
+    assert [text.get_text() for text in legend.get_texts()] == ["1f1b", "zb-h1", "Pareto front"]
+    assert {"2 devices", "4 devices"} & {text.get_text() for text in front.axes[0].texts}
 
 
 @pytest.mark.parametrize(("width", "theme"), [(3.3, "light"), (7.0, "dark")])
@@ -912,14 +936,14 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     lines, front = sweep.plot(width=width, theme=theme), sweep.plot_front(limit=9.0, width=width, theme=theme)
     looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in lines.axes[0].lines}
     keys = dict(zip(*reversed(front.axes[0].get_legend_handles_labels()), strict=True))
-    assert {"hollow: does not fit", "labels: microbatches", "Pareto front of what fits"} < {*keys}
+    assert {"hollow: does not fit", "Pareto front of what fits"} < {*keys}
     for name in over["schedule.name"]:
         drawn = next(look for names, look in looks.items() if name in names.split(", "))
         if name != "1f1b":  # one line with gpipe
             assert to_hex(keys[name].get_facecolor()[0]) == drawn[0]
     assert len({to_hex(keys[name].get_facecolor()[0]) for name in over["schedule.name"]}) == 6
     written = [text.get_text() for text in front.axes[0].texts]
-    assert {"16", "64"} < {*written}
+    assert {"16", "64 microbatches"} < {*written}
     for figure in (lines, front):
         figure.draw_without_rendering()
         box = figure.get_tightbbox()
@@ -974,7 +998,7 @@ def test_schedules_of_one_peak_of_activations_stand_beside_each_other():
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_words_of_other_charts_lie_within_their_figures(width):
     runs = [(4.0, 30.0), (8.0, 20.0)]
-    unit = "microbatches through one device share of the model"
+    unit = "microbatches of a device share"
     ledger = run("interleaved-1f1b", 16, 128, stages_per_device=2).plot_ledger(width=width)
     for figure in (ledger, draw_front(runs, ["1f1b", "zb-h1"], "peak activations", unit, width=width)):
         drawn = figure.get_tightbbox()

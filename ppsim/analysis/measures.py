@@ -46,6 +46,7 @@ class Measure:
     short: str = ""
     used_by: str = ""
     heading: str = ""
+    short_unit: str = ""  # of an axis, if `unit` is long
     # "max" or "sum": operation that makes one number of one number per device
     over_devices: Literal["max", "sum"] = "max"
     # schedules that have the measure. A number of the whole run is `synchronous`: it describes no step if steps follow
@@ -202,6 +203,7 @@ _ROWS = (
         peak_activations, (*_PAGES, "devices", "batch"),
         short="most live activations of a device, in microbatches of one device share", guarded=True,
         fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
+        short_unit="microbatches of a device share",
     ),
     Measure(
         "peak_memory", "bytes",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from itertools import pairwise, product
+from itertools import count, pairwise, product
 from typing import TYPE_CHECKING, Any, cast
 
 import matplotlib
 import numpy as np
 from matplotlib.markers import MarkerStyle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
@@ -17,6 +19,7 @@ from ppsim.analysis.measures import pareto_front
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.units import axis_unit, percent_text
 from ppsim.costs import Costs
+from ppsim.families.registry import families
 from ppsim.plots.figures import (
     PIXELS,
     Chart,
@@ -41,7 +44,10 @@ COLOURS = {  # of schedules, and last of the Pareto front, by theme: none is a k
     "dark": ("#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#a4abb5"),
     "grey": ("#000000", "#5a5a5a", "#303030", "#7a7a7a"),
 }
-MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 6, 5  # bars of a chart; lines named at their ends; named points of a front
+_FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
+_PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
+MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 8, 5  # bars of a chart; lines named at their ends; named points of a front
+_MAX_COLOURED = 6  # schedules of a front; of more, those off the front are grey
 _SYMBOLS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
 _AXES = {  # units of swept numbers that have one
     **{one.name.replace("_", " "): _SYMBOLS[one.metadata["unit"]] for one in fields(Costs) if one.metadata.get("unit")},
@@ -54,7 +60,7 @@ _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; it
 _SMALL = 6.0  # points: size of all words but the title
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
 _MARGIN = 14 / PIXELS  # inches, as in Gantt charts
-_MARKERS, _DASHES = "osD^vP*X", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
+_MARKERS, _DASHES = "osD^v<>d", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
     ((side * (7 if abs(up) < 10 else 14), up), side)
@@ -124,17 +130,22 @@ def _explain(axes: Axes, states: Iterable[str], theme: Theme) -> None:
 
 
 def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
-    """Return the style by name, so that a schedule looks the same in all charts of a sweep.
+    """Return the style by name: a schedule has one in all charts, as have its variants, the first of them there.
 
     Once all colours are used, lines are dashed, then dotted.
     """
-    colours = COLOURS[theme][:-1]
+    colours, names, places = COLOURS[theme][:-1], [*names], dict[int, Any]()
+    for name in names:
+        if (own := _PLACES.get(re.split("[:,]", str(name))[0])) is not None:
+            places.setdefault(own % (len(colours) * len(_DASHES)), name)
+    free = (place for place in count() if place not in places)
+    places |= {next(free): name for name in names if name not in places.values()}
     return {
         name: {
             "color": colours[place % len(colours)], "marker": _MARKERS[place % len(_MARKERS)],
             "linestyle": _DASHES[place // len(colours) % len(_DASHES)],
         }
-        for place, name in enumerate(names)
+        for place, name in places.items()
     }  # fmt: skip
 
 
@@ -208,22 +219,23 @@ def draw_front(
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
-    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour. `varied` is what
-    else differs if it is one key, and its value at each pair: a line joins the points of a schedule, and the front and
-    the ends of lines have values. `limit` is the usable memory, drawn if a point comes near it, and gives memory its
-    unit; what takes of the headroom above it is half filled. `what` was run; `heading` stands instead of this and the
-    title. `width` is that of the figure in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour, and `names` what
+    else differs. `varied` is that if it is one key, and its value at each pair: a line joins the points of a schedule,
+    and the front and the ends of lines have values. `limit` is the usable memory, drawn if a point comes near it, and
+    gives memory its unit; what takes of the headroom above it is half filled, and the front dashed. `what` was run;
+    `heading` stands instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or
+    "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
         highest = max(pair[0] for pair in pairs)
         has_limit = limit is not None and limit < _NEAR * highest
-        short = unit.replace("through one device share of the model", "of a device share")
-        byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, short)
+        byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, unit)
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, fits = [(x * byte, y * second) for x, y in pairs], [fit_within(x, limit) for x, _ in pairs]
         is_whole = all(float(x).is_integer() for x, _ in points)
-        if is_whole and 1 < len(kinds := [*dict.fromkeys(groups)]) <= len(points) // 2:  # beside each other, not over
+        kinds = [*dict.fromkeys(groups)]
+        if (grouped := 1 < len(kinds) <= len(points) // 2) and is_whole:  # beside each other, not over
             apart = 0.8 / len(kinds)
             aside = [(kinds.index(group) - (len(kinds) - 1) / 2) * apart for group in groups]
             points = [(x + shift, y) for (x, y), shift in zip(points, aside, strict=True)]
@@ -235,40 +247,63 @@ def draw_front(
         axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.locator_params(axis="x", integer=is_whole)
-        inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "")
-        taken = []
-        if has_limit and limit is not None:
-            ink = colours.limit
-            taken.append(axes.axvline(limit * byte, color=ink, linewidth=0.8, linestyle=(0, (5, 2.5)), zorder=1))
-            style: Any = {"textcoords": "offset points", "xycoords": ("data", "axes fraction"), "color": ink}
-            style |= {"xytext": (3, -7), "fontsize": font_points(_SMALL)}
-            taken.append(axes.annotate(f"usable {limit * byte:.3g} {symbol}", (limit * byte, 1.0), **style))
-        style = {"label": "Pareto front of what fits" if "over" in fits and not all_over else "Pareto front"}
-        style |= {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
-        style |= {"color": COLOURS[theme][-1], "linewidth": 1.1 if len(front) > 1 else 0, "drawstyle": "steps-post"}
-        axes.plot(*zip(*(points[index] for index in front), strict=True), **style)
+        inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "", grouped, front)
+        taken = _draw_limits(axes, limit * byte, symbol, {*fits}, colours) if has_limit and limit is not None else []
+        corners = [(points[index], fits[index]) for index in front]
+        _draw_front(axes, corners, limit * byte if has_limit and limit is not None else None, colours, {*fits})
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
         others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
-        if inks:  # the legend has the schedules
-            rest = [
-                name.removeprefix(str(of)).removeprefix(" on").lstrip(", ")
-                for name, of in zip(names, groups, strict=True)
+        if not grouped:
+            named = zip(groups or [""] * len(names), names, strict=True)
+            names = [", ".join(filter(None, pair)) for pair in named]
+        elif word:
+            names = [
+                f"{value}" if number not in front[-1:] else f"{value} {word}" for number, value in enumerate(values)
             ]
-            names = [short or name for short, name in zip(rest, names, strict=True)]
-        if inks and word:
-            names = [*map(str, values)]
-            axes.scatter((), (), s=0, label=f"labels: {word}")
             if len(points) > MAX_BARS:
                 places = {group: number for number, group in enumerate(groups)}  # the last of each
                 others = sorted({*map(groups.index, places), *places.values()} - {*front})
+        else:  # the legend has the schedules
+            names = [name or str(of) for of, name in zip(groups, names, strict=True)]
+        better: Any = {"arrowprops": {"arrowstyle": "->", "linewidth": 0.7, "color": colours.quiet}}
+        better |= {"xycoords": "axes fraction", "textcoords": "offset points", "color": colours.quiet}
+        taken.append(axes.annotate("better", (0, 0), (13, 8), fontsize=font_points(_SMALL), **better))
         _add_legend(axes, colours)
-        _name_points(
-            axes, points, names, front, others, inks or [colours.quiet] * len(points), taken, inks != [] and not word
-        )
+        _name_points(axes, points, names, front, others, inks, taken, grouped and not word)
     return figure
+
+
+def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: Theme) -> list[Any]:
+    """Draw the usable memory, and that of the device if a point is over the usable one; return what is drawn."""
+    device = [("device", limit / (1 - HEADROOM), "solid", 1)] * (not fits <= {"fits"})
+    drawn, dashed = list[Any](), ("usable", limit, (0, (5, 2.5)), -1 if device else 1)
+    for word, at, dashes, side in (dashed, *device):
+        drawn.append(axes.axvline(at, color=theme.limit, linewidth=0.8, linestyle=dashes, zorder=1))
+        style: Any = {"textcoords": "offset points", "xycoords": ("data", "axes fraction"), "color": theme.limit}
+        style |= {"xytext": (3 * side, -7), "ha": "left" if side > 0 else "right", "fontsize": font_points(_SMALL)}
+        drawn.append(axes.annotate(f"{word} {at:.3g} {symbol}", (at, 1.0), **style))
+    return drawn
+
+
+def _draw_front(
+    axes: Axes, front: Sequence[tuple[Any, str]], limit: float | None, theme: Theme, fits: set[str]
+) -> None:  # fmt: skip
+    """Draw the points of a front, with how they fit, as steps with rings, dashed over the limit."""
+    style: Any = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
+    style |= {"color": COLOURS[theme.name][-1], "linewidth": 1.1 if len(front) > 1 else 0, "drawstyle": "steps-post"}
+    within = [point for point, fit in front if fit != "tight"]
+    beyond = [point for point, fit in front if fit == "tight"]
+    edge = [(limit, within[-1][1])] if within and beyond else []
+    whole = "Pareto front" + " of what fits" * ("over" in fits and fits != {"over"})
+    for stairs, ringed, label, dashes in (
+        ([*within, *edge], range(len(within)), whole, "solid"),
+        ([*edge, *beyond], range(len(edge), len(edge) + len(beyond)), "front over the usable memory", (0, (3, 1.5))),
+    ):
+        if ringed:
+            axes.plot(*zip(*stairs, strict=True), label=label, linestyle=dashes, markevery=[*ringed], **style)
 
 
 def fit_within(peak: float, limit: float | None) -> str:
@@ -290,16 +325,19 @@ def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) ->
 
 def _draw_points(
     axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[str], theme: Theme,
-    joined: bool,
+    joined: bool, grouped: bool, front: Sequence[int],
 ) -> list[str]:  # fmt: skip
-    """Draw points, filled as they fit; return the colour of each if it is that of its group, or else nothing.
+    """Draw points, filled as they fit; return the colour of each, that of its group if there are several.
 
-    Those of a group are `joined` if one key alone varies.
+    If they are `grouped`, each group has an entry in the legend, and is `joined` if one key alone varies. Of many
+    groups those off the front are grey.
     """
     kinds = [*dict.fromkeys(groups)]
-    if not (grouped := 1 < len(kinds) <= len(points) // 2):
+    if len(kinds) < 2:
         kinds, groups = [None], [None] * len(points)
-    styles = _styles(kinds, theme.name) if grouped else {None: {"color": theme.edge, "marker": "o"}}
+    styles = _styles(kinds, theme.name) if len(kinds) > 1 else {None: {"color": theme.edge, "marker": "o"}}
+    for kind in {*kinds} - {groups[index] for index in front} if len(kinds) > _MAX_COLOURED else ():
+        styles[kind]["color"] = theme.edge
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
     for kind, style in styles.items():
         mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
@@ -309,12 +347,13 @@ def _draw_points(
         if tight := [points[number] for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
             axes.scatter(*zip(*tight, strict=True), color=ink, **half)
-        axes.scatter((), (), marker=marker, color=ink, label=kind, **size)
+        axes.scatter((), (), marker=marker, color=ink, label=kind if grouped else None, **size)
         if grouped and joined:
             line: Any = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.6, "zorder": 2}
             axes.plot(*zip(*xy, strict=True), **line)
     _explain(axes, fits, theme)
-    return [styles[group]["color"] for group in groups] if grouped else []
+    inks = [styles[group]["color"] for group in groups]
+    return [theme.quiet if ink == theme.edge else ink for ink in inks]
 
 
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
@@ -341,8 +380,9 @@ def _name_points(
 ) -> None:  # fmt: skip
     """Name both ends of the front and corners between them, then `others`, level with their points if `coloured`.
 
-    Names do not meet each other nor, if they have space elsewhere or in two lines, what is `drawn`. One that is not
-    level with its point has a line to it, which passes no other point. A line of words says how many have no space.
+    Names do not meet each other nor, if they have space elsewhere or in two lines, lines and what is `drawn`. One that
+    is not level with its point has a line to it, which passes no other point. A line of words says how many have no
+    space.
     """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
@@ -352,23 +392,26 @@ def _name_points(
         taken += [Bbox.from_extents(x, y - point, right, y + point)]
         taken += [Bbox.from_extents(right - point, below, right + point, y)]
     barred = [part.get_window_extent().padded(point) for part in drawn]
+    joined = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if line.get_alpha()]
+    halo = [withStroke(linewidth=2, foreground=figure_of(axes).get_facecolor())]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
     missing = 0
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         strong: Any = {"fontweight": "bold"} if number in front else {}
         words, short = names[number], names[number].replace(", ", ",\n")
-        ways = [(words, barred, True), (short, barred, True), (words, [], False)]
+        ways = [(words, barred, joined), (short, barred, joined), (words, [], [])]
         is_extra = coloured and number not in front
-        for (words, lines, strict), (offset, side) in product(ways, _OFFSETS[:2] if is_extra else _OFFSETS):
+        for (words, lines, crossed), (offset, side) in product(ways, _OFFSETS[:2] if is_extra else _OFFSETS):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "color": inks[number]}
             name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
-            name.set(**strong, bbox={"facecolor": figure_of(axes).get_facecolor(), "edgecolor": "none", "pad": 0.6})
+            name.set(**strong, path_effects=halo)
             box = name.get_window_extent()
             middle = offset[0] - side, offset[1] + 2
             ahead = places[number] + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
             is_led, near = abs(middle[1]) > 3, [*taken, *lines]
             passed = [one for one in near if one.count_contains(ahead) and not one.contains(*places[number])]
-            free = room.contains(*box.min) and room.contains(*box.max) and not (passed and strict and is_led)
+            free = room.contains(*box.min) and room.contains(*box.max) and not (passed and lines and is_led)
+            free = free and not any(path.intersects_bbox(box, filled=False) for path in crossed)
             if free and not any(map(box.overlaps, near)):
                 taken.append(box.padded(point))
                 if is_led:
@@ -419,15 +462,15 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     entries = [(handle, str(label)) for handle, label in pairs if chosen(str(label))]
     if not entries:
         return
-    handles, labels = zip(*entries, strict=True)
-    widths = [text_width(label, 2 * _SMALL) + 40 for label in labels]
-    room, columns = figure.get_figwidth() * PIXELS - 28, len(labels)
-    while columns > 1 and sum(map(max, np.array_split(widths, columns))) > room:
+    widths = [text_width(label, 2 * _SMALL) + 40 for _, label in entries]
+    room, columns = figure.get_figwidth() * PIXELS - 28, len(entries)
+    while columns > 1 and sum(max(widths[column::columns]) for column in range(columns)) > room:
         columns -= 1
-    figure.set_figheight(figure.get_figheight() + 0.12 * -(-len(labels) // columns))
+    figure.set_figheight(figure.get_figheight() + 0.06 + 0.12 * -(-len(entries) // columns))
     style: Any = {"fontsize": font_points(_SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}
-    style |= {"handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0}
-    figure.legend(handles, labels, loc="outside lower left", ncols=columns, **style)
+    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / _SMALL}
+    by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
+    figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, **style)
 
 
 def _heading(what: str, chart: str, width: float | None) -> str:

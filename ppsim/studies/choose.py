@@ -120,15 +120,13 @@ class Choice:
         drawn = [*{one.rank: one for one in (*self.front, *self.ranked)}.values()]
         if not drawn:
             raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
-        memory, names = self._memory, _names(drawn)
-        if len({one.changes["schedule.devices"] for one in drawn}) == 1:
-            alike = f" on {counted(drawn[0].changes['schedule.devices'], 'device')}"
-            names = [name.replace(alike, "") for name in names]
-        words: Any = {"what": self.space.config.name, "heading": title, "groups": [*map(_schedule, drawn)]}
+        memory, schedules = self._memory, [*map(_schedule, drawn)]
+        words: Any = {"what": self.space.config.name, "heading": title, "groups": schedules}
         if memory.unit == "bytes":
             words["limit"] = memory_limit(self.space.config, self.headroom)
         pairs = [(one.memory, one.step) for one in drawn]
-        return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
+        names, unit = _differences(drawn, schedules), memory.short_unit or memory.unit
+        return draw_front(pairs, names, memory.title, unit, width, theme=theme, **words)
 
     @property
     def _memory(self) -> Measure:
@@ -150,10 +148,13 @@ class Choice:
         counts = Counter(places)
         ranks = [f"{one}–{one + counts[one] - 1}".removesuffix(f"–{one}") for one in places]
         first, memory = self.ranked[0].step, self._memory
+        schedules = [f"{_schedule(one)} on {counted(one.changes['schedule.devices'], 'device')}" for one in self.ranked]
+        pairs = zip(schedules, _differences(self.ranked, schedules), strict=True)
+        names = [", ".join(filter(None, pair)) for pair in pairs]
         rows = [
             {"rank": place, "layout": name, "step": one.step, "vs first": one.step / first - 1 if number else "base"}
             | {memory.title: one.memory}
-            for number, (place, name, one) in enumerate(zip(ranks, _names(self.ranked), self.ranked, strict=True))
+            for number, (place, name, one) in enumerate(zip(ranks, names, self.ranked, strict=True))
         ]
         ties = "<br>a range of ranks, such as 4–5: the model cannot tell these rows apart; the simplest is first"
         units = {"step": "seconds", "vs first": "change", memory.title: memory.unit}
@@ -178,20 +179,20 @@ def _schedule(one: Candidate) -> str:
     return one.changes["schedule.name"] + (f":{stages}" if stages else "")
 
 
-def _names(drawn: list[Candidate]) -> list[str]:
-    """Return the labels of candidates in a chart: schedule, devices, and what else differs between equal ones."""
-    names = [f"{_schedule(one)} on {counted(one.changes['schedule.devices'], 'device')}" for one in drawn]
+def _differences(drawn: list[Candidate], names: list[str]) -> list[str]:
+    """Return what else differs between candidates of one name, such as `recompute full`."""
+    found = [""] * len(drawn)
     for key in dict.fromkeys(key for one in drawn for key in one.changes):
-        alike: dict[str, set[str]] = {}
+        alike: dict[tuple[str, str], set[str]] = {}
         values = [str(one.changes.get(key, "")) for one in drawn]
-        for name, value in zip(names, values, strict=True):
-            alike.setdefault(name, set()).add(value)
+        for *name, value in zip(names, found, values, strict=True):
+            alike.setdefault((name[0], name[1]), set()).add(value)
         word = key.rpartition(".")[2].replace("_", " ")
-        names = [
-            f"{name}, {word} {value}" if value and len(alike[name]) > 1 else name
-            for name, value in zip(names, values, strict=True)
+        found = [
+            ", ".join(filter(None, (other, f"{word} {value}"))) if value and len(alike[name, other]) > 1 else other
+            for name, other, value in zip(names, found, values, strict=True)
         ]
-    return names
+    return found
 
 
 def _with_its_policies(config: AnyConfig, framework: str | None) -> ConfigSource:

@@ -148,7 +148,7 @@ class Sweep:
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
         pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]
-        names = [self._name(point) for point, _ in runs]
+        names = [self._name(point, "schedule.name") for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
         if "schedule.devices" in self._varied:
@@ -157,7 +157,7 @@ class Sweep:
         words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name, "heading": title}
         if len(varied := [key for key in self._varied if key != "schedule.name"]) == 1:
             words["varied"] = short_key(varied[0]).replace("_", " "), [run.changes[varied[0]] for run, _ in runs]
-        return draw_front(pairs, names, memory.title, memory.unit, width, theme=theme, **words)
+        return draw_front(pairs, names, memory.title, memory.short_unit or memory.unit, width, theme=theme, **words)
 
     def _name(self, point: Candidate, over: str = "") -> str:
         """Return the values of a point that differ between points, in words, without that of `over`."""
