@@ -15,16 +15,8 @@ import numpy as np
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
-from ppsim.studies.expansion import Expansion, devices_of, is_expansion, with_least_memory, with_shortest_step
-from ppsim.studies.free_keys import (
-    COMBINED,
-    DEVICES,
-    KNOBS,
-    PARTITION,
-    RECOMPUTE_BLOCKS,
-    RECOMPUTE_LEVEL,
-    Changes,
-)
+from ppsim.studies.expansion import Expansion, devices_of, is_expansion
+from ppsim.studies.free_keys import COMBINED, DEVICES, PARTITION, RECOMPUTE_BLOCKS, RECOMPUTE_LEVEL, Changes
 from ppsim.studies.points import (
     SAME,
     Candidate,
@@ -49,17 +41,13 @@ RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_f
 
 @dataclass(frozen=True)
 class _Item:
-    """A point to simulate, or a layout to expand: every schedule that keeps activations, or not, in every partition.
-
-    With `levels` it stands for layouts that differ in their level of recompute alone, which have no price yet.
-    """
+    """A point to simulate, or a layout to expand: every schedule that keeps activations, or not, in every partition."""
 
     changes: Changes
     memory: float  # lower bound in bytes
     stragglers: float
     points: int = 1
     keeps: bool | None = None  # whether its schedules keep every activation on devices; None for a point
-    levels: tuple[tuple[Changes, int], ...] = ()  # each layout, and its number of points
 
 
 class BestFirstSearch:
@@ -95,7 +83,7 @@ class BestFirstSearch:
         self.longest = np.inf  # rounded seconds; a longer step is not ranked
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
-        self.least_memory: dict[Any, tuple[float, Changes]] = {}  # by sizes: lower bound on memory, and the layout
+        self.layouts: list[tuple[float, Changes, bool]] = []  # all that fit the model, with their bounds on memory
         self.nearest: Candidate | None = None
         self.numbers = itertools.count()
         self.heap: list[tuple[float, int, _Item]] = []
@@ -118,50 +106,23 @@ class BestFirstSearch:
             self._find_nearest()
 
     def _add_layouts(self) -> None:
-        """Count every point, and queue the layouts except those that do not fit the model or the memory.
-
-        Layouts that differ in their level of recompute alone are queued as one, with the least memory and the shortest
-        step of any level: most are never reached, so that their own prices, and their stragglers, are never needed.
-        """
+        """Count every point, and queue the layouts except those that do not fit the model or the memory."""
         points_of: dict[Any, int] = {}
-        least_of: dict[Any, float | None] = {}  # bounds on the memory of all layouts of equal sizes
-        for _, alike in itertools.groupby(self.space.layouts(), with_shortest_step):
-            layouts, step = [*alike], None
-            least, shortest = with_least_memory(layouts[0]), with_shortest_step(layouts[0])
-            sizes = tuple(item for item in least.items() if item[0] not in KNOBS)
-            for keeps in (True, False):
-                levels = []
-                for layout in layouts:
-                    of = devices_of(self.space, layout), keeps, self.space.combines(layout)
-                    if of not in points_of:
-                        points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
-                    if points_of[of]:
-                        levels.append((layout, points_of[of]))
-                if not levels:
-                    continue
-                points = sum(number for _, number in levels)
-                self.counts["points"] += points
-                if (sizes, keeps) not in least_of:
-                    least_of[sizes, keeps] = self.expansion.memory_bound(least, keeps)
-                memory = least_of[sizes, keeps]
-                if memory is not None and any(layout == least for layout, _ in levels):
-                    self.least_memory.setdefault((sizes, keeps), (memory, least))
-                if memory is None or memory > self.limit:
-                    self.counts["refused" if memory is None else "memory"] += points
-                    continue
-                step = self.expansion.step_bound(shortest) if step is None else step
-                self._push(step, _Item(shortest, memory, 0.0, points, keeps, tuple(levels)))
-
-    def _add_levels(self, item: _Item) -> None:
-        """Queue the layouts of an item, each with its own bounds."""
-        assert item.keeps is not None  # noqa: S101
-        for layout, points in item.levels:
-            memory = self.expansion.memory_bound(layout, item.keeps)
+        for layout, keeps in itertools.product(self.space.layouts(), (True, False)):
+            of = devices_of(self.space, layout), keeps, self.space.combines(layout)
+            if of not in points_of:
+                points_of[of] = sum(1 for _ in self.space.schedules(*of)) * len(self.space.partitions)
+            if not (points := points_of[of]):
+                continue
+            self.counts["points"] += points
+            memory = self.expansion.memory_bound(layout, keeps)
+            if memory is not None:
+                self.layouts.append((memory, layout, keeps))
             if memory is None or memory > self.limit:
                 self.counts["refused" if memory is None else "memory"] += points
                 continue
             lost = self.expansion.straggler_seconds(layout)
-            self._push(self.expansion.step_bound(layout), _Item(layout, memory, lost, points, item.keeps))
+            self._push(self.expansion.step_bound(layout), _Item(layout, memory, lost, points, keeps))
 
     def _push(self, step: float, item: _Item) -> None:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
@@ -174,8 +135,6 @@ class BestFirstSearch:
             step, _, item = heapq.heappop(self.heap)
             if not self._matters(step, item):
                 self.counts["step"] += item.points
-            elif item.levels:
-                self._add_levels(item)
             elif item.keeps is not None:
                 layouts.append(item)
             else:
@@ -301,8 +260,9 @@ class BestFirstSearch:
 
     def _find_nearest(self) -> None:
         """Find the smallest peak if nothing fits: layouts and points by bound, as far as `NEAREST_ROUNDS` go."""
-        unlimited, known, near = Expansion(self.space, np.inf), self.least_memory.items(), [*self.too_large]
-        waiting = [(memory, next(self.numbers), layout, keeps) for (_, keeps), (memory, layout) in known]
+        unlimited, near = Expansion(self.space, np.inf), [*self.too_large]
+        waiting: list[tuple[float, int, Changes, bool | None]] = []  # None for a point
+        waiting += [(memory, next(self.numbers), layout, keeps) for memory, layout, keeps in self.layouts]
         heapq.heapify(waiting)
         for _ in range(NEAREST_ROUNDS):
             self.nearest = min(near, key=lambda one: (one.memory, one.rank), default=None)

@@ -26,25 +26,10 @@ from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
-from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, RECOMPUTE_LEVEL, SHARDING, Changes
+from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, SHARDING, Changes
 from ppsim.studies.space import Space
 from ppsim.studies.store import store_key
 from ppsim.studies.worker_pool import Outcome
-
-
-def with_least_memory(layout: Changes) -> Changes:
-    """Return the layout of equal sizes that holds least: full recompute frees everything but the inputs of blocks."""
-    return {**layout, RECOMPUTE_LEVEL: "full"} if RECOMPUTE_LEVEL in layout else layout
-
-
-def with_shortest_step(layout: Changes) -> Changes:
-    """Return the layout without recompute, whose `step_bound` holds for every level: none makes a layer faster.
-
-    Proof: a level adds r >= 0 seconds of computing to a backward of b, and starts of the host. It changes what
-    is exposed of the collectives c of sharded blocks, and of no other exchange; c does not fall as b grows. With these
-    the backward takes max(b, c) + contention x min(b, c), which does not fall either.
-    """
-    return {**layout, RECOMPUTE_LEVEL: "none"} if RECOMPUTE_LEVEL in layout else layout
 
 
 def devices_of(space: Space, layout: Changes) -> int:
