@@ -19,7 +19,6 @@ from ppsim.plan.holding import (
     Holding,
     amounts,
     backward_bytes,
-    device_ranges,
     logits_bytes,
     moved_fraction,
     static_bytes,
@@ -66,12 +65,11 @@ def peak_memory(run: TimelineColumns) -> np.ndarray | None:
     if run.table.activation_bytes is None or static is None:
         return None
     peak = static.sum(axis=0)
-    for first, last in device_ranges(run.schedule):
-        changes = _memory_changes(run, first, last)
-        offsets = np.searchsorted(changes.device, np.arange(first, last + 1)).tolist()
-        for device, rows in enumerate(map(slice, offsets[:-1], offsets[1:]), first):
-            levels = np.cumsum(changes.amount[rows])[_is_last_of_its_time(changes.time[rows])]
-            peak[device] += levels.max(initial=0.0)
+    changes = _memory_changes(run, 0, len(peak))
+    offsets = np.searchsorted(changes.device, np.arange(len(peak) + 1)).tolist()
+    for device, rows in enumerate(map(slice, offsets[:-1], offsets[1:])):
+        levels = np.cumsum(changes.amount[rows])[_is_last_of_its_time(changes.time[rows])]
+        peak[device] += levels.max(initial=0.0)
     return unwritable(peak)
 
 

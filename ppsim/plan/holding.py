@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import row_table
 from ppsim.plan.lengths import by_kind_and_stage
 from ppsim.schedule.columns import ScheduleColumns
-
-ROWS_AT_ONCE = 16_384
 
 
 def changes_by_kind(whole: Any, for_weight: Any, stored: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -65,13 +62,7 @@ class Holding:
 
         `fused`, bool, is True for the second row of a timed OVERLAP_F_B slot, whose parts both add before either frees.
         """
-        peaks = np.empty(self.schedule.devices)
-        for first, last in device_ranges(self.schedule):
-            offsets = self.schedule.offsets[first : last + 1]
-            rows = slice(offsets[0], offsets[-1])
-            of_slots = None if fused is None else fused[rows]
-            peaks[first:last] = _list_peaks(offsets - offsets[0], *self.changes(rows), of_slots)
-        return peaks
+        return _list_peaks(self.schedule.offsets, *self.changes(), fused)
 
     def _scale(self, stage: np.ndarray, microbatch: np.ndarray) -> Any:
         return self.table.scale_of(self.schedule, stage, microbatch)
@@ -98,18 +89,6 @@ def one_per_device(value: Any, devices: int) -> np.ndarray | None:
         return None
     fits = column.dtype.kind in "iuf" and column.shape in ((), (devices,))
     return np.broadcast_to(column, (devices,)).astype(float) if fits else None
-
-
-def device_ranges(schedule: ScheduleColumns) -> Iterator[tuple[int, int]]:
-    """Yield (first, last + 1) of neighbouring devices that have about `ROWS_AT_ONCE` rows together.
-
-    A caller that works range by range needs small columns only.
-    """
-    last = 0
-    while last < schedule.devices:
-        first, full = last, schedule.offsets[last] + ROWS_AT_ONCE
-        last = max(int(np.searchsorted(schedule.offsets, full, "right")) - 1, first + 1)
-        yield first, last
 
 
 def amounts(
