@@ -25,7 +25,7 @@ RECOMPUTE_BLOCKS, EXPERT_TENSOR = "layout.recompute_blocks", "layout.expert_tens
 EXCHANGE, GROUPED, OVERLAP = "layout.expert_exchange", "layout.grouped_experts", "layout.overlap"
 FUSED_ROUTER = "layout.fused_router"
 OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
-# Knobs that change no size of a layout: of its memory only the activations, which are least with full recompute.
+# Knobs that change no size of a layout.
 KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, FUSED_ROUTER, OVERLAP, OVERLAP_TENSOR, OVERLAP_DATA)
 FP8, OFFLOAD = "layout.fp8", "schedule.offload"
 # Free only if named: fp8 changes the numbers that a model learns from, copies need a fast host; numbers of blocks that
