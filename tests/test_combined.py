@@ -110,7 +110,7 @@ def test_derived_slots_on_two_streams_lie_between_hiding_everything_and_nothing(
 
 
 def test_without_experts_nothing_is_exchanged_so_that_a_slot_is_its_parts_one_after_the_other():
-    case = ppsim.load_config(LLAMA, overrides={"layout.overlap": "two-stream"})
+    case = ppsim.load_config(LLAMA, overrides={"layout.overlap": "two-stream", "layout.cuda_graphs": True})
     table: Any = case.costs.table(case.build())
     assert table.overlap == pytest.approx(table.seconds[0][:, None] + table.seconds[1][None, :])
 

@@ -37,7 +37,7 @@ def all_gather(size, total_bytes, link, nodes=1):
 def all_reduce(size, total_bytes, link, nodes=1):
     """Seconds of two passes, or up and down a tree."""
     hops = (1.5 + size / nodes) * FAST.latency + math.ceil(math.log2(nodes)) * link.latency
-    tree = 2 * (hops + total_bytes / (0.92 * link.bandwidth))
+    tree = 2 * (hops + total_bytes / link.bandwidth)
     return min(2 * all_gather(size, total_bytes, link, nodes), tree)
 
 
@@ -221,15 +221,16 @@ def test_hybrid_sharding_gathers_inside_a_group_and_reduces_over_the_replicas_to
         stage(Layout(data=8, sharded=True, replicas=3))
 
 
-def test_pytorchs_fully_shard_copies_weights_out_of_a_gather_and_gradients_into_a_reduction():
+@pytest.mark.parametrize(("framework", "out", "into"), [("torchtitan", 4, 6), ("mosaicml", 0, 8), ("deepspeed", 4, 8)])
+def test_a_block_is_copied_out_of_a_gather_and_its_gradients_into_a_reduction(framework, out, into):
     cluster, seconds = Cluster(find_device("H100 SXM"), FAST, SLOW, gpus_per_node=4), []
-    for name in ("torchtitan", "mosaicml"):
-        costs = DerivedCosts(MODEL, cluster, Layout(data=4, sharded=True, framework=name))
+    for name in (framework, "megatron-core"):  # whose gathers and reductions are in place
+        costs = DerivedCosts(MODEL, cluster, Layout(data=4, sharded=True, sharded_by="block", framework=name))
         seconds.append(costs.exchange(MODEL.layers[1])[:2])
     (forward, backward), (plain_forward, plain_backward) = seconds
     streaming = cluster.device.rates.streaming
-    assert forward - plain_forward == pytest.approx(streaming(4 * BLOCK))
-    assert backward - plain_backward == pytest.approx(streaming((4 + 6) * BLOCK))
+    assert forward - plain_forward == pytest.approx(streaming(out * BLOCK))
+    assert backward - plain_backward == pytest.approx(streaming((out + into) * BLOCK))
 
 
 def test_replicas_of_weights_sharded_by_block_sum_their_gradients_once_a_step():

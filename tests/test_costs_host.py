@@ -24,23 +24,23 @@ def costs(devices=1, **layout) -> Any:
     return make_config(config, place="test").costs
 
 
+@pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("size", [1, 4, 64])
-def test_without_a_pipeline_the_host_starts_a_backward_while_the_gpu_still_runs_its_forward(size):
+def test_a_layer_ends_no_sooner_than_its_host_has_started_it_and_those_before_it(size, devices):
     setup = costs(framework="eager", microbatch_size=size)
-    stage, works = setup.for_stages(1), [setup.work(layer) for layer in setup.model.layers]
-    gpu = [sum(work.forward for work in works), sum(work.input_grad + work.weight_grad for work in works)]
-    host = [setup.model.num_layers * starts * START for starts in (100, 150)]
-    forward = max(gpu[0], host[0] + works[-1].forward)  # the head, which no host is counted for, comes last
-    assert stage.forward[0] == pytest.approx(forward, rel=0.02)
-    backward = max(gpu[1], host[1] - (forward - host[0]))
-    assert stage.input_grad[0] + stage.weight_grad[0] == pytest.approx(backward, rel=0.02)
-
-
-def test_a_pipeline_empties_the_queue_so_that_each_pass_takes_the_longer_of_both():
-    setup = costs(framework="eager", microbatch_size=8)
-    alone, piped = setup.for_stages(4, devices=1), setup.for_stages(4, devices=4)
-    assert alone.forward[1] <= piped.forward[1]
-    assert piped.forward[1] >= 100 * START
+    stage, works = setup.for_stages(1, devices=devices), [setup.work(layer) for layer in setup.model.layers]
+    forward = [(work.forward, starts * START) for work, starts in zip(works, [50, *[100] * 4, 50], strict=True)]
+    backward = [
+        (work.input_grad + work.weight_grad, starts * START)
+        for work, starts in zip(reversed(works), [50, *[150] * 4, 50], strict=True)
+    ]
+    for length, layers in (
+        (stage.forward[0], forward),
+        (stage.input_grad[0] + stage.weight_grad[0], backward),
+    ):
+        gpu, host = zip(*layers, strict=True)
+        late = [sum(host[: last + 1]) + sum(gpu[last + 1 :]) for last in range(len(layers))]
+        assert length == pytest.approx(max(sum(gpu), *late))
 
 
 def test_a_small_block_takes_the_starts_of_its_framework():

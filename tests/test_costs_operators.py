@@ -135,6 +135,23 @@ def test_a_gap_follows_every_operator():
     assert slow.weight_grad - fast.weight_grad == pytest.approx(4)
 
 
+def test_a_bias_gets_its_gradient_from_a_sum_that_reads_the_gradients_of_its_product():
+    device = replace(FAST_MEMORY, memory_bandwidth=100.0)
+    model = replace(MODEL, mlp_bias=True)
+    plain, biased = (derived(model=one, device=device).work(one.layers[1]) for one in (MODEL, model))
+    assert biased.weight_grad - plain.weight_grad == pytest.approx(2 * 16 * (32 + 8) / 100)  # up and down, bf16
+    assert biased.forward == plain.forward
+
+
+def test_norms_alone_may_be_several_kernels():
+    device = replace(FAST_MEMORY, memory_bandwidth=100.0)
+    layouts = (Layout(framework="mosaicml", fused_norms=way) for way in (None, True, False))
+    default, one, several = (derived(layout, device=device).work(MODEL.layers[1]) for layout in layouts)
+    assert default == one
+    assert several.norms == pytest.approx(5 * one.norms)
+    assert several.activations == one.activations
+
+
 def test_unfused_norms_move_nine_times_and_activations_three_times_the_bytes():
     device = replace(FAST_MEMORY, memory_bandwidth=100.0)
     layouts = (Layout(), Layout(fused=False), Layout(fused=False, fused_norms=True))

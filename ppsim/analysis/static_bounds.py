@@ -395,8 +395,7 @@ def layout_step_bound(costs: Any, devices: int, microbatches: int, optimizer: st
         return 0.0
     number = Counter(costs.layout.layers_of(costs.model))
     each = np.array([_stream_bounds(costs, layer) for layer in number])
-    computing, exchanging, starting = [*number.values()] @ each
-    busy = microbatches * max(computing, exchanging, starting * (devices > 1)) / devices  # else the host runs ahead
+    busy = microbatches * max([*number.values()] @ each) / devices
     stepping, parameters = 0.0, model_parameters(costs)
     if optimizer and not _gives(costs, "optimizer_step") and (updating := update_seconds(costs, parameters)):
         hidden = costs.layout.chosen("overlap_data")

@@ -112,9 +112,9 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
         for exchanging, computing in ((gathering, work.forward), (gathering + reducing, backward))
     )
     out = into = 0.0
-    if layout.run_by.facts.messages.copied and cluster.device.achieved is None:  # between the block's own kernels
-        out = cluster.device.rates.streaming(2 * WEIGHT_BYTES * sum(gathered) * layout.sharded)
-        into = cluster.device.rates.streaming((VALUE_BYTES + layout.gradient_bytes) * sum(whole))
+    if cluster.device.achieved is None:  # copies run between the block's own kernels
+        moved = zip(layout.run_by.facts.messages.copies, (sum(gathered) * layout.sharded, sum(whole)), strict=True)
+        out, into = (cluster.device.rates.streaming(each * parameters) for each, parameters in moved)
     return (
         exposed_seconds(setup, gathering + forward_wait, work.forward) + out,
         exposed_seconds(setup, gathering + reducing + backward_wait, backward) + out + into,

@@ -251,10 +251,9 @@ class DerivedCosts(Setup):
             backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
             works, drift = [*works, (LayerTimes(forward + late, host[0] + of_host), backward)], drift + late
         ways = [one for one, _ in works], [one for _, one in reversed(works)]
-        both = waiting(*ways, runs_ahead=devices == 1)
         forward, backward = (
             wait + drift + stall_seconds(self, devices, wait + sum(layer.gpu for layer in layers))
-            for wait, layers in zip(both, ways, strict=True)
+            for wait, layers in zip(map(waiting, ways), ways, strict=True)
         )
         return forward, backward
 

@@ -1,12 +1,12 @@
 """The host: it starts every kernel of an eager framework, and a GPU with little work waits for it.
 
 A layer takes as long as its GPU or its host, whichever is longer. A host that is faster than its GPU runs ahead of it
-and fills a queue, from which the GPU takes later layers; a transfer of a pipeline, or a microbatch's end, empties it.
+and fills a queue, from which the GPU takes later layers; the end of a pass empties it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ppsim.costs.layers import Layer
@@ -16,6 +16,8 @@ from ppsim.costs.setup import Setup
 # Seconds to prepare and start one product or cast of one expert: 8 of 128 tokens, which take the GPU 1 µs each, last
 # 0.272 ms (NVIDIA/TransformerEngine, pull request 3134; issue 1499 names the parts). Of it the GPU sees `start`.
 EXPERT_START = 34e-6
+# Starts of an embedding, with the batch and its masks, and of a head with its loss, each way: kernels of Megatron-LM's
+OUTSIDE = 50  # pretrain_gpt.py and core/tensor_parallel, layers.py and cross_entropy.py
 
 
 class LayerTimes(NamedTuple):
@@ -45,10 +47,10 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     more = host.tensor * (layout.tensor > 1) + layout.router_kernels * bool(layer.expert_parameters)
     gathers, sharded = host.gathers * (layout.optimizer_groups[0] > 1), layout.shards_by("block")
     hooks = [(own + gathers) * sharded + more for own in host.hooks]
-    ways = (host.forward + hooks[0], host.backward + hooks[1]) if layer.recomputable else (0.0, 0.0)
+    ways = (host.forward + hooks[0], host.backward + hooks[1]) if layer.recomputable else (OUTSIDE, OUTSIDE)
     each = 0.0 if setup.cluster.device.achieved is not None else EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
-    return forward, backward + recomputed * forward
+    return forward, backward + (recomputed and layer.recomputable) * forward
 
 
 def expert_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -92,19 +94,13 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
     return each * min(devices - 1, 2) * late * bool(start_seconds(setup))
 
 
-def waiting(forward: Sequence[LayerTimes], backward: Sequence[LayerTimes], runs_ahead: bool) -> tuple[float, float]:
-    """Return the seconds that the GPU waits for its host in F and in B of one stage, each with its layers in order.
+def waiting(layers: Iterable[LayerTimes]) -> float:
+    """Return the seconds that the GPU waits for its host in F or B of one stage, with its layers in order.
 
-    A microbatch begins with an empty queue. `runs_ahead`: the host starts its B while the GPU still runs its F.
+    A pass begins with an empty queue.
     """
-    wait, ahead = _waiting(forward, 0.0)
-    return wait, _waiting(backward, ahead * runs_ahead)[0]
-
-
-def _waiting(layers: Iterable[LayerTimes], ahead: float) -> tuple[float, float]:
-    """Return the seconds of waiting, and by how much the host is ahead at the end, if it is `ahead` at the start."""
-    gpu, host, busy = 0.0, -ahead, 0.0
+    gpu = host = busy = 0.0
     for layer in layers:
         host += layer.host
         gpu, busy = max(gpu + layer.gpu, host), busy + layer.gpu
-    return gpu - busy, max(gpu - host, 0.0)
+    return gpu - busy

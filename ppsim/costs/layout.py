@@ -197,7 +197,7 @@ class Layout:
     fp8_gather: bool = _policy("with `fp8`: sharded weights are gathered, and a distributed optimizer's kept, in fp8")
     fp8_dispatch: bool = _policy("tokens go to their experts in fp8, and come back in bf16 (DeepSeek-V3)")
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
-    fused_norms: bool | None = _by_framework("with `fused: false`: each norm is one kernel and holds nothing in fp32")
+    fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")
     fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)")
     cuda_graphs: bool | None = _by_framework("CUDA graphs start the kernels, so that no GPU waits for its host")
     overlap: bool | str = declared(

@@ -1,6 +1,6 @@
 """Seconds of collectives over links and networks: rings, trees and all-to-all, and the waits for slow members.
 
-Sources: hops, trees and their bandwidth, NCCL's tuning model, github.com/NVIDIA/nccl, src/graph/tuning.cc (2.2x);
+Sources: hops and trees, NCCL's tuning model, github.com/NVIDIA/nccl, src/graph/tuning.cc (2.2x);
 rings, Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH.
 """
 
@@ -13,7 +13,6 @@ from ppsim.costs.sheets import Cluster, LinkSheet
 
 START_HOPS = 2.5  # the start of a collective, in hops inside a node: 8.4 over 3.4 µs in NCCL's tuning model
 WAITING_NODES = 64  # most nodes whose wait was measured; steps on 128 to 484 show no longer one: docs/accuracy.md
-TREE_BANDWIDTH = 0.92  # of a ring's: NCCL's tuning model
 # Of kernels that send each copy of a token, inside nodes and between: HybridEP 465 to 546 GB/s of NVLink 5,
 # DeepEP 43 GB/s of InfiniBand NDR (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, README.md); and the processors that
 # they take: 32 of 148 (Megatron-Bridge, moe_hybridep_num_sms), 20 of 132 (Megatron-LM, moe_deepep_num_sms)
@@ -71,7 +70,7 @@ def ring_all_reduce(group: Group, moved: float, messages: int = 1) -> float:
 
 def tree_all_reduce(group: Group, moved: float, messages: int = 1) -> float:
     """Return the seconds up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
-    return 2 * (messages * group.tree_latency + moved / (TREE_BANDWIDTH * group.link.bandwidth))
+    return 2 * (messages * group.tree_latency + moved / group.link.bandwidth)
 
 
 def all_reduce(group: Group, moved: float, messages: int = 1, *, algorithm: str = "fastest") -> float:

@@ -273,6 +273,8 @@ def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, floa
     input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)
     adding = rates.product(inputs, outputs, rows, 8, fp8)  # gradients in fp32, read and written
     weight_grad = max(copies * adding, least)
+    if linear.bias and not fp8 and not linear.expert:  # its gradient is the sum of the output's; a cast sums in passing
+        weight_grad += rates.streaming(VALUE_BYTES * rows * outputs) + launch
     if casts and not (linear.expert and casts.fused_experts):
         # an input that is not held is another matrix's too, which casts it
         entering = rates.cast(copies * rows * inputs, casts, starts) if linear.holds_input else 0.0

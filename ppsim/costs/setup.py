@@ -101,10 +101,11 @@ class Setup:
         tokens = self.model.sequence * layout.microbatch_size / layout.context
         whole = layout.tensor if layout.sequence_parallel else 1
         sequences = layout.microbatch_size / layout.context
+        separate = layout.fused_norms is False or not (layout.chosen("fused") or layout.chosen("fused_norms"))
         share = GpuShare(
             tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
             layout.casts, layout.regroups(self.model), layout.router_kernels, not layout.groups_experts,
-            1.0 if layout.chosen("fused") or layout.chosen("fused_norms") else layout.run_by.facts.moves.norm,
+            layout.run_by.facts.moves.norm if separate else 1.0,
         )  # fmt: skip
         if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
             moved = layout.tensor * layer.operators.activation_bytes

@@ -6,11 +6,13 @@ here, DeepSpeed 0.16.9 and a Llama block of small products on one CPU, which gat
 325 with which Qwen 7B on 2 GPUs, and DeepSpeed's example on 4, take their published steps.
 """
 
-from ppsim.frameworks.facts import Facts, Host
+from ppsim.frameworks.facts import Facts, Host, Messages
 
 FACTS = Facts(
     "DeepSpeed",
     {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "context_exchange": "all-to-all"},
     Host(100, 150, hooks=(227, 309), gathers=260),
     "as of any eager PyTorch",
+    # runtime/zero: torch.cat(partitions); a bucket of gradients, and its parts for the reduction
+    messages=Messages(copies=(4, 8)),
 )

@@ -6,10 +6,12 @@ Python, autograd and hooks are taken to last as long as two starts for each kern
 
 from ppsim.frameworks.facts import Facts, Host, Messages
 
+# torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: split_with_sizes_copy, and chunk_cat into fp32
+FULLY_SHARD = Messages(copies=(4, 6))
 FACTS = Facts(
     "eager",
     {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fused": False, "gradient_buffers": True},
     Host(100, 150, compiled=True),
     "a Llama block of transformers, modeling_llama.py, with Python and autograd",
-    messages=Messages(bucket=12.5 * 2**20),  # torch.nn.parallel.DistributedDataParallel, bucket_cap_mb: 25 MiB
+    messages=FULLY_SHARD._replace(bucket=12.5 * 2**20),  # of DistributedDataParallel, bucket_cap_mb: 25 MiB
 )

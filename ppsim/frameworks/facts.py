@@ -56,7 +56,8 @@ class Messages(NamedTuple):
     # one GPU alone holds are right after several microbatches
     blocks: int = 1
     lone: bool = True
-    copied: bool = False  # True if a block's weights are copied out of a gather's buffer, gradients into a reduction's
+    # bytes of each parameter of a block that copies move out of a gather's buffer, and into a reduction's to scale it
+    copies: tuple[float, float] = (0.0, 0.0)
     late_gather: bool = False  # True if a distributed optimizer gathers all new weights before the first forward
 
 

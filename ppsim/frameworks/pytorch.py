@@ -1,10 +1,10 @@
 """Facts about PyTorch's pipelining. Source: torch/distributed/pipelining/schedules.py."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ppsim.frameworks import eager
-from ppsim.frameworks.facts import Facts
 
 CLASSES = {  # torchtitan names a schedule by its class
     "gpipe": "GPipe", "looped-bfs": "LoopedBFS", "1f1b": "1F1B", "interleaved-1f1b": "Interleaved1F1B",
@@ -15,7 +15,7 @@ SCHEDULES = (*CLASSES,)
 GROUPED = {"grouping": "torch"}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"interleaved-1f1b": GROUPED, "interleaved-zb": GROUPED}
 
-FACTS = Facts("PyTorch", eager.FACTS.policies, eager.FACTS.host, eager.FACTS.host_source)
+FACTS = replace(eager.FACTS, name="PyTorch", messages=eager.FULLY_SHARD)
 
 SHARDINGS = ("none", "weights", "hybrid")  # its optimizer keeps the state of the weights that it has
 RECOMPUTE = ("none", "alternate", "full")

@@ -3,8 +3,7 @@
 from ppsim.frameworks import eager
 from ppsim.frameworks.facts import Extra, Facts, Moves
 
-# Gradients stay in bf16 (core/optimizer/parameter_group.py). After a step they are joined, divided, cast, copied back
-# and scaled, 30 bytes a parameter (core/optimizer/allreduce.py). The head gathers its logits
+# Gradients stay in bf16 (core/optimizer/parameter_group.py). The head gathers its logits
 # (transformer/model/layers/lm_head.py). Fragments: chosen with the layouts of arXiv 2311.05610 that ran and crashed in
 # view. Norms: its operators (core/nn/norm/rms_norm.py) take 300 bytes a value and block more than a kernel, in pairs of
 # its runs that differ so.
@@ -13,6 +12,6 @@ FACTS = Facts(
     {"loss_bytes": 8, "fused": False, "bf16_gradients": True},
     eager.FACTS.host,
     eager.FACTS.host_source,
-    moves=Moves(norm=16, step=30),
+    moves=Moves(norm=16),
     extra=Extra(fragments=0.25, logits=True),
 )

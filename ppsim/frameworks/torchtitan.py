@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.frameworks import eager
-from ppsim.frameworks.facts import Facts, Messages, Moves
+from ppsim.frameworks.facts import Facts, Moves
 
 FACTS = Facts(
     "torchtitan",
@@ -16,8 +16,7 @@ FACTS = Facts(
     },
     eager.FACTS.host,
     eager.FACTS.host_source,
-    # torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: split_with_sizes_copy, chunk_cat
-    messages=Messages(copied=True),
+    messages=eager.FULLY_SHARD,
     # models/moe: gather, row of zeros, order with padding, back, set into zeros, cast to fp32, times score:
     # 32 bytes a value, four times those of a copy there and back. No compiler sees them (infra/parallelize.py).
     moves=Moves(copies=4),
