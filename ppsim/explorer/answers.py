@@ -1,4 +1,4 @@
-"""Answers of a worker: a request's work done and packed, or its faults with the nearest size that has none.
+"""Answers of a worker: a request's work done and packed, or its faults.
 
 Work is a case simulated, checked or saved, other families at equal work, or orders found by a search.
 """
@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -62,8 +61,8 @@ def answer_to(work: str, configs: Configs, body: bytes) -> Answer:
     except PpsimError as error:
         if work == "validate":  # faults of a file
             return 422, faults_body(error.faults)
-        fix, path = nearest_legal(case, configs) if work == "simulate" else None, configs.get(str(case.get("config")))
-        return 422, faults_body([in_page_words(fault, case, path, fix) for fault in error.faults])
+        path = configs.get(str(case.get("config")))
+        return 422, faults_body([in_page_words(fault, case, path) for fault in error.faults])
     except MemoryError:
         return 422, faults_body(["not enough memory for this many actions; use fewer microbatches"])
     except Exception as error:
@@ -83,32 +82,6 @@ def _case_in(body: bytes) -> dict[str, Any]:
 
 def _reject(name: str) -> Any:
     raise ValueError(name)
-
-
-def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
-    """Return the size nearest to a case's own at which its family can be built, such as {"microbatches": 128}."""
-    sizes = [case.get(key) for key in ("devices", "microbatches", "stages_per_device")]
-    family = families().get(str(case.get("schedule")))
-    p, m, v = sizes
-    if family is None or "costs" in family.options or type(p) is not int or type(m) is not int or p < 1 or m < 1:
-        return None
-    each = 2 * p * (v if type(v) is int and v > 0 else family.stages_per_device)
-    if each * m > MAX_ACTIONS >= each:
-        return {"microbatches": MAX_ACTIONS // each}
-    if max(p, 64) * max(m, 2 * p) > MAX_ACTIONS // 16:
-        return None
-    with suppress(PpsimError, TypeError):
-        family.columns(p, m, v, **case.get("options", {}))
-        return None  # another key is at fault
-    others = {m // unit * unit + more for unit in (2, p, 2 * p) for more in (0, unit)} | {2 * p - 1, 2 * p}
-    tried = [("microbatches", number) for number in others] + [("devices", number) for number in (p - 1, p + 1, p + 2)]
-    own = {"microbatches": m, "devices": p}
-    for key, number in sorted(tried, key=lambda one: (one[0] == "devices", abs(one[1] - own[one[0]]))):
-        with suppress(PpsimError, TypeError):
-            if number > 0:
-                family.columns(**(own | {key: number}), stages_per_device=v, **case.get("options", {}))
-                return {key: number}
-    return None
 
 
 class _Limited(InProcess):

@@ -280,7 +280,7 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     give(page, "microbatches", "7")
     page.until("return runs[3].result.faults && !runs[3].flight")
     note = page.until("return document.querySelector('#lines .note')?.innerText")
-    assert note.startswith("dualpipe: at least 8 microbatches for 4 devices, not 7")
+    assert note.startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert "Dimmed: the last picture, of 8 microbatches. The other schedules are up to date." in note
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") is None  # the others take it
     assert len(page.browser.find_elements("css selector", "#cards .card.bad")) == 1
