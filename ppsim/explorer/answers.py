@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import csv_text
 from ppsim.search import families, find_family
 from ppsim.studies.compare import compare
-from ppsim.studies.worker_pool import InProcess
 
 LONGEST_SEARCH = 50  # seconds
 
@@ -84,27 +82,14 @@ def _reject(name: str) -> Any:
     raise ValueError(name)
 
 
-class _Limited(InProcess):
-    """An executor that begins no call after some seconds; `left` counts what it did not begin."""
-
-    def __init__(self, seconds: float):
-        self.end, self.left = time.monotonic() + seconds, 0
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
-        """Return the call's result, or after the end a reason why there is none."""
-        if time.monotonic() < self.end:
-            return super().submit(fn, *args, **kwargs)
-        self.left += 1
-        return super().submit(str, "not begun")
-
-
 def faster(case: Case, configs: Configs) -> dict[str, Any]:
     """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first.
 
     The key `seconds` limits the comparison, and `known` lists families to leave out. The answer's `known` lists those
     and the ones that were compared; `left` counts the others.
     """
-    limited, known = _Limited(_seconds_of(case) if "seconds" in case else LONGEST_SEARCH), case.get("known", [])
+    end = time.monotonic() + (_seconds_of(case) if "seconds" in case else LONGEST_SEARCH)
+    known = [*case["known"]] if isinstance(case.get("known"), list) else []
     others = ("csv", "options", "stages_per_device", "seconds", "known")
     own = {key: value for key, value in case.items() if key not in others}
     own["schedule"] = "1f1b"
@@ -122,8 +107,13 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
         if name not in known and not family.asynchronous and size * family.stages_per_device <= MAX_ACTIONS
         if "costs" not in family.options or frameworks_running(name)
     ]
-    runs = compare(config, names, executor=limited).timelines if names else []
+    runs: list[Timeline] = []
+    while names and time.monotonic() < end:
+        known.append(names.pop(0))
+        with suppress(PpsimError):
+            runs += compare(config.changed({"schedule.name": known[-1]}), known[-1:]).timelines
     runs = [run for run in runs if in_proportion or not has_shared_stages(run.schedule)]
+    runs.sort(key=lambda run: (run.iteration_time, run.peak_activations.max(), run.schedule.name))
     return {
         "found": [
             {
@@ -132,8 +122,8 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
             }
             for run in runs
         ],
-        "known": [*known, *names[: len(names) - limited.left]],
-        "left": limited.left,
+        "known": known,
+        "left": len(names),
     }  # fmt: skip
 
 

@@ -46,13 +46,12 @@ function dragged(input, step, set) {   // a drag along a number changes it, and 
   });
 }
 
-const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" }, MOST_DEVICES = 16384;   // as ppsim.families.registry has it
+const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" };
 const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|s)\)/, "");
 
 function wrongFields() {   // [input, what it takes] of fields that no schedule can have
   const rule = ({ name, value }) => {
     const text = value.trim();
-    if (name === "devices" && Number(text) > MOST_DEVICES) return `a whole number from 1 to ${MOST_DEVICES.toLocaleString("en")}`;
     if (START.common[name] && SIZES.includes(name)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
     if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
     return !COSTS.includes(name) || /^($|[[.\d]|[x×] *\d)/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
