@@ -59,15 +59,16 @@ CHARTS = (
         "comparison",
         "Comparison with memory",
         "Boxes have the number of their microbatch if it fits; in grey, their kind too. Narrow actions mix their "
-        "colours; in grey they have one tone.",
+        "colours, and their areas have names.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
-        "idle time darker, a pair with a contrast of 1.27, where the chart has 1.59; it has a limit of memory, which "
+        "idle time darker, a pair with a contrast of 1.27, where the chart has 1.78; it has a limit of memory, which "
         "these costs do not have; its costs are below its title, where the chart has "
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
         "the chart's legend also names the lines of memory; letters of "
         "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
-        "place of all others",
+        "place of all others; B is darker than T in grey; narrow actions are mixed over a period, where the mock-up "
+        "has 1 to 3 pixels, and their areas have names; marks have their full colour from 4 pixels on",
     ),
     Chart(
         "column",
@@ -80,11 +81,12 @@ CHARTS = (
     Chart(
         "path",
         "Critical path and live activations",
-        "The line along the lower edge of its boxes is the chain that sets the makespan; it is thinner where it "
-        "changes rows often. Below, the fullest device is an area.",
+        "The line along the lower edge of its boxes is the chain that sets the makespan; it is a frame where it "
+        "turns back and forth too often. Below, the fullest device is an area.",
         'run("zb-v", p, m).plot(critical_path=True, memory=True, theme=theme)',
         "the mock-up of the explorer has the same schedule and line, in rows of 60 pixels and without the memory of "
-        "another device; here the line is thinner where it turns back after less than 8 pixels",
+        "another device; here the line lies half in the gap between rows, is thinner in rows under 22 pixels, and is a "
+        "frame where it turns back after less than 8 pixels",
     ),
     Chart(
         "transfers",

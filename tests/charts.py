@@ -1,5 +1,6 @@
 """Parts of charts that tests use: boxes, colours, pixels, sizes, and the figures of several runs."""
 
+from ppsim.plots.areas import areas
 from ppsim.plots.boxes import block_names, common_title, costs_text, legend_entries, local_stage, make_boxes, sizes_text
 from ppsim.plots.gantt import draw
 from ppsim.plots.many_runs import COLOURS, draw_bars, draw_front, draw_lines
@@ -7,19 +8,20 @@ from ppsim.plots.palette import DARK, GREY, LIGHT, ON_DARK, THEMES, TITLES, cont
 from ppsim.plots.pixels import (
     PixelColumns,
     bins,
+    footprint,
     from_linear,
     lines_of,
+    meaned,
     picture,
     png_address,
     shares,
-    softened,
-    softness,
 )  # fmt: skip
 from ppsim.plots.scale import round_ticks, row_gap
 
 __all__ = [
-    "COLOURS", "DARK", "GREY", "LIGHT", "ON_DARK", "THEMES", "TITLES", "PixelColumns", "bins", "block_names",
-    "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "from_linear",
-    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture", "png_address",
-    "round_ticks", "row_gap", "shares", "sizes_text", "softened", "softness", "to_linear",
+    "COLOURS", "DARK", "GREY", "LIGHT", "ON_DARK", "THEMES", "TITLES", "PixelColumns", "areas", "bins", "block_names",
+    "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint",
+    "from_linear",
+    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "meaned", "picture", "png_address",
+    "round_ticks", "row_gap", "shares", "sizes_text", "to_linear",
 ]  # fmt: skip

@@ -11,16 +11,16 @@ from charts import (
     LIGHT,
     PixelColumns,
     bins,
+    footprint,
     from_linear,
     light_of,
     lines_of,
     make_boxes,
+    meaned,
     picture,
     png_address,
     row_gap,
     shares,
-    softened,
-    softness,
     to_linear,
 )  # fmt: skip
 from matplotlib.image import imread
@@ -37,31 +37,31 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
     return make_boxes(ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs))
 
 
-def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0):
+def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
     """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
-    light = to_linear(picture(boxes, LIGHT, fine, height, soft=0.0, gap=gap, rule=rule) / 255)
+    light = to_linear(picture(boxes, LIGHT, fine, height, foot=1.0, gap=gap, rule=rule) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
-    soft, finish = softness(boxes.median * columns.per_second), boxes.timeline.makespan
-    halves = columns.halved()
-    first, last = bins(halves, 1 + 5 * soft, finish)
+    foot, finish = footprint(boxes, columns.per_second, dense), boxes.timeline.makespan
+    first, last = bins(columns, foot, finish)
 
     def until(seconds):
         place = np.clip((seconds - columns.first) / step, 0, fine.number)
         whole = np.minimum(place.astype(int), fine.number - 1)
         return before[:, whole] + (place - whole)[:, None] * light[:, whole]
 
-    return from_linear(softened((until(last) - until(first)) / (last - first)[:, None] * step, soft, halves, finish))
+    mean = (until(last) - until(first)) / (last - first)[:, None] * step
+    return from_linear(meaned(mean, int(foot / 3), columns, finish))
 
 
-@pytest.mark.parametrize(("name", "height"), [("1f1b", 130), ("zb-v", 64), ("dualpipe", 384)])
-def test_a_large_chart_is_the_mean_of_one_drawn_twenty_times_as_large(name, height):
+@pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 130, 20), ("zb-v", 64, 80), ("dualpipe", 384, 20)])
+def test_a_large_chart_is_the_mean_of_one_drawn_many_times_as_large(name, height, times):
     boxes = boxes_of(name, 64, 256)
     columns = PixelColumns(0.0, boxes.timeline.makespan, 700)
     small = picture(boxes, LIGHT, columns, height).astype(int)
-    assert np.abs(small - averaged(boxes, columns, height).astype(int)).max() <= 2
+    assert np.abs(small - averaged(boxes, columns, height, times).astype(int)).max() <= 2
 
 
 def test_a_figures_rows_are_the_picture():
@@ -77,17 +77,17 @@ def test_a_figures_rows_are_the_picture():
     rule = 150 / 144  # pixels of the picture per pixel of the rules
     second = boxes.median * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
-    expected = averaged(boxes, columns, height, gap=gap, rule=rule / columns.per_second).astype(int)
+    expected = averaged(boxes, columns, height, 60, gap, rule / columns.per_second, rule).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
 
 
-def test_dense_paper_has_no_finer_stripes_than_a_screen():
-    boxes = boxes_of("zb-h1", 64, 256)
-    screen, paper = (PixelColumns(0.0, boxes.timeline.makespan, number) for number in (700, 1400))
-    seen = picture(boxes, LIGHT, paper, 400, dense=2.0).astype(int)
-    assert np.array_equal(seen[:, ::2], seen[:, 1::2])
-    assert np.abs(seen[::2, ::2] - picture(boxes, LIGHT, screen, 200))[2:-2].mean() < 1
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved-1f1b", "dualpipe"])
+def test_narrow_actions_of_a_steady_part_have_one_flat_colour(name):
+    boxes = boxes_of(name, 64, 256)
+    seen = picture(boxes, LIGHT, PixelColumns(0.0, boxes.timeline.makespan, 1400), 320).astype(int)
+    low, high = np.quantile(seen[155:165, 600:800], [0.05, 0.95], axis=1)
+    assert (high - low).max() <= 4
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])
@@ -127,24 +127,21 @@ def test_a_pixel_is_the_mean_of_its_parts_for_random_spans():
     assert fine.reshape(300, 10).mean(axis=1) == pytest.approx(coarse)
 
 
-@pytest.mark.parametrize(("box", "soft"), [(0.1, 1), (3, 1), (4, 0.5), (5, 0), (20, 0)])
-def test_the_footprint_shrinks_to_a_pixel_as_boxes_grow(box, soft):
-    assert softness(box) == pytest.approx(soft)
+def test_actions_are_drawn_singly_or_as_the_mean_of_a_period():
+    boxes = boxes_of("zb-h1", 64, 256)  # actions of 1 s, periods of 3 s
+    assert (boxes.narrow, boxes.period) == (pytest.approx(1), pytest.approx(3))
+    assert [footprint(boxes, width) for width in (0.1, 1.0, 3.4, 3.6, 20.0)] == pytest.approx([1, 3, 10.2, 1, 1])
+    assert [footprint(boxes, width, 2.0) for width in (3.4, 3.6)] == pytest.approx([10.2, 1])  # as on a screen
+    assert [footprint(boxes, width, 4.0) for width in (6.9, 7.1)] == pytest.approx([20.7, 1])
 
 
-def test_without_soft_ends_a_column_is_the_mean_of_its_halves_and_so_of_its_own_pixel():
-    boxes, columns = boxes_of("zb-h1"), PixelColumns(0.0, 40.0, 300)
-    plain = picture(boxes, LIGHT, columns, 80, soft=0.0).astype(int)
-    assert np.abs(plain - picture(boxes, LIGHT, columns, 80, soft=1e-9)).max() <= 1
-
-
-@pytest.mark.parametrize("period", [0.3, 0.9, 1.0, 1.08, 1.3, 1.62, 1.9])
-def test_boxes_with_a_period_under_two_pixels_leave_no_stripes(period):
-    columns = PixelColumns(0.0, 300.0, 300)
+@pytest.mark.parametrize("period", [3.0, 3.2, 2.0, 1.0, 0.3])
+def test_actions_that_repeat_faster_or_a_little_later_than_a_period_leave_no_stripes(period):
+    columns = PixelColumns(0.0, 300.0, 1000)
     start = np.arange(0, 300, period)
-    light = shares(start, start + period / 3, *bins(columns.halved(), 6.0, 300.0))[None, :, None]
-    seen = softened(light, 1.0, columns.halved(), 300.0)[0, 5:-5, 0]
-    assert np.ptp(seen) < 0.035  # 0.12 with the hard ends of a box
+    light = shares(start, start + period / 3, *bins(columns, 10.0, 300.0))[None, :, None]
+    seen = meaned(np.repeat(light, 3, axis=2), 3, columns, 300.0)[0, 20:-20, 0]
+    assert np.ptp(seen) < 0.08
     assert seen.mean() == pytest.approx(1 / 3, abs=0.01)
 
 

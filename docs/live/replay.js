@@ -128,6 +128,18 @@ function memoryOf(lists, run, ticks) {   // step curves of live activations, in 
   return { peaks, highest, offsets: Uint32Array.from(ends), time: Uint32Array.from(times), level: Uint32Array.from(levels, (one) => Math.round(one / highest * 65535)) };
 }
 
+const median = (sorted) => (sorted.length ? (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2 : 0), rising = (one, other) => one - other;
+
+function periodOf(lists, start, device) {   // seconds after which stages usually repeat an action (Boxes.period)
+  const last = new Map(), apart = new Map();
+  start.forEach((time, row) => {
+    const kind = lists.kind[row], name = `${kind} ${device[row]} ${lists.stage[row]}`;
+    if (last.has(name)) (apart.get(kind) || apart.set(kind, []).get(kind)).push(time - last.get(name));
+    last.set(name, time);
+  });
+  return Math.max(0, ...[...apart.values()].map((one) => median(one.sort(rising))));
+}
+
 function chartData(name, lists, costs) {   // what ppsim.plots.page_data.page_data returns, with its columns unpacked
   const run = replay(lists, costs), { start, end, source, device } = run, fused = costs.slot !== null && lists.joined.some((one) => one);
   if (end.some((one) => one < 0)) throw new Error(`${name}: devices wait for each other`);
@@ -135,7 +147,8 @@ function chartData(name, lists, costs) {   // what ppsim.plots.page_data.page_da
   const makespan = end.reduce((one, other) => Math.max(one, other), 0), tick = makespan / 4294967295 || 1, ticks = (time) => Math.round(time / tick);
   const of = (values) => Uint32Array.from(row, (one) => values[one]), second = (values) => Uint32Array.from(rows, (one) => values[one.at(-1)]);
   const codes = row.map((one, box) => (slot[box] ? KIND_CODES.length - 1 : KIND_CODES.indexOf(lists.kind[one]))), present = KINDS.filter((_, code) => codes.includes(code));
-  const length = Float64Array.from(row, (one) => end[one] - start[one]), taking = [...length].filter((one) => one > 0).sort((one, other) => one - other);
+  const length = Float64Array.from(row, (one) => end[one] - start[one]), taking = [...length].filter((one) => one > 0).sort(rising);
+  let quarter = taking.reduce((sum, one) => sum + one, 0) / 4;
   const consumers = [...source.keys()].filter((one) => source[one] >= 0), inputs = new Map();
   consumers.forEach((one, number) => { if (!inputs.has(ofRow[one])) inputs.set(ofRow[one], []); inputs.get(ofRow[one]).push(number); });
   const cause = row.map((one, box) => {   // codes of data.js: the device's row before, or the first or second input
@@ -158,7 +171,7 @@ function chartData(name, lists, costs) {   // what ppsim.plots.page_data.page_da
   const ledger = idleOf(lists, boxes, run, costs.c), title = `${name}, ${lists.p} devices, ${lists.m} microbatches`;
   return {
     title, short: name, run: "transport async", devices: lists.p, makespan, step: makespan, bound: null, interval: "", bubble: idle, idle, tick,
-    box: taking.length ? (taking[(taking.length - 1) >> 1] + taking[taking.length >> 1]) / 2 : 0, longest: taking.at(-1) || 0,
+    box: median(taking), narrow: taking.find((one) => (quarter -= one) <= 0) || 0, period: periodOf(lists, start, device), areas: [], longest: taking.at(-1) || 0,
     locals: 1 + local.reduce((one, other) => Math.max(one, other), 0), slices: lists.slices, numbering: lists.slices > 1 ? "slice" : "microbatch",
     instants: length.some((one) => one === 0), band: [0, 1], lanes: [], kinds: present, ledger,
     causes: Object.fromEntries(Object.keys(ledger).map((name) => [name, CAUSE_TEXTS[name]])),

@@ -17,7 +17,7 @@ from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, OFFLOADS, RELOADS, STEPS, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import APART, DIGIT, LETTER, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, NUMBERED, number_size
+from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -57,6 +57,24 @@ class Boxes(Spans):
         """Median seconds of the boxes that take time; 0 if none does."""
         long = self.length[self.length > 0]
         return float(np.median(long)) if len(long) else 0.0
+
+    @cached_property
+    def narrow(self) -> float:
+        """Seconds of a box; a quarter of the busy time is in shorter ones."""
+        long = np.sort(self.length)
+        return float(long[np.searchsorted(np.cumsum(long), long.sum() / 4)]) if len(long) else 0.0
+
+    @cached_property
+    def period(self) -> float:
+        """Seconds after which stages usually repeat an action."""
+        schedule, start, found = self.timeline.schedule, self.timeline.row_start, [0.0]
+        for kind in distinct(schedule.kind).tolist():
+            mine = np.flatnonzero(schedule.kind == kind)
+            where = schedule.device[mine] * np.int64(schedule.num_stages) + schedule.stage[mine]
+            order = np.lexsort((start[mine], where))
+            apart = np.diff(start[mine[order]])[np.diff(where[order]) == 0]
+            found.append(float(np.median(apart)) if len(apart) else 0.0)
+        return max(found)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -171,37 +189,43 @@ class Boxes(Spans):
         return found
 
     def numbers(
-        self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False
-    ) -> dict[tuple[Kind, bool], tuple[np.ndarray, str]]:
-        """Return by kind the size of its boxes' numbers, 0 without one, and what stands before them: its letter or "".
+        self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False, numbered: bool = True
+    ) -> dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]:
+        """Return by kind the size of its boxes' labels, 0 without one, and whether these have numbers.
 
-        A kind has numbers if the usual boxes of `NUMBERED` of its devices hold the chart's longest one, and only if
-        forwards have them; letters if all these kinds hold theirs. A box that is nearly as wide as its device's usual
-        box counts as that. All numbers have one size. Boxes are `second` pixels wide a second, and `tall`.
+        If `lettered`, the letter of the kind is before them, and alone where they do not fit. A box that is nearly as
+        wide as its device's usual one counts as that. All labels have one size. Boxes are `second` pixels wide a
+        second, and `tall`.
         """
 
-        def size(key: tuple[Kind, bool], seconds: np.ndarray, before: str) -> np.ndarray:
-            long = self.digits + len(before) + LETTER * (before == "W")
-            return number_size(long, seconds * second, tall / (1 + key[1]), digit)
+        def size(key: tuple[Kind, bool], characters: int, seconds: np.ndarray) -> np.ndarray:
+            long = characters + lettered * (1.0 + LETTER * (key[0] == Kind.W))
+            room = LETTER_ROOM * (lettered and characters > 0)
+            return number_size(long, seconds * second - room, tall / (1 + key[1]), digit)
 
-        def kinds(has_letters: bool) -> dict[tuple[Kind, bool], str]:
-            found = {key: kind_letter(key[0]) * has_letters for key in self.usual}
-            return {key: before for key, before in found.items()
-                    if np.mean(size(key, self.usual[key][self.usual[key] > 0], before) > 0) >= NUMBERED}  # fmt: skip
-
-        chosen = kinds(False) if tall >= LOWEST_NUMBER else {}
-        if not chosen or any(key[0] == Kind.F and key not in chosen for key in self.usual):
-            return {}
-        if lettered and (letters := kinds(True)).keys() == chosen.keys():
-            chosen = letters
-        found = dict[tuple[Kind, bool], np.ndarray]()
-        for key, before in chosen.items():
+        found, least = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]](), float("inf")
+        for key, usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
             mine = (self.length > 0) & (self.slot == key[1]) & ((self.kind == key[0]) | key[1])
-            usual = np.where(mine, self.usual[key][self.device], np.nan)
-            seconds = np.where(np.abs(self.length - usual) < NEARLY * usual, usual, self.length)
-            found[key] = np.where(mine, size(key, seconds, before), 0.0)
-        least = min((float(sizes.max()) for sizes in found.values()), default=0.0)
-        return {key: (np.minimum(sizes, least), chosen[key]) for key, sizes in found.items()}
+            own = np.where(mine, usual[self.device], np.nan)
+            seconds = np.where(np.abs(self.length - own) < NEARLY * own, own, self.length)
+            sizes, has_number = np.zeros(len(mine)), np.zeros(len(mine), bool)
+            for characters in range(1 - lettered, self.digits * numbered + 1):
+                own = mine & ((self._characters == characters) | (characters == 0))
+                fits = np.where(own, size(key, characters, seconds), 0.0)
+                least = min(least, float(fits.max(initial=0.0)) or least)
+                sizes, has_number = np.where(fits > 0, fits, sizes), has_number | ((fits > 0) & (characters > 0))
+            if sizes.any():
+                found[key] = sizes, has_number
+        return {key: (np.minimum(sizes, least), has_number) for key, (sizes, has_number) in found.items()}
+
+    @cached_property
+    def _characters(self) -> np.ndarray:
+        """Characters of each box's number, or of the longer one of a slot."""
+        schedule = self.timeline.schedule
+        number, first = np.unique(schedule.microbatch, return_index=True)
+        long = np.array([len(self.number(row)) for row in first.tolist()])
+        of_row = long[np.searchsorted(number, schedule.microbatch)]
+        return np.maximum(of_row[self.row], of_row[self.row + self.slot])
 
     def title(self, box: int) -> str:
         """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""
@@ -262,7 +286,7 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """An entry of a legend: `sort` is "kind", "slot", "several", "idle", "stage", "reverse", "lane", "cause", "steps",
+    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "cause", "steps",
     or without a symbol "mixed" or "low"; its words.
 
     `kind` is that of the swatch, `lane` the sort of the lane or the cause of idle time.
@@ -282,8 +306,6 @@ class LegendEntry:
             return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
         if self.sort in ("low", "mixed"):
             return []
-        if self.sort == "several":
-            return [(0, 0, 12, 12, palette.MIXED)]
         if self.kind is None:
             line = [(5, 0, 2, 12, theme.text)] if self.sort == "steps" else []
             return [(0, 0, 12, 12, theme.idle), *line]

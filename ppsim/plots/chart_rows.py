@@ -18,15 +18,17 @@ from matplotlib.transforms import IdentityTransform
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.boxes import Boxes, halves
+from ppsim.plots.areas import areas
+from ppsim.plots.boxes import Boxes, halves, kind_letter
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import LaneSpans, Spans, lane_edges, part_of_row
-from ppsim.plots.palette import GREY, Theme, channels
-from ppsim.plots.pixels import PixelColumns, picture
+from ppsim.plots.palette import GREY, Theme, channels, label_colour
+from ppsim.plots.pixels import PixelColumns, is_mixed, picture
 
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
+_NAME, _AROUND = 11.0, 3.0  # pixels: size of the name of an area, and space around it
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,18 @@ class Place:
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True, path: bool = False):
+    def __init__(
+        self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True, path: bool = False, numbered: bool = True
+    ):
         super().__init__()
-        self.boxes, self.theme, self.labels = boxes, theme, labels and not path
+        self.boxes, self.theme, self.labels, self.numbered = boxes, theme, labels and not path, numbered
         self._family, self._digit = matplotlib.rcParams["font.family"], text_width("0000", 10) / 40
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
         self.set_zorder(2)
         ax.add_artist(self)
         if path and labels:
-            _NumbersAbove(ax, boxes, theme).set_zorder(6.2)
+            _NumbersAbove(ax, boxes, theme, numbered=numbered).set_zorder(6.2)
 
     def get_window_extent(self, renderer: Any = None) -> Any:
         """Return the extent of the axes."""
@@ -104,6 +108,9 @@ class ChartRows(Artist):
     def _usual(self, place: Place) -> float:
         return self.boxes.median * place.second / place.pixel
 
+    def _is_mixed(self, place: Place) -> bool:
+        return is_mixed(self.boxes, place.second / place.pixel)
+
     def _gap(self, place: Place) -> float:
         box = (self.boxes.narrowest or self.boxes.median) * place.second / place.pixel
         return scale.row_gap(place.row / place.pixel, box, self.boxes.apart) * place.pixel
@@ -114,7 +121,7 @@ class ChartRows(Artist):
         columns = PixelColumns(first, last, max(round(place.width * finer), 1))
         height = max(round(place.row * self.boxes.timeline.schedule.devices * finer), 1)
         rule = place.pixel / place.second
-        dense = place.pixel * finer if place.pixel * finer > 1.25 else 1.0
+        dense = place.pixel * finer
         pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer, rule=rule, dense=dense)
         is_paper = np.all(pixels == channels(self.theme.paper), axis=2, keepdims=True)
         opaque = np.where(is_paper, 0, 255).astype(np.uint8)  # the grid shows on paper
@@ -183,7 +190,8 @@ class ChartRows(Artist):
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]
             self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
-        for kind, mine, edges in boxes.parts(boxes.length > 0):
+        singly = (boxes.length > 0) & (not self._is_mixed(place))
+        for kind, mine, edges in boxes.parts(singly):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
@@ -205,16 +213,12 @@ class ChartRows(Artist):
         pad = np.where(wide >= 8, 1.5, 0.5) * pixel
         left, right = place.x(boxes.start[mine]) + pad, place.x(boxes.end[mine]) - pad
         long = scale.mark_length(local, boxes.locals, wide)
-        strength = np.ceil(scale.fade(np.minimum(wide, self._usual(place))) * 5) / 5  # alike on all devices
-        for level in np.unique(strength[strength > 0]).tolist():
-            shade = (self.theme.on[kind], level)
-            later = (strength == level) & (long > 0)
-            low = bottom[later] + inset
-            end = left[later] + long[later] * (right - left)[later]
-            self._rectangles(renderer, left[later], end, low + thick, low, shade)
-            other = (strength == level) & reverse
-            high = top[other] - inset
-            self._rectangles(renderer, left[other], right[other], high, high - thick, shade)
+        has_mark = np.minimum(wide, self._usual(place)) >= scale.NARROWEST_MARK  # alike on all devices
+        later, other = has_mark & (long > 0), has_mark & reverse
+        low, high = bottom[later] + inset, top[other] - inset
+        ends = left + long * (right - left)
+        self._rectangles(renderer, left[later], ends[later], low + thick, low, self.theme.on[kind])
+        self._rectangles(renderer, left[other], right[other], high, high - thick, self.theme.on[kind])
 
     def numbers(self, renderer: Any = None) -> list[Text]:
         """Return the numbers that the rows show at the figure's present size."""
@@ -223,22 +227,23 @@ class ChartRows(Artist):
 
     def _numbers(self, place: Place, gap: float) -> Iterator[Text]:
         boxes, theme = self.boxes, self.theme
+        yield from self._names(place, gap)
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
-        found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY)
-        for (kind, slot), (sizes, before) in found.items():
+        found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY, self.numbered)
+        for (kind, slot), (sizes, has_number) in () if self._is_mixed(place) else found.items():
             for half in (0, 1)[: 1 + slot]:
                 seen = (sizes > 0) & (boxes.start < self._ax.get_xlim()[1])
                 mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))
                 if len(mine) > _MAX_NUMBERS:
                     return
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
-                words = [before + boxes.number(row + half) for row in boxes.row[mine].tolist()]
+                before = kind_letter(kind) * (theme is GREY)
+                shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
+                words = [before + boxes.number(row + half) * has for row, has in shown]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
-                ink, outline = theme.on[kind], withStroke(linewidth=3 * POINTS, foreground=theme.kinds[kind])
-                for text in self._texts(place, boxes, mine, band, words, sizes[mine], ink, local > 0, reverse):
-                    text.set_path_effects([outline] * isinstance(self, _NumbersAbove))
-                    yield text
+                inks = theme.on[kind], theme.kinds[kind]
+                yield from self._texts(place, boxes, mine, band, words, sizes[mine], inks, local > 0, reverse)
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
@@ -248,12 +253,12 @@ class ChartRows(Artist):
         words, none = [lane.label(span) for span in range(len(lane))], np.zeros(len(lane), bool)
         least = float(lane.length.min()) * place.second / place.pixel, float(np.min(band[0] - band[1])) / place.pixel
         if size := float(scale.number_size(max(map(len, words)), *least, self._digit)):
-            ink, sizes = self.theme.on_lanes[lane.sort], np.full(len(lane), size)
-            yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, ink, none, none)
+            inks, sizes = (self.theme.on_lanes[lane.sort], self.theme.lanes[lane.sort]), np.full(len(lane), size)
+            yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, inks, none, none)
 
     def _texts(
-        self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], sizes: np.ndarray, ink: str,
-        under: np.ndarray, over: np.ndarray,
+        self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], sizes: np.ndarray,
+        inks: tuple[str, str], under: np.ndarray, over: np.ndarray,
     ) -> Iterator[Text]:  # fmt: skip
         """Yield the words in the middle of their spans, moved away from the marks."""
         (top, bottom), pixel = band, place.pixel
@@ -262,13 +267,30 @@ class ChartRows(Artist):
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)
         for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
-            text = Text(
-                float(middle[at]), float(y), word, color=ink, fontsize=size * POINTS, ha="center",
-                va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=self._family,
-            )  # fmt: skip
-            text.set_figure(self._ax.figure)
-            text.set_transform(IdentityTransform())
-            yield text
+            yield self._text(float(middle[at]), float(y), word, inks, size)
+
+    def _text(self, x: float, y: float, words: str, inks: tuple[str, str], size: float) -> Text:
+        """Return a text around a place in display units, in the first of the `inks` upon the second."""
+        text = Text(
+            x, y, words, color=inks[0], fontsize=size * POINTS, ha="center",
+            va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=self._family,
+        )  # fmt: skip
+        text.set_figure(self._ax.figure)
+        text.set_transform(IdentityTransform())
+        outline = withStroke(linewidth=2 * POINTS, foreground=inks[1])
+        text.set_path_effects([outline] * isinstance(self, _NumbersAbove))
+        return text
+
+    def _names(self, place: Place, gap: float) -> Iterator[Text]:
+        """Yield the names of areas whose actions are too narrow to be drawn singly."""
+        for area in areas(self.boxes) if self._is_mixed(place) else ():
+            wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
+            if min(wide / (text_width(area.words, _NAME) + 2 * _AROUND), tall / (_NAME + _AROUND)) >= place.pixel:
+                middle = (area.top + area.bottom) / 2
+                y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
+                fill = area.colour(self.theme)
+                words = place.x((area.first + area.last) / 2), y - 0.36 * _NAME * place.pixel, area.words
+                yield self._text(*words, (label_colour(fill), fill), _NAME)
 
 
 class _NumbersAbove(ChartRows):

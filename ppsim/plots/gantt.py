@@ -27,6 +27,7 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
+from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import SHORTEST_ORDER, shown_length
 from ppsim.timeline import TimelineColumns
 
@@ -198,5 +199,5 @@ def _draw_into(
     ChartRows(ax, boxes, theme, labels, lines.has_path)
     lines.add_to(ax, boxes, theme)
     marked = [boxes] if marks.has_marks(boxes, second, row) else []
-    Legend([boxes], theme, lines, mixed=marks.is_mixed(boxes, second), marked=marked).add_to(ax)
+    Legend([boxes], theme, lines, mixed=is_mixed(boxes, second), marked=marked).add_to(ax)
     return ax

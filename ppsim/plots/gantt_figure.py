@@ -21,6 +21,7 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import Theme
+from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import SHORTEST_ORDER
 
 MAX_TICKS = 10
@@ -164,7 +165,7 @@ def compose(
     narrowest = min(boxes.median for boxes in every)
     wanted, (lines, every) = lines, lines.drawn([replace(boxes, narrowest=narrowest) for boxes in shown], second)
     heights = _row_heights(every, pixels)
-    mixed = any(marks.is_mixed(boxes, second) for boxes in every)
+    mixed = any(is_mixed(boxes, second) for boxes in every)
     marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
@@ -189,7 +190,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.right - layout.left, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels and pixels >= _WIDE, lines.has_path)
+        ChartRows(ax, boxes, theme, labels, lines.has_path, pixels >= _WIDE)
         lines.add_to(ax, boxes, theme)
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)

@@ -19,7 +19,7 @@ from ppsim.base.host import need
 from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
-from ppsim.plots.boxes import Boxes, device_labels, headline, make_boxes
+from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
@@ -124,10 +124,7 @@ class _Drawing:
         if is_overview:
             for title, kind in zip(titles, [*boxes.kinds, None], strict=True):
                 self._add_legend_entry(title, self.theme.idle if kind is None else self.theme.kinds[kind])
-            if self.theme is palette.GREY:
-                self._add_legend_entry("several kinds", palette.MIXED)
-            else:
-                self._add_legend_entry("narrow actions mix their colours", "rgba(0,0,0,0)")
+            self._add_legend_entry("narrow actions mix their colours", "rgba(0,0,0,0)")
 
     def _within(self, spans: Spans) -> np.ndarray:
         """Return the indices of the spans that touch the window."""
@@ -142,10 +139,12 @@ class _Drawing:
             chosen = np.zeros(len(boxes), bool)
             chosen[visible[boxes.kind[visible] == kind]] = True
             for half, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
-                sizes, before = numbers.get((part, kind != part), (np.zeros(len(boxes)), ""))
+                none = np.zeros(len(boxes), bool)
+                sizes, has_number = numbers.get((part, kind != part), (none, none))
+                before = kind_letter(part) * (theme.name == "grey")
                 rows = boxes.row[mine] + (half if kind != part else 0)
-                labels = [f"{before}{boxes.number(row)}" if size else ""
-                          for row, size in zip(rows.tolist(), sizes[mine].tolist(), strict=True)]  # fmt: skip
+                shown = zip(rows.tolist(), sizes[mine], has_number[mine], strict=True)
+                labels = [(before + boxes.number(row) * bool(has)) * bool(size) for row, size, has in shown]
                 long = boxes.length[mine] * _CHART_PIXELS / seconds
                 self._add_spans(
                     boxes, mine, band, palette.TITLES[kind], theme.kinds[part], ink=theme.on[part], edge=edge,

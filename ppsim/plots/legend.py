@@ -18,8 +18,8 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.marks import DASHES, DOTS, NO_LINES, ChartLines, Difference
 from ppsim.plots.memory_strip import LIMIT, MemoryStrip
-from ppsim.plots.palette import GREY, Theme
-from ppsim.plots.scale import fade
+from ppsim.plots.palette import Theme
+from ppsim.plots.scale import NARROWEST_MARK
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
@@ -127,13 +127,9 @@ class Legend:
             self._add("limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
-        if mixed and theme is GREY:
-            self.entries.append(LegendEntry("several", "several kinds"))
-            remarks.append("a kind is lighter where idle time lies between")
-        elif mixed:
-            remarks.append("narrow actions mix their colours")
-        unmarked = [boxes for boxes in every if not any(boxes is one for one in marked) or not fade(
-            second * min((np.nanmin(usual) for usual in boxes.usual.values()), default=1.0))]  # fmt: skip
+        remarks += ["narrow actions mix their colours"] if mixed else []
+        unmarked = [boxes for boxes in every if not any(boxes is one for one in marked) or second * min(
+            (np.nanmin(usual) for usual in boxes.usual.values()), default=1.0) < NARROWEST_MARK]  # fmt: skip
         if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
             remarks.append("stages of narrow actions not marked")
         self.entries += [LegendEntry("mixed", text) for text in remarks]

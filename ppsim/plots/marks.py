@@ -24,9 +24,9 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import APART_FOR_LINES, HALO, LOWEST_MARK, PATH, box_fade, fade, path_widths, row_gap
+from ppsim.plots.pixels import is_mixed
+from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, box_fade, path_widths, row_gap
 
-_MIXED = 3.0  # pixels of the median box; narrower boxes mix their colours
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
@@ -103,14 +103,9 @@ def second_of(ax: Axes) -> float:
     return ax.get_window_extent().width / ax.figure.dpi * PIXELS / (right - left)
 
 
-def is_mixed(boxes: Boxes, second: float) -> bool:
-    """Return whether boxes are so narrow, at these pixels a second, that they mix their colours."""
-    return 0.0 < boxes.median * second < _MIXED
-
-
 def has_marks(boxes: Boxes, second: float, row: float) -> bool:
     """Return whether boxes show marks of stages and directions, at these pixels a second and of a row."""
-    return row >= LOWEST_MARK and fade(boxes.median * second) > 0
+    return not is_mixed(boxes, second) and row >= LOWEST_MARK and boxes.median * second >= NARROWEST_MARK
 
 
 def _strength(ax: Axes, boxes: Boxes) -> float:
@@ -194,41 +189,47 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
-    """Draw a line inside the lower edge of the `actions` (indices into `timeline.start`); True finds the critical path.
+    """Draw a line on the lower edge of `actions` (indices into `timeline.start`); True finds the critical path.
 
-    The line is joined between rows, in low rows from turn to turn, and has a halo. It is thinner where it turns back
-    after few pixels.
+    The line is joined between rows, in low rows from turn to turn, and has a halo. It is a frame where it turns back
+    and forth after few pixels.
     """
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
         return
-    _, bottom, _ = row_edges(ax, boxes)
-    second, high, entry = second_of(ax), row_height(ax, boxes), begin.copy()
+    _, bottom, gap = row_edges(ax, boxes)
+    second, high = second_of(ax), row_height(ax, boxes)
+    path, halo = path_widths(high)
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
     way = np.sign(np.diff(device[first].astype(int)))
     is_turn = np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]  # stays at which the path turns
     if high < LOWEST_MARK:  # a staircase of such rows would be a rope
         last = np.append(first[1:], len(device)) - 1
-        kept = is_turn | ((end[last] - begin[first]) * second > HALO)
+        kept = is_turn | ((end[last] - begin[first]) * second > halo)
         kept[-1] = True
         device, begin, end = device[first[kept]], begin[first[kept]], end[last[kept]]
-        entry = begin
         first, is_turn = np.arange(len(device)), is_turn[kept]
-    else:  # upright lines, in the last or first pixels of boxes that are on the path
-        inset = np.minimum(0.7 * PATH / second, (end - begin) / 2)
+    turns = np.append(first[is_turn], len(device) - 1)
+    is_short = np.diff(begin[turns]) * second < NARROW_TURN
+    if high >= LOWEST_MARK:  # upright lines, in the last or first pixels of boxes that are on the path
+        inset = np.minimum(0.7 * path / second, (end - begin) / 2)
         into = first[1:]
         corner = np.where(device[into] < device[into - 1], (end - inset)[into - 1], (begin + inset)[into])
         begin[into], end[into - 1] = corner, corner
-    turns = first[is_turn]
-    run = np.append(entry[turns[1:]], end[-1]) - entry[turns]
-    room = np.repeat(np.repeat(run, np.diff(np.append(turns, len(device)))) * second, 2)
-    lower = np.repeat(device + bottom - PATH / 2 / high, 2)
-    points = np.stack([np.stack([begin, end], axis=1).ravel(), lower], axis=1)
-    path, halo = path_widths(np.minimum(room[:-1], room[1:]))
+    lower = device + bottom + min(gap / 2, path / 2 / high)
+    points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
+    drawn, frames = np.ones(len(points) - 1, bool), [np.empty((0, 2, 2))]
+    changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))
+    for one, other in zip(turns[changes[::2]].tolist(), turns[changes[1::2]].tolist(), strict=True):
+        drawn[2 * one : 2 * other] = False
+        (left, right), rows = begin[[one, other]], lower[one : other + 1]
+        corners = [(left, rows.min()), (right, rows.min()), (right, rows.max()), (left, rows.max())]
+        frames.append(np.stack([corners, np.roll(corners, -1, axis=0)], axis=1))
+    lines = np.concatenate([np.stack([points[:-1], points[1:]], axis=1)[drawn], *frames])
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
         style["snap"] = False  # else short pieces would jump by a pixel
-        add_lines(ax, np.stack([points[:-1], points[1:]], axis=1), zorder=6, **style)
+        add_lines(ax, lines, zorder=6, **style)
 
 
 def largest_differences(boxes: Boxes, other: Boxes, slow: Marks, second: float) -> list[Difference]:

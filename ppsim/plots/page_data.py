@@ -18,6 +18,7 @@ from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.memory import device_memory, memory_curves, peak_activations, peak_memory, usable_limit
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
+from ppsim.plots.areas import Area, areas
 from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.summary import busiest_device
@@ -85,6 +86,9 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": boxes.median,
+        "narrow": boxes.narrow,
+        "period": boxes.period,
+        "areas": [_area(area) for area in areas(boxes)],
         "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,
@@ -103,6 +107,11 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "columns": [[column.name, len(column.values), column.size, column.summed] for column in columns],
         "packed": base64.b64encode(packed).decode(),
     }
+
+
+def _area(area: Area) -> dict[str, Any]:
+    parts = {"" if kind is None else kind.name: float(f"{part:.2g}") for kind, part in area.parts.items()}
+    return {"words": area.words, "parts": parts, **dict(zip(("first", "last", "top", "bottom"), area, strict=False))}
 
 
 def _kind(kind: Kind) -> dict[str, Any]:

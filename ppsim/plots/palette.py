@@ -62,7 +62,6 @@ def _read() -> dict[str, Theme]:
 
 THEMES = _read()
 LIGHT, DARK, GREY = (THEMES[name] for name in ("light", "dark", "grey"))
-MIXED = GREY.kinds[Kind.T]  # of pixels with several kinds: in grey their mean may be a third kind's tone
 IDLE_TITLE = "idle"
 TITLES = {
     Kind.F: "F forward",

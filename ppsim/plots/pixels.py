@@ -13,7 +13,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.lanes import LaneSpans, lane_edges
-from ppsim.plots.palette import GREY, MIXED, Theme, light_of
+from ppsim.plots.palette import Theme, light_of
 
 TOUCHING = 6.0  # pixels; lower rows have no gap, and share lines of pixels by area
 
@@ -30,11 +30,6 @@ class PixelColumns(NamedTuple):
         """Pixels per second."""
         return self.number / (self.last - self.first)
 
-    def halved(self) -> PixelColumns:
-        """Return columns of half the width, with one more at each end."""
-        half = 0.5 / self.per_second
-        return PixelColumns(self.first - half, self.last + half, 2 * self.number + 2)
-
 
 def from_linear(linear: np.ndarray) -> np.ndarray:
     """Return linear light as sRGB, uint8."""
@@ -43,12 +38,19 @@ def from_linear(linear: np.ndarray) -> np.ndarray:
     return np.rint(255 * srgb).astype(np.uint8)
 
 
-def softness(box: float) -> float:
-    """Return how soft the ends of a column's footprint are, 0..1, by the width in pixels of the chart's median box.
+def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
+    """Return the columns that a column takes its mean over: its own, or a period of the actions if these are narrow.
 
-    At 0 a column shows the mean of its own pixel. Boxes about as wide as a pixel would beat with the pixels.
+    Narrow actions would beat with the columns; over a period their mean is flat. `dense` is the columns per pixel of
+    the rules, which count twice at most: the same boxes are narrow on a screen and on denser paper.
     """
-    return float(np.clip((5.0 - box) / 2, 0.0, 1.0))
+    is_narrow = boxes.narrow * per_second * min(2.0 / dense, 1.0) < scale.SHARP[int(boxes.plain)]
+    return max(boxes.period * per_second, 1.0) if is_narrow else 1.0
+
+
+def is_mixed(boxes: Boxes, second: float) -> bool:
+    """Return whether boxes are so narrow, at these pixels of the rules a second, that they mix their colours."""
+    return footprint(boxes, 2 * second, 2.0) > 1.0
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
@@ -82,34 +84,29 @@ class Strip(NamedTuple):
 
 
 def strips(
-    boxes: Boxes, theme: Theme, columns: PixelColumns, soft: float | None = None, rule: float = 0.0, dense: float = 1.0
+    boxes: Boxes, theme: Theme, columns: PixelColumns, foot: float | None = None, rule: float = 0.0, dense: float = 1.0
 ) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
-    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none. On `dense` paper,
-    with so many columns a pixel of the rules, boxes that a screen mixes have no finer stripes, and others are sharp.
+    `foot` is the columns of a footprint, None for those of `footprint`. `rule` is the seconds of a pixel of the rules,
+    for the paper at the begin of each box; 0 for none.
     """
     finish = makespan(boxes.timeline)
-    if dense > 1 and softness(boxes.median * columns.per_second / dense) == 1:
-        coarse = columns._replace(number=max(round(columns.number / dense), 1))
-        at = ((np.arange(columns.number) + 0.5) * coarse.number / columns.number).astype(int)
-        return [strip._replace(light=strip.light[:, at]) for strip in strips(boxes, theme, coarse, soft, rule)]
-    soft = softness(boxes.median * columns.per_second) if soft is None else soft
-    if not soft:
-        return _strips(boxes, theme, finish, rule, *bins(columns, 1.0, finish))
-    fine = columns.halved()
-    found = _strips(boxes, theme, finish, rule, *bins(fine, 1 + 5 * soft, finish))
-    return [strip._replace(light=softened(strip.light, soft, fine, finish)) for strip in found]
+    foot = footprint(boxes, columns.per_second, dense) if foot is None else foot
+    found = _strips(boxes, theme, finish, rule, *bins(columns, foot, finish))
+    return [strip._replace(light=meaned(strip.light, int(foot / 3), columns, finish)) for strip in found]
 
 
-def softened(light: np.ndarray, soft: float, fine: PixelColumns, finish: float) -> np.ndarray:
-    """Return the columns of which `fine` are the halves: the mean of two, and of one more at each side at `soft` 1.
+def meaned(light: np.ndarray, reach: int, columns: PixelColumns, finish: float) -> np.ndarray:
+    """Return the means of each column and `reach` others at either side, cut at both ends of the step alike.
 
-    Those at the sides are left out if one lies outside the step. No stripes remain of periods under two columns.
+    After means over a period, no stripes remain of actions that repeat a little earlier or later.
     """
-    middle = fine.first + (np.arange(fine.number) + 0.5) / fine.per_second
-    sides = soft * ((middle[:-3:2] > 0) & (middle[3::2] < finish))[:, None]
-    return (light[:, 1:-2:2] + light[:, 2:-1:2] + sides * (light[:, :-3:2] + light[:, 3::2])) / (2 + 2 * sides)
+    first, last = (round((end - columns.first) * columns.per_second) for end in (0.0, finish))
+    place = np.arange(columns.number)
+    own = np.clip(np.minimum(place - max(first, 0), min(last, columns.number) - 1 - place), 0, reach)
+    total = np.concatenate([np.zeros((len(light), 1, 3)), np.cumsum(light, axis=1)], axis=1)
+    return (total[:, place + own + 1] - total[:, place - own]) / (2 * own + 1)[:, None]
 
 
 def _strips(boxes: Boxes, theme: Theme, finish: float, rule: float, first: np.ndarray, last: np.ndarray) -> list[Strip]:
@@ -137,8 +134,6 @@ def _actions(
     light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
     for device in range(len(light)):
         rows, busy = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1])), np.zeros(len(first))
-        most, kinds = np.zeros(len(first)), np.zeros((len(first), 3))
-        mixed = np.zeros(len(first))
         chosen = [(boxes, rows.start + np.flatnonzero(kind[rows] == one), theme.kinds[Kind(one)])
                   for one in np.flatnonzero(np.bincount(kind[rows])).tolist()]  # fmt: skip
         chosen += [(lane, np.flatnonzero(lane.device == device), theme.lanes[lane.sort]) for lane in steps]
@@ -149,11 +144,6 @@ def _actions(
                 part = shares(begin, until, first, last)
                 light[device] += part[:, None] * light_of(filled)
                 busy += part
-                if filled != theme.paper:
-                    kinds += part[:, None] * light_of(filled)
-                    most, mixed = np.maximum(most, part), mixed + part
-        if theme is GREY:
-            light[device] += (most < 0.97 * mixed)[:, None] * (mixed[:, None] * light_of(MIXED) - kinds)
         light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * light_of(theme.idle)
     return light
 
@@ -183,31 +173,28 @@ def _ground(paper: str, inside: np.ndarray, devices: int) -> np.ndarray:
     return np.repeat(((1.0 - inside)[:, None] * light_of(paper))[None], devices, axis=0)
 
 
-def lines_of(tops: np.ndarray, lights: np.ndarray, height: int, foot: float = 1.0) -> np.ndarray:
-    """Return bands as `height` lines of pixels, each the mean over `foot` pixels by exact area, cut at both ends alike.
+def lines_of(tops: np.ndarray, lights: np.ndarray, height: int) -> np.ndarray:
+    """Return bands as `height` lines of pixels, by exact area.
 
     `tops` (bands + 1) are the bands' borders in lines of pixels from 0 to `height`; `lights` (bands, columns, 3).
     """
     total = np.concatenate([np.zeros((1, *lights.shape[1:])), np.cumsum(lights * np.diff(tops)[:, None, None], axis=0)])
-    middle = np.arange(height) + 0.5
-    reach = np.minimum(foot / 2, np.minimum(middle, height - middle))
-    edges = np.stack([middle - reach, middle + reach])
+    edges = np.arange(height + 1)
     band = np.clip(np.searchsorted(tops, edges, side="right") - 1, 0, len(lights) - 1)
-    first, last = total[band] + (edges - tops[band])[..., None, None] * lights[band]
-    return (last - first) / (2 * reach)[:, None, None]
+    return np.diff(total[band] + (edges - tops[band])[:, None, None] * lights[band], axis=0)
 
 
 def picture(
-    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, soft: float | None = None,
+    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, foot: float | None = None,
     rule: float = 0.0, dense: float = 1.0,
 ) -> np.ndarray:  # fmt: skip
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
     Rows of `TOUCHING` lines and more begin at whole lines and end with `gap` lines of paper; lower rows touch.
-    `rule`, `dense`: as for `strips`.
+    `foot`, `rule`, `dense`: as for `strips`.
     """
     devices = boxes.timeline.schedule.devices
-    bands = strips(boxes, theme, columns, soft, rule, dense)
+    bands = strips(boxes, theme, columns, foot, rule, dense)
     row = height / devices
     top, bottom = bands[0].top, bands[-1].bottom
     low = row < TOUCHING * dense
@@ -224,9 +211,8 @@ def picture(
     lights.append(paper)
     order = np.stack(borders, axis=1).ravel()
     every = np.stack(lights, axis=1).reshape(-1, *bands[0].light.shape[1:])
-    foot = dense * (1 + 2 * softness(row / dense)) if low else 1.0
     used = np.append(np.diff(np.append(order, height)) > 1e-9, True)
-    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height, foot))
+    return from_linear(lines_of(np.append(order, height)[used], every[used[:-1]], height))
 
 
 def png_address(pixels: np.ndarray) -> str:

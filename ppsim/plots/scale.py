@@ -12,22 +12,25 @@ from typing import Any
 
 import numpy as np
 
-NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 5.0, 6.0  # pixels; gaps and marks have full strength 3 pixels on
+NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0  # pixels; gaps have full strength 3 pixels on
+SHARP = 3.5, 6.0  # pixels; narrower boxes are mixed, not drawn singly; those of low rows, under `LOWEST_DETAIL`
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
+LOWEST_LINED = 14.0  # pixels; lower rows of narrow boxes touch
 APART, APART_FOR_LINES = 0.1, 0.3  # part of a row that lies between rows; more, so that dashes of transfers are seen
-PATH, HALO = 2.2, 5.0  # pixels: width of the critical path and of its halo
+PATH, THIN_PATH, LOWEST_WIDE = (2.2, 5.0), (1.4, 3.0), 22.0  # pixels: a path and its halo, thinner in lower rows
+NARROW_TURN = 8.0  # pixels from one turn of a path to the next; nearer ones have a frame
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)  # pixels; room of a digit, and of more
-NUMBERED = 0.8  # of the devices with a kind hold its numbers, or none has them
 NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes have numbers alike
 DIGIT = 0.56  # width of a digit, as a fraction of its size
-LETTER = 0.55  # of a digit: how much wider than a digit W is, the letter of a kind
+LETTER, LETTER_ROOM = 0.55, 2.0  # of a digit: how much wider W is, the letter of a kind; pixels: more room of a letter
 NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # size of a number, at most, as a part of its box's height and width
 SHORTEST_ORDER = "at its bound: no faster order in this memory"  # a timeline at its lower bound
 _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
 RULES = {  # of the page's script
-    "path": PATH, "halo": HALO, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
-    "numbered": NUMBERED, "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "high": NUMBER_HIGH, "wide": NUMBER_WIDE,
-    "shortest": SHORTEST_ORDER,
+    "sharp": SHARP, "path": PATH, "thin": THIN_PATH, "lowest_wide": LOWEST_WIDE, "turn": NARROW_TURN,
+    "mark": NARROWEST_MARK, "lined": LOWEST_LINED, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
+    "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "letter_room": LETTER_ROOM, "high": NUMBER_HIGH,
+    "wide": NUMBER_WIDE, "shortest": SHORTEST_ORDER,
 }  # fmt: skip
 
 
@@ -44,11 +47,6 @@ def round_ticks(last: float, max_ticks: int) -> np.ndarray:
     return np.arange(math.floor(last / step * (1 + 1e-9)) + 1) * step
 
 
-def fade(width: Any) -> Any:
-    """Return the strength (0..1) of marks of boxes of these widths; shorter ones would be dots."""
-    return np.clip((width - NARROWEST_MARK) / 3.0, 0.0, 1.0)
-
-
 def gap_strength(width: np.ndarray) -> np.ndarray:
     """Return the strength (0..1) of the line of paper at the begin of each box."""
     return np.minimum(1.0, 0.1 * width) * np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
@@ -60,9 +58,9 @@ def box_fade(box: float) -> float:
 
 
 def row_gap(row: float, box: float, apart: float = APART) -> float:
-    """Return the pixels between rows of height `row` with boxes of the usual width `box`; rows under 6 px touch."""
-    gap = min(max(round(apart * row), 1), round(40 * apart))
-    return 0.0 if row < LOWEST_MARK else gap * box_fade(box)
+    """Return the pixels between rows of height `row`, 0 in rows under 6 px, and under 14 px with boxes under 3 px."""
+    touches = row < (LOWEST_MARK if box >= NARROWEST_GAP else LOWEST_LINED)
+    return 0.0 if touches else float(min(max(round(apart * row), 1), round(40 * apart)))
 
 
 def mark_bar(height: Any) -> tuple[Any, Any]:
@@ -88,10 +86,9 @@ def number_size(characters: float, width: Any, height: float, digit: float = DIG
     return np.where((long * size + room <= width) & (height >= LOWEST_NUMBER), size, 0.0)
 
 
-def path_widths(run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the widths of a path and of its halo that turns back after these pixels: the fills stay in sight."""
-    path = np.minimum(PATH, 0.3 * run)
-    return path, path + (HALO - PATH) * np.clip((run - 6) / 6, 0.0, 1.0)
+def path_widths(row: float) -> tuple[float, float]:
+    """Return the widths of a path and of its halo in rows of this height."""
+    return PATH if row >= LOWEST_WIDE else THIN_PATH
 
 
 def named_devices(devices: int, row: float, apart: float = 14.0) -> list[int]:

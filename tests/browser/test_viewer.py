@@ -313,9 +313,7 @@ def many(tmp_path_factory):
 def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     page.open(many)
     named = page.run("return [...document.querySelectorAll('.legend > *')].map((one) => one.textContent)")
-    assert {one for one in named if "mixed" in one} == {
-        f"{kinds} mixed" for kinds in ("F + B", "F + I", "I + W", "F + I + W")
-    }
+    assert "narrow actions mix their colours" in named
     point(page, LEFT + 500, TOP + 60)
     lines = tip(page).split("\n")
     assert re.fullmatch(r"devices? \d+(–\d+)?", lines[0])
@@ -641,8 +639,8 @@ def test_open_tables_leave_rows_legible_and_the_page_scrolls(page, stacked, size
         "return [end, document.documentElement.scrollHeight]"
     )
     assert 700 < bottom <= high + 1
-    heads = page.run("return [...document.querySelectorAll('.devices [scope=rowgroup]')].map((one) => one.textContent)")
-    assert heads == ["1f1b", "zb-h1"]
+    captions = page.run("return [...document.querySelectorAll('.devices caption')].map((one) => one.textContent)")
+    assert captions == ["1f1b", "zb-h1"]
 
 
 def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page, timeline, tmp_path):

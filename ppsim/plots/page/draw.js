@@ -1,9 +1,8 @@
 // The picture: fills as means of pixels, and upon them gaps, marks and numbers that fade in with the width of boxes (ppsim.plots.scale).
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
-const fade = (wide, from) => Math.min(Math.max((wide - from) / 3, 0), 1), markFade = (chart, wide) => fade(Math.min(wide, boxWidth(chart)), 5);
-const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < 6 ? 0 : Math.min(Math.max(Math.round(row * apart), paper ? 2 : 1), 40 * apart); };
-const gapFade = (chart) => Math.min(Math.max((boxWidth(chart) - 1) / 5, 0), 1);
+const fade = (wide, from) => Math.min(Math.max((wide - from) / 3, 0), 1);
+const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < (boxWidth(chart) < 3 ? RULES.lined : 6) ? 0 : Math.min(Math.max(Math.round(row * apart), paper ? 2 : 1), 40 * apart); };
 
 function size(ratio) {
   width = canvas.clientWidth; height = canvas.clientHeight;
@@ -81,6 +80,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     drawTransfers(chart, place, moves);
     if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
     if (chosen?.chart === chart) drawPath(chart, place, followed);
+    drawAreas(chart, place);
     for (const one of [chosen, hovered]) if (one?.chart === chart) drawOutline(chart, place, one.item);
     context.fillStyle = theme.text;
     if (place.end > CAPS) context.fillRect(toX(chart.makespan) - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
@@ -99,7 +99,7 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
   if (last <= first) return;
   const ratio = paper ? 3 : window.devicePixelRatio || 1, cols = Math.round(innerWidth() * ratio), low = place.row * ratio < 6;
   const high = (last - first) * place.row, lines = low ? Math.max(Math.round(high * ratio), 1) : 0;
-  const drawn = raster(chart, first, last, lines, cols, softness(boxWidth(chart) * ratio)), { halves } = drawn;
+  const drawn = raster(chart, first, last, lines, cols, footOf(chart, ratio)), { halves } = drawn;
   context.imageSmoothingEnabled = false;
   if (lines) { context.drawImage(drawn.sheet, left(), Math.round((place.rows + first * place.row) * ratio) / ratio, innerWidth(), lines / ratio); return; }
   for (let device = first; device < last; device++) {
@@ -110,7 +110,17 @@ function drawFills(chart, place, first, last) {   // the rows' means, and the pa
       context.drawImage(drawn.sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
     }
     if (!gap) continue;
-    veil(gapFade(chart), left(), end - gap, innerWidth(), gap);
+    veil(1, left(), end - gap, innerWidth(), gap);
+  }
+}
+
+function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them
+  for (const { words, parts, first, last, top, bottom } of isMixed(chart) ? chart.areas : []) {
+    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], gap = gapOf(chart), [begin, end] = visible(place);
+    const [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], row = gap ? Math.floor((y1 + y2) / 2) + 0.5 : (y1 + y2) / 2;
+    if (x2 - x1 < widthOf(words) + 6 || (y2 - y1) * place.row - gap < 14) continue;
+    const mean = [0, 1, 2].map((channel) => Object.entries(parts).reduce((sum, [name, part]) => sum + part * light(theme.kinds[name] || theme.idle)[channel], 0));
+    write(words, (x1 + x2) / 2, place.rows + row * place.row - gap / 2, { align: "center", line: "middle", colour: 0.2126 * mean[0] + 0.7152 * mean[1] + 0.0722 * mean[2] > 0.188 ? "black" : "white" });
   }
 }
 
@@ -121,12 +131,12 @@ function drawRow(chart, place, device) {
     const [from, to] = chart.spansOf(part, device);
     for (let item = from; item < to; item++) drawGap(band, toX(chart.start(item)), pixels(chart.end(item) - chart.start(item)));
   }
-  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
-  if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
+  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1), mixed = isMixed(chart);
+  if ((mixed || pixels(chart.longest) < 3) && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
-    if (wide <= 3) continue;
+    if (wide <= 3 || mixed) continue;
     drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
   }
@@ -141,25 +151,24 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each;
     context.fillStyle = theme.on[letter];
-    if (numbers.tall / parts.length >= 6) {
-      context.globalAlpha = markFade(chart, wide);
+    if (numbers.tall / parts.length >= 6 && hasMark(chart, wide)) {
       const part = wide < 4 * (chart.locals - 1) ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
-      context.globalAlpha = 1;
     }
     if (chart.dimmed && chart.faulty) return;
     const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch);
-    const { before, size } = numbers.of(`${letter}${parts.length}`, device, wide);
-    if (size && ((from === x && to === x + wide) || textWidth(before + number, size) <= to - from)) write(before + number, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter], widest: wide - 2 });
+    const { text, size } = numbers.of(`${letter}${parts.length}`, device, wide, number);
+    if (size && ((from === x && to === x + wide) || textWidth(text, size) <= to - from)) write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter], widest: wide - 2 });
   });
 }
 
-const textWidth = (text, size) => (text.length + (text[0] === "W" ? RULES.letter : 0)) * RULES.digit * size + RULES.room[+(text.length > 1)];   // with its space; two and more characters need more at their sides
+const isLettered = (text) => +(text[0] > "9" && text.length > 1);   // in grey, a number with the letter of its kind
+const textWidth = (text, size) => (text.length + (text[0] === "W" ? RULES.letter : 0)) * RULES.digit * size + RULES.room[+(text.length > 1)] + RULES.letter_room * isLettered(text);   // with its space; two and more characters need more at their sides
 
 function numberSize(text, wide, tall) {   // 0 if the text does not fit
   const room = textWidth(text, 0), [least, most] = RULES.sizes, size = Math.min(Math.max(Math.floor(Math.min(tall * RULES.high, wide * RULES.wide, (wide - room) / (textWidth(text, 1) - room))), least), most);
-  return tall >= RULES.lowest && (textWidth(text, size) <= wide || 0.45 * size * text.length + 2 <= wide) ? size : 0;
+  return tall >= RULES.lowest && textWidth(text, size) <= wide ? size : 0;
 }
 
 function usualOf(chart) {   // by kind, boxes and parts of slots apart, the median seconds of each device's boxes, and as `most` those of the longest box
@@ -185,15 +194,14 @@ function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pi
   return (bottom - top) * (rowHeight(chart) - gapOf(chart));
 }
 
-function numbersOf(chart) {   // the size of a box's number, 0 without one, and what stands before it (Boxes.numbers): kinds whose usual boxes hold the longest on 80 % of devices, if forwards do; all of one size
-  const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits);
-  const size = (name, before, wide) => numberSize(before + longest, wide, tall / name[1]);
-  const holding = (letters) => [...usual].filter(([name, rows]) => { const own = rows.filter((one) => one); return own.filter((one) => size(name, letters ? name[0] : "", pixels(one))).length >= RULES.numbered * own.length; }).map(([name]) => name);
-  let chosen = holding(false);
-  if ([...usual.keys()].some((name) => name[0] === "F" && !chosen.includes(name))) chosen = [];
-  const lettered = themeName === "grey" && holding(true).length === chosen.length, letter = (name) => (lettered ? name[0] : "");
-  const least = Math.min(...chosen.map((name) => size(name, letter(name), pixels(usual.get(name).most))));
-  const of = (name, device, wide) => ({ before: letter(name), size: chosen.includes(name) ? Math.min(size(name, letter(name), nearly(wide, pixels(usual.get(name)[device]))), least) : 0 });
+function numbersOf(chart) {   // the label of a box, and its size, 0 without one (Boxes.numbers): in grey with the letter of its kind, which is alone where the number does not fit; all of one size
+  const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart);
+  const fitting = (name, number, wide) => {
+    const texts = themeName === "grey" ? [name[0] + number, name[0]] : [number], sizes = texts.map((text) => numberSize(text, wide, tall / name[1])), at = Math.max(sizes.findIndex((size) => size), 0);
+    return { text: texts[at], size: sizes[at] };
+  };
+  const least = Math.min(...[...usual].flatMap(([name, { most }]) => Array.from({ length: chart.digits }, (_, at) => fitting(name, "0".repeat(at + 1), pixels(most)).size || Infinity)));
+  const of = (name, device, wide, number) => { const { text, size } = fitting(name, number, nearly(wide, pixels(usual.get(name)[device]))); return { text, size: Math.min(size, least) }; };
   return { of, tall };
 }
 
@@ -274,7 +282,7 @@ function baseChart() {   // the chosen one, or the first with numbers
 }
 
 function differenceOf(chart) {
-  if (charts.length === 1) return !chart.bound ? "" : Math.abs(chart.step / chart.bound - 1) < 5e-4 ? "at bound" : signed(chart.step / chart.bound - 1);
+  if (charts.length === 1) return chart.bound ? signed(chart.step / chart.bound - 1) : "";
   const first = baseChart();
   return chart === first ? "base" : first.step ? signed(chart.step / first.step - 1) : "—";
 }
@@ -326,7 +334,7 @@ function drawCauses(place, first, last) {   // idle time by cause beside each ro
   const same = new Set([...Array(chart.devices).keys()].map((device) => percent(chart.idleShare(device)))).size === 1;   // then the row of numbers has it
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), whole_row = top + tall === begin + whole;
-    const [y1, y2] = [top, whole_row ? end - gapOf(chart) * gapFade(chart) : top + tall].map((y) => (row < 6 ? Math.round(y * ratio) / ratio : y));   // as the row's boxes; low rows touch
+    const [y1, y2] = [top, whole_row ? end - gapOf(chart) : top + tall].map((y) => (row < 6 ? Math.round(y * ratio) / ratio : y));   // as the row's boxes; low rows touch
     let x = x1;
     for (const cause of CAUSES) {
       const part = (chart.ledger[cause]?.[device] || 0) / (chart.makespan || 1) / most * wide;

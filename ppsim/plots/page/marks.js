@@ -41,7 +41,7 @@ function drawTransfers(chart, place, seen) {   // those of backwards are dashed;
   context.globalAlpha = 1;
 }
 
-function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; thinner where it turns back after few pixels
+function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; a frame around those between which it turns back and forth after few pixels
   const runs = new Array(chain.length), rows = chain.map((item) => (chart.isTransfer(item) ? -1 : chart.deviceOf(item)));
   let turn = 0, stay = 0, way = 0;   // first item since the last turn, first item in the row, direction
   const close = (to) => { runs.fill(pixels(chart.end(chain[Math.max(to - 1, turn)]) - chart.start(chain[turn])), turn, to); turn = to; };
@@ -55,21 +55,21 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   close(chain.length);
   const half = Math.min(gapOf(chart) / 2, 2) * (chart.band[1] === 1), edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1 + half; };   // the marks of stages stay in sight
   context.lineJoin = context.lineCap = "round";
+  const widths = rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path;
   for (const is_halo of [true, false]) {
-    let wide = -1, x = 0, y = 0;
-    context.strokeStyle = is_halo ? theme.halo : theme.critical;
-    const to = (run, x2, y2) => {
-      const path = Math.min(RULES.path, 0.3 * run), now = path + (is_halo ? (RULES.halo - RULES.path) * Math.min(Math.max((run - 6) / 6, 0), 1) : 0);
-      if (now !== wide) { if (wide >= 0) context.stroke(); context.beginPath(); context.moveTo(x, y); context.lineWidth = wide = now; }
-      context.lineTo(x = x2, y = y2);
-    };
+    let x = null, y = 0, frame = null;   // frame: its edges
+    context.strokeStyle = is_halo ? theme.halo : theme.critical; context.lineWidth = widths[+is_halo];
+    context.beginPath();
+    const close = () => { if (frame) { context.rect(frame[0], frame[2], x - frame[0], frame[3] - frame[2]); context.moveTo(x, y); } frame = null; };
     chain.forEach((item, at) => {
       const next = chain[at + 1] ?? item, moves = chart.isTransfer(item), from = moves && at ? y : edge(chart.deviceOf(item));   // transfers join the rows of the actions before and after them
-      const end = !moves || (next !== item && chart.isTransfer(next)) ? from : edge(chart.deviceOf(next === item ? chart.target(item) : next));
-      if (at) to(Math.min(runs[at - 1], runs[at]), toX(chart.start(item)), from); else { x = toX(chart.start(item)); y = from; }
-      to(runs[at], toX(chart.end(item)), end);
+      const end = !moves || (next !== item && chart.isTransfer(next)) ? from : edge(chart.deviceOf(next === item ? chart.target(item) : next)), begin = toX(chart.start(item));
+      if (runs[at] < RULES.turn) frame = [frame?.[0] ?? begin, 0, Math.min(frame?.[2] ?? from, from, end), Math.max(frame?.[3] ?? from, from, end)];
+      else { close(); if (x === null) context.moveTo(begin, from); else context.lineTo(begin, from); context.lineTo(toX(chart.end(item)), end); }
+      x = toX(chart.end(item)); y = end;
     });
-    if (wide >= 0) context.stroke();
+    close();
+    context.stroke();
   }
   context.lineCap = "butt";
 }

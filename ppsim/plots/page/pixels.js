@@ -5,7 +5,8 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
   const part = at / 4096;
   return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
 });
-const softness = (box) => Math.min(Math.max((5 - box) / 2, 0), 1);   // how soft the ends of a column's footprint are, by the width in pixels of the median box
+const isMixed = (chart) => isReal(chart) && pixels(chart.narrow) * (window.devicePixelRatio || 1) < RULES.sharp[+isLow(chart)];   // its actions are too narrow to be drawn singly
+const footOf = (chart, ratio) => (isMixed(chart) ? Math.max(pixels(chart.period) * ratio, 1) : 1);   // columns that a column takes its mean over: a period of narrow actions, whose mean is flat
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${half}`;
@@ -25,16 +26,14 @@ function summed(chart, half) {   // running sums of light above idle time, befor
   return chart.sums[half];
 }
 
-function columnsOf(finish, cols, from, to) {   // first and last tick of each column's footprint, cut at both ends of the step alike
+function columnsOf(finish, cols, from, to, foot) {   // first and last tick of each column's footprint of `foot` columns, cut at both ends of the step alike
   const first = new Float64Array(cols), last = new Float64Array(cols), half = (to - from) / cols / 2;
-  return (foot) => {
-    for (let column = 0; column < cols; column++) {
-      const middle = from + (2 * column + 1) * half;
-      const reach = middle < finish ? Math.min(foot * half, Math.max(half, Math.min(middle, finish - middle))) : half;
-      first[column] = middle - reach; last[column] = middle + reach;
-    }
-    return { first, last };
-  };
+  for (let column = 0; column < cols; column++) {
+    const middle = from + (2 * column + 1) * half;
+    const reach = middle < finish ? Math.min(foot * half, Math.max(half, Math.min(middle, finish - middle))) : half;
+    first[column] = middle - reach; last[column] = middle + reach;
+  }
+  return { first, last };
 }
 
 function rowLight(chart, device, half, { first, last }, finish, out, at) {   // the light of a row's columns, from out[at] on
@@ -71,47 +70,39 @@ function stepsOf(chart, device) {   // optimizer steps, which are among the acti
 }
 
 let sheet = null;
-function softened(fine, soft, cols, from, to, finish, out) {   // columns from their halves, of which there is one more at each end: the mean of two, and at `soft` 1 of one more at each side unless it is outside the step
-  const half = (to - from) / cols / 2;
-  for (let column = 0, at = 0, left = 0; column < cols; column++, left += 6) {
-    const begin = from + (2 * column - 0.5) * half, sides = begin > 0 && begin + 3 * half < finish ? soft : 0;
-    for (let channel = 0; channel < 3; channel++, at++) out[at] = (fine[left + channel + 3] + fine[left + channel + 6] + sides * (fine[left + channel] + fine[left + channel + 9])) / (2 + 2 * sides);
+function meaned(row, reach, cols, from, to, finish) {   // the means of each column and others at either side, cut at both ends of the step alike
+  const column = (time) => Math.round((time - from) / (to - from) * cols), first = Math.max(column(0), 0), last = Math.min(column(finish), cols), before = new Float64Array(3 * cols + 3);
+  for (let at = 0; at < row.length; at++) before[at + 3] = before[at] + row[at];
+  for (let at = 0; at < cols; at++) {
+    const wide = Math.max(Math.min(reach, at - first, last - 1 - at), 0);
+    for (let channel = 0; channel < 3; channel++) row[3 * at + channel] = (before[3 * (at + wide + 1) + channel] - before[3 * (at - wide) + channel]) / (2 * wide + 1);
   }
 }
-
-function spansOf(finish, cols, from, to, soft) {   // footprints of columns, or, where they are soft, of their halves
-  const half = (to - from) / cols / 2;
-  return soft ? columnsOf(finish, 2 * cols + 2, from - half, to + half)(1 + 5 * soft) : columnsOf(finish, cols, from, to)(1);
-}
-
-const highOf = (lines, step) => (lines ? 1 + 2 * softness(1 / step) : 1);   // pixels that a line takes its mean over, cut at both ends alike
-function rowsOf(y, tall, step, high) { const reach = Math.min(high / 2, y + 0.5, tall - y - 0.5); return [(y + 0.5 - reach) * step, (y + 0.5 + reach) * step]; }
 
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
   const { chart, rows: top, row } = place, [first, last] = visible(place), ratio = window.devicePixelRatio || 1, { tick } = chart;
-  const cols = Math.round(innerWidth() * ratio), column = Math.min(Math.max(Math.floor((x - left()) * ratio), 0), cols - 1), soft = softness(boxWidth(chart) * ratio), [from, to] = [view.t0 / tick, view.t1 / tick], half = (to - from) / cols / 2;
-  const spans = spansOf(chart.makespan / tick, cols, from, to, soft), begin = from + (2 * column - 0.5) * half, sides = begin > 0 && begin + 3 * half < chart.makespan / tick ? soft : 0;
-  const times = (soft ? [[2 * column, sides], [2 * column + 1, 1], [2 * column + 2, 1], [2 * column + 3, sides]] : [[column, 1]]).filter(([, part]) => part).map(([at, part]) => [spans.first[at] * tick, spans.last[at] * tick, part / (soft ? 2 + 2 * sides : 1)]);
+  const cols = Math.round(innerWidth() * ratio), column = Math.min(Math.max(Math.floor((x - left()) * ratio), 0), cols - 1);
+  const spans = columnsOf(chart.makespan / tick, cols, view.t0 / tick, view.t1 / tick, footOf(chart, ratio)), [from, to] = [spans.first[column] * tick, spans.last[column] * tick];
   const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && Math.min(Math.max(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0), lines - 1);
-  const [above, below] = lines ? rowsOf(line, lines, step, highOf(lines, step)) : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
-  for (let device = Math.floor(above); device < below; device++) for (const [a, b, part] of times) {
-    const weight = part * (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (b - a);
-    for (const [title, seconds] of sharesAt(chart, first + device, a, b)) found.set(title, (found.get(title) || 0) + weight * seconds);
+  const [above, below] = lines ? [line * step, (line + 1) * step] : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
+  for (let device = Math.floor(above); device < below; device++) {
+    const weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
+    for (const [title, seconds] of sharesAt(chart, first + device, from, to)) found.set(title, (found.get(title) || 0) + weight * seconds);
   }
-  return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(times[0][0], 0), to: Math.min(times.at(-1)[1], chart.makespan), shares: found };
+  return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(from, 0), to: Math.min(to, chart.makespan), shares: found };
 }
 
-function raster(chart, first, last, lines, cols, soft) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
+function raster(chart, first, last, lines, cols, foot) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
   const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1, finish = chart.makespan / chart.tick;
   const from = view.t0 / chart.tick, to = view.t1 / chart.tick, rows = count * halves;
-  const spans = spansOf(finish, cols, from, to, soft), fine = soft ? new Float64Array(6 * cols + 6) : null;
+  const spans = columnsOf(finish, cols, from, to, foot);
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
-  const mean = new Float32Array(3 * cols * tall), high = highOf(lines, step), ends = [...Array(tall).keys()].map((y) => rowsOf(y, tall, step, high));
+  const mean = new Float32Array(3 * cols * tall);
   for (let line = 0; line < rows; line++) {
-    rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, fine || row, 0);
-    if (fine) softened(fine, soft, cols, from, to, finish, row);
-    for (let y = Math.max(Math.floor(line / step - high / 2), 0); y < tall && ends[y][0] < line + 1; y++) {
-      const [from, to] = ends[y], part = (Math.min(to, line + 1) - Math.max(from, line)) / (to - from);
+    rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
+    if (foot > 1) meaned(row, Math.floor(foot / 3), cols, from, to, finish);
+    for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
+      const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
     }
   }
