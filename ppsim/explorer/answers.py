@@ -1,4 +1,4 @@
-"""Answers of a worker: a request's work done and packed, or its faults with the nearest size that has none.
+"""Answers of a worker: a request's work done and packed, or its faults.
 
 Work is a case simulated, checked or saved, other families at equal work, or orders found by a search.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -35,7 +33,6 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.orders import csv_text
 from ppsim.search import families, find_family
 from ppsim.studies.compare import compare
-from ppsim.studies.worker_pool import InProcess
 
 LONGEST_SEARCH = 50  # seconds
 
@@ -62,8 +59,8 @@ def answer_to(work: str, configs: Configs, body: bytes) -> Answer:
     except PpsimError as error:
         if work == "validate":  # faults of a file
             return 422, faults_body(error.faults)
-        fix, path = nearest_legal(case, configs) if work == "simulate" else None, configs.get(str(case.get("config")))
-        return 422, faults_body([in_page_words(fault, case, path, fix) for fault in error.faults])
+        path = configs.get(str(case.get("config")))
+        return 422, faults_body([in_page_words(fault, case, path) for fault in error.faults])
     except MemoryError:
         return 422, faults_body(["not enough memory for this many actions; use fewer microbatches"])
     except Exception as error:
@@ -85,53 +82,14 @@ def _reject(name: str) -> Any:
     raise ValueError(name)
 
 
-def nearest_legal(case: Case, configs: Configs) -> dict[str, int] | None:
-    """Return the size nearest to a case's own at which its family can be built, such as {"microbatches": 128}."""
-    sizes = [case.get(key) for key in ("devices", "microbatches", "stages_per_device")]
-    family = families().get(str(case.get("schedule")))
-    p, m, v = sizes
-    if family is None or "costs" in family.options or type(p) is not int or type(m) is not int or p < 1 or m < 1:
-        return None
-    each = 2 * p * (v if type(v) is int and v > 0 else family.stages_per_device)
-    if each * m > MAX_ACTIONS >= each:
-        return {"microbatches": MAX_ACTIONS // each}
-    if max(p, 64) * max(m, 2 * p) > MAX_ACTIONS // 16:
-        return None
-    with suppress(PpsimError, TypeError):
-        family.columns(p, m, v, **case.get("options", {}))
-        return None  # another key is at fault
-    others = {m // unit * unit + more for unit in (2, p, 2 * p) for more in (0, unit)} | {2 * p - 1, 2 * p}
-    tried = [("microbatches", number) for number in others] + [("devices", number) for number in (p - 1, p + 1, p + 2)]
-    own = {"microbatches": m, "devices": p}
-    for key, number in sorted(tried, key=lambda one: (one[0] == "devices", abs(one[1] - own[one[0]]))):
-        with suppress(PpsimError, TypeError):
-            if number > 0:
-                family.columns(**(own | {key: number}), stages_per_device=v, **case.get("options", {}))
-                return {key: number}
-    return None
-
-
-class _Limited(InProcess):
-    """An executor that begins no call after some seconds; `left` counts what it did not begin."""
-
-    def __init__(self, seconds: float):
-        self.end, self.left = time.monotonic() + seconds, 0
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
-        """Return the call's result, or after the end a reason why there is none."""
-        if time.monotonic() < self.end:
-            return super().submit(fn, *args, **kwargs)
-        self.left += 1
-        return super().submit(str, "not begun")
-
-
 def faster(case: Case, configs: Configs) -> dict[str, Any]:
     """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first.
 
     The key `seconds` limits the comparison, and `known` lists families to leave out. The answer's `known` lists those
     and the ones that were compared; `left` counts the others.
     """
-    limited, known = _Limited(_seconds_of(case) if "seconds" in case else LONGEST_SEARCH), case.get("known", [])
+    end = time.monotonic() + (_seconds_of(case) if "seconds" in case else LONGEST_SEARCH)
+    known = [*case["known"]] if isinstance(case.get("known"), list) else []
     others = ("csv", "options", "stages_per_device", "seconds", "known")
     own = {key: value for key, value in case.items() if key not in others}
     own["schedule"] = "1f1b"
@@ -149,8 +107,13 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
         if name not in known and not family.asynchronous and size * family.stages_per_device <= MAX_ACTIONS
         if "costs" not in family.options or frameworks_running(name)
     ]
-    runs = compare(config, names, executor=limited).timelines if names else []
+    runs: list[Timeline] = []
+    while names and time.monotonic() < end:
+        known.append(names.pop(0))
+        with suppress(PpsimError):
+            runs += compare(config.changed({"schedule.name": known[-1]}), known[-1:]).timelines
     runs = [run for run in runs if in_proportion or not has_shared_stages(run.schedule)]
+    runs.sort(key=lambda run: (run.iteration_time, run.peak_activations.max(), run.schedule.name))
     return {
         "found": [
             {
@@ -159,8 +122,8 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
             }
             for run in runs
         ],
-        "known": [*known, *names[: len(names) - limited.left]],
-        "left": limited.left,
+        "known": known,
+        "left": len(names),
     }  # fmt: skip
 
 

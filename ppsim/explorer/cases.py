@@ -264,7 +264,8 @@ def _check_actions(config: Config) -> None:
     factors = [value for value in section.get("options", {}).values() if isinstance(value, int) and value > 1]
     actions = 2 * math.prod([section["devices"], section["microbatches"], stages, *factors])
     if actions > MAX_ACTIONS:
-        raise ConfigError(f"{actions:,} actions are more than the explorer draws; stay below {MAX_ACTIONS:,}")
+        most = MAX_ACTIONS * section["microbatches"] // actions
+        raise ConfigError(f"{actions:,} actions are more than the explorer draws; use at most {most} microbatches")
 
 
 def simulated(case: Case, changes: Mapping[str, Any], configs: Configs) -> tuple[Config, Timeline]:

@@ -20,10 +20,14 @@ _LABELS = {
     "overlap": "fused F and B", "memory_limit": "memory limit", "by_device": "cost by device", "transport": "transport",
     "hardware.gpus": "GPUs", "batch": "batch size",
 }  # fmt: skip
-_PLACES = re.compile(r"^\S+\.ya?ml: |^explorer: | \(line \d+\)|; use [^;]*grouping=.*|, or one value per device, .*")
+_PLACES = re.compile(
+    r"^\S+\.ya?ml: |^explorer: | \(line \d+\)|, (?:another group_size, )?or grouping=.*|, or one value per device, .*"
+)
 _ARGUMENT = re.compile(r"(at least )?\b([a-z]\w*)=('?)([\w.]+)\3")
 _KEY = re.compile(r"\b[a-z]+(?:[._][a-z_]+)+|^\w+(?= lists|: | is )")
-_LEGAL = re.compile(r"; use (?:a multiple of \d+: )?(\d+)(?: or (\d+))?\b|: use \w+=(\d+)|mean (.+?)(?: or (.+?))?\?")
+_LEGAL = re.compile(
+    r"; use (?:at (?:least|most) |a multiple of \d+: )?(\d+)(?: or (\d+))?\b|: use \w+=(\d+)|mean (.+?)(?: or (.+?))?\?"
+)
 _TOTAL = re.compile(r"(batch is )?(\d+)(?: GPUs)?, but .* make (\d+)$")
 _ABOUT = {"actions are more": "microbatches", "memory limit": "memory_limit", "cost by device": "by_device",
           "in one proportion": "by_device", "the partition lists": "layout.partition",
@@ -36,11 +40,10 @@ def faults_body(faults: Sequence[str | Mapping[str, Any]]) -> bytes:
     return json.dumps({"faults": listed}).encode()
 
 
-def in_page_words(fault: str, case: Case, path: str | None, fix: Mapping[str, int] | None) -> dict[str, Any]:
+def in_page_words(fault: str, case: Case, path: str | None) -> dict[str, Any]:
     """Return a fault of a case as the page shows it: its `text`, the `keys` of its fields, and what to `use`.
 
-    `use` lists values that set it right: `key`, `value` and the `text` of a button. `path` is that of the case's
-    config, and `fix` the nearest size at which the case runs.
+    `use` lists values that set it right: `key`, `value` and the `text` of a button. `path` is that of the config.
     """
     labels = {key: key.replace("_", " ") for family in families().values() for key in family.options} | _LABELS
     labels |= {row["key"]: row["name"] for row in (keys_of(path) if path else [])}
@@ -53,7 +56,7 @@ def in_page_words(fault: str, case: Case, path: str | None, fix: Mapping[str, in
     prefix = f"{section[1]}." if section else ""
     if section:  # one rule of several that the same value breaks
         text = text.removeprefix(section[0]).partition(f"; {section[2]} ")[0]
-    keys = [*(fix or {}), *(key for words, key in _ABOUT.items() if words in text)]
+    keys = [key for words, key in _ABOUT.items() if words in text]
 
     def argument(found: re.Match[str]) -> str:
         least, name, _, value = found.groups(default="")
@@ -69,18 +72,15 @@ def in_page_words(fault: str, case: Case, path: str | None, fix: Mapping[str, in
     text = _KEY.sub(named, _ARGUMENT.sub(argument, text))
     text = re.sub(r"^([^:]+): ('[^']*'|[-\d.]+) must ", r"\1 \2: must ", text).replace(" x ", " × ")
     keys = [key for key in dict.fromkeys(keys) if key in labels]
-    use = [(key, value) for key, value in (fix or {}).items()]
+    use: list[tuple[str, Any]] = []
     if total:
         has, needs = int(total[2]), int(total[3])
+        keys = ["batch" if total[1] else "hardware.gpus"]
         use = [("batch", needs)] if total[1] else [("hardware.gpus", needs), *_data_for(case, path, has, needs)]
-        keys.append(use[0][0])
-    elif legal and keys and not use:
+    elif legal and keys:
         use = [(keys[0], int(value) if value.isdecimal() else value) for value in legal.groups() if value]
     elif "in one proportion" in text:
         use = [("by_device", scaled_rows(case))]
-    size = (fix or {}).get("microbatches")
-    if size and re.search(rf"at least (?:[^;]* = )?{size}\b", text):
-        text = f"at least {size} microbatches for {case['devices']} devices, not {case['microbatches']}"
     return {
         "text": re.sub(r"(?<=[ '])-(?=\d)", "−", text),
         "keys": keys,

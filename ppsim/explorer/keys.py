@@ -32,7 +32,8 @@ _NAMES = {
     "layout.expert": "expert parallelism", "model.num_layers": "layers", "model.hidden": "hidden size",
     "model.ffn": "feed-forward size", "model.heads": "attention heads", "model.sequence": "sequence length",
     "model.vocabulary": "vocabulary size", "batch": "batch size", "hardware.gpus": "GPUs",
-    "optimizer": "optimizer step", SLOW_DEVICES: "slower devices",
+    "layout.sharded": "weights sharded", "layout.sharded_by": "weights gathered by", "layout.fused": "fused operations",
+    "layout.overlap": "slots hide collectives", "optimizer": "optimizer step", SLOW_DEVICES: "slower devices",
 }  # fmt: skip
 _WORDS = {"gpus": "GPUs", "gpu": "GPU", "fp8": "FP8", "cuda": "CUDA"}
 _UNITS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
@@ -51,7 +52,8 @@ def may_change(key: str) -> bool:
 def keys_of(path: str) -> list[dict[str, Any]]:
     """Return the config's keys that the page may change, and all layout keys.
 
-    Each has `key`, `value`, `name`, `unit`, `meaning`, `legal` (all legal values, or null) and `known` (some of them).
+    Each has `key`, `value`, `name`, `unit`, `meaning`, `legal` (all legal values, or null), `known` (some of them), and
+    whether the file itself has it, as `set`.
     """
     data = config_source(path).data
     layout = data.get("layout", {})
@@ -59,11 +61,12 @@ def keys_of(path: str) -> list[dict[str, Any]]:
     found = {}
     if "layout" in data or "model" in data:
         found = {f"layout.{item.name}": layout.get(item.name, item.default) for item in declarations(Layout)}
-    found |= {key: value for key, value in _flat(data) if may_change(key) and key not in files}
+    own = {key: value for key, value in _flat(data) if may_change(key) and key not in files}
+    found |= own
     found |= {"optimizer": None} if "optimizer" not in data else {}
     slow = data.get("jitter", {}).get("slow_devices") or {}
     found[SLOW_DEVICES] = ", ".join(f"{device}: {factor}" for device, factor in slow.items()) or None
-    return [_row(key, value) for key, value in found.items()]
+    return [{**_row(key, value), "set": key in own} for key, value in found.items()]
 
 
 _ABOUT = {
@@ -81,7 +84,7 @@ def _row(key: str, value: Any) -> dict[str, Any]:
     check, known = about.get("check"), list(_KNOWN.get(key, ()))
     legal = [True, False] if check is flag else list(check.choices) if isinstance(check, OneOf) else None
     legal = list(OPTIMIZERS) if key == "optimizer" else legal
-    words, unit = key.rpartition(".")[2].split("_"), str(about.get("unit") or "")
+    words, unit = key.partition(".")[2].replace(".", "_").split("_"), str(about.get("unit") or "")
     return {
         "key": key,
         "value": value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value),

@@ -120,7 +120,7 @@ def _held_by(timeline: TimelineColumns, device: int) -> str:
     blocks = sum(held[stage].get("block", 0) for stage in stages)
     others = [PARTS[name] for stage in stages for name in held[stage] if name != "block"]
     each = sum(one.get("block", 0) for one in held) / schedule.devices
-    mean = "" if each == blocks else f" (mean {each:g})"
+    mean = "" if each == blocks else f" (mean {each:.3g})"
     return f": it holds {' and '.join([counted(blocks, 'block') + mean, *others])}"
 
 

@@ -122,7 +122,7 @@ def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
     """Return the title of a page, what the rows of numbers lack, and a sentence."""
     only = short_interval(every[0].timeline).strip(" ()") if len(every) == 1 else ""
     measures = " · ".join(filter(None, [only, costs_text(every), f"transport {every[0].timeline.transport}"]))
-    sentences = " ".join(f"<span>{escaped(part)}</span>" for part in lead.replace(" · ", "\n · ", 1).split("\n"))
+    sentences = " ".join(f"<span>{escaped(part)}</span>" for part in lead.split(" · ", 1))
     return f'<h1>{html.escape(title)}</h1><div id="measures">{measures}</div>{lead and f"<p>{sentences}</p>"}'
 
 

@@ -123,8 +123,8 @@ def test_one_schedule_of_few_devices_has_a_table_of_devices_and_lower_bounds(pag
     start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-v"}])
     settled(page)
     table = page.until("return document.querySelector('.devices table')?.innerText")
-    assert "last action (s)" in table
-    assert [line.split("\t")[0] for line in table.splitlines()] == ["device", "0", "1", "2", "3"]
+    assert "last action" in table
+    assert [line.split("\t")[0] for line in table.splitlines()] == ["Times in s", "device", "0", "1", "2", "3"]
     assert "Lower bounds: counting 26.4 s" in page.text(".devices p")
     assert page.find(".devices").rect["y"] + page.find(".devices").rect["height"] <= 900
 
@@ -280,7 +280,7 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     give(page, "microbatches", "7")
     page.until("return runs[3].result.faults && !runs[3].flight")
     note = page.until("return document.querySelector('#lines .note')?.innerText")
-    assert note.startswith("dualpipe: at least 8 microbatches for 4 devices, not 7")
+    assert note.startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert "Dimmed: the last picture, of 8 microbatches. The other schedules are up to date." in note
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") is None  # the others take it
     assert len(page.browser.find_elements("css selector", "#cards .card.bad")) == 1
@@ -433,6 +433,53 @@ def test_devices_that_need_other_gpus_offer_as_many_or_other_data_parallelism(pa
         changed = ppsim.load_config(f"configs/{name}.yaml").changed(changes).simulate()
         assert settled(page) == [changed.makespan]
         page.browser.get("about:blank")
+
+
+def test_a_wrong_key_of_a_config_is_outlined_and_a_button_sets_it_right(page, explorer):
+    page.browser.get("about:blank")
+    page.browser.get(explorer)
+    settled(page)
+    for key, text, legal in [
+        ("jitter.slow_devices", "banana", None),
+        ("jitter.slow_devices", "1: 1.5", None),
+        ("layout.tensor", "3", "Use tensor parallelism 2"),
+    ]:
+        give(page, key, text)
+        settled(page)
+        wrong = page.run("return [...document.querySelectorAll('[aria-invalid]')].map((one) => one.name)")
+        buttons = page.run("return [...document.querySelectorAll('.note button')].map((one) => one.textContent)")
+        assert wrong == ([] if text == "1: 1.5" else [key])
+        assert legal is None or legal in buttons
+    page.find(".note button").click()
+    page.until("return state.common.changes['layout.tensor'] === 2")
+
+
+def test_a_filter_shows_the_keys_that_hold_its_text(page, explorer):
+    page.browser.get("about:blank")
+    page.browser.get(explorer)
+    settled(page)
+    shown = (
+        "return [...document.querySelectorAll('#keys [name]')].filter((one) => one.checkVisibility())"
+        ".map((one) => one.name)"
+    )
+    before = page.run(shown)
+    assert "layout.partition" in before  # of the file
+    assert "layout.fp8_head" not in before
+    page.find("#keys input[type=search]").send_keys("fp8")
+    found = page.run(shown)
+    assert "layout.fp8_head" in found
+    assert all("fp8" in name for name in found)
+    page.find("#keys input[type=search]").send_keys(Keys.BACKSPACE * 3)
+    assert page.run(shown) == before
+
+
+def test_one_cost_of_a_device_of_dualpipe_becomes_a_factor_of_all_its_costs(page, explorer):
+    start(page, explorer, {**UNIT, "by_device": [{"devices": "2", "forward": 2}]}, [{"schedule": "dualpipe"}])
+    page.until("return document.querySelector('.note')")
+    assert page.run("return [...document.querySelectorAll('[aria-invalid]')].map((one) => one.name)") == ["forward"]
+    page.find(".note button").click()
+    page.until("return runs[0].result.makespan")
+    assert state_of(page)["common"]["by_device"][0]["weight_grad"] == "x2"
 
 
 def test_a_size_that_is_no_number_is_not_in_the_title(page, explorer):

@@ -7,6 +7,7 @@ const viewer = startViewer(find("viewer"), {
     find("copy").before(parts.tools);
     find("range").prepend(parts.range);
   },
+  isPhone: () => innerWidth <= 760,   // a chart beside the setup is no phone
   on: ["memory", "ledger"],
   onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); showBase(); } },
   onDraw: showLines,

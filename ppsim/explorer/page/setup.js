@@ -46,13 +46,12 @@ function dragged(input, step, set) {   // a drag along a number changes it, and 
   });
 }
 
-const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" }, MOST_DEVICES = 16384;   // as ppsim.families.registry has it
+const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" };
 const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|s)\)/, "");
 
 function wrongFields() {   // [input, what it takes] of fields that no schedule can have
   const rule = ({ name, value }) => {
     const text = value.trim();
-    if (name === "devices" && Number(text) > MOST_DEVICES) return `a whole number from 1 to ${MOST_DEVICES.toLocaleString("en")}`;
     if (START.common[name] && SIZES.includes(name)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
     if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
     return !COSTS.includes(name) || /^($|[[.\d]|[x×] *\d)/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
@@ -157,11 +156,11 @@ function keysOf(config) {   // the keys of the config by section, each with its 
   const changes = state.common.changes ||= {}, boxes = new Map(), skipped = config.costs ? [SLOW, ...COSTS.map((key) => `costs.${key}`)] : [];
   const reset = plain("Reset what was changed", () => { state.common.changes = {}; showAll(); });
   const words = (one) => ({ true: "yes", false: "no" }[one] ?? String(one));
-  for (const { key, value, name, unit, legal, known, meaning, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
+  for (const { key, value, name, unit, legal, known, meaning, set: is_set, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
     const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`, now = changes[key] ?? value;
-    if (!boxes.has(section)) boxes.set(section, key === SLOW ? make("div") : make("details", {}, make("summary", { textContent: `${section[0].toUpperCase()}${section.slice(1)}` })));
+    if (!boxes.has(section)) boxes.set(section, key === SLOW ? make("div") : folded(section, section === "layout"));
     const mark = () => { box.classList.toggle("changed", key in changes); reset.hidden = !Object.keys(changes).length; }, set = () => { mark(); change(); };
-    const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.placeholder = key === SLOW ? "as 3: 1.5" : usual; return input; };
+    const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.title = input.value; input.placeholder = key === SLOW ? "as 3: 1.5" : usual; return input; };
     const values = legal ?? (known.length ? [...new Set([...(now === null ? [] : [now]), ...known])] : null);
     const box = values ? menu(text, [...(value === null ? [["", usual || "none"]] : []), ...values.map((one) => [String(one), words(one)]), ...(legal ? [] : [[OTHER, OTHER]])], String(now ?? ""), (wanted) => {
       const select = box.querySelector("select");
@@ -172,11 +171,22 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     box.querySelector("input, select").name = key;
     box.querySelector("label").dataset.was = words(value ?? (usual || "none"));
     mark();
-    boxes.get(section).append(box);
+    const [group] = section !== "layout" || is_set ? [] : GROUPS.find(([, words]) => words.test(key)), place = group ? `${section}: ${group}` : section;   // what the file sets comes first
+    if (!boxes.has(place)) boxes.set(place, folded(group));
+    boxes.get(place).append(box);
   }
-  const { jitter = "", ...others } = Object.fromEntries(boxes);
-  return [jitter, reset, ...Object.values(others)];
+  for (const [place, box] of boxes) if (place.includes(": ")) { boxes.get("layout").append(box); boxes.delete(place); }
+  const { jitter = "", ...others } = Object.fromEntries(boxes), list = make("div", { id: "keys" }), filter = make("input", { type: "search", placeholder: "such as expert", spellcheck: false });
+  filter.addEventListener("input", () => {
+    const text = filter.value.trim().toLowerCase(), holds = (one) => `${one.querySelector("label").textContent} ${one.querySelector("[name]").name}`.toLowerCase().includes(text);
+    for (const one of list.querySelectorAll("details .field")) one.hidden = !holds(one);
+    for (const one of list.querySelectorAll("details")) { one.hidden = !one.querySelector(".field:not([hidden])"); one.open = text ? true : one.matches(":first-of-type") && one.parentElement === list; }
+  });
+  list.append(row("Filter", filter), ...Object.values(others));
+  return [jitter, reset, ...(list.children.length > 1 ? [list] : [])];
 }
+const folded = (name, open = false) => make("details", { open }, make("summary", { textContent: `${name[0].toUpperCase()}${name.slice(1)}` }));
+const GROUPS = [["overlap", /overlap|scatter/], ["experts", /expert|groups_per/], ["recompute", /recompute/], ["precision", /fp8|bf16|bytes|gradient/], ["fusion", /fused|cuda|loss/], ["parallelism", /./]];   // of layout keys that the file does not set
 const OTHER = "other …", SLOW = "jitter.slow_devices";   // which the table of costs has too
 
 const isKnown = (index) => { const { schedule, csv } = state.schedules[index]; return csv !== undefined || !schedule || offer.families.some(({ name }) => name === schedule); };

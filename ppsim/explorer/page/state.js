@@ -65,8 +65,8 @@ function readLink() {
       for (const name of [...Object.keys(LINK), "s", "more"]) words.delete(name);
       state = { common, schedules: schedules || listed, view: words.toString().replaceAll("%2C", ",") };
     }
+    notice = state.schedules.length > MOST ? `The address lists ${state.schedules.length} schedules; ${MOST} at most are shown.` : "";
     state.schedules = state.schedules.slice(0, MOST).map((one) => ({ ...one }));
-    notice = "";
     halve(state.common);
   } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
 }

@@ -86,10 +86,10 @@ const idlePart = (chart, cause) => (chart.ledger[cause] || []).reduce((all, one)
 function fillTotals() {   // the colours of causes with the idle time of all devices, per schedule in their order; below, their meanings
   const real = charts.filter(isReal), several = real.length > 1;
   const causes = CAUSES.filter((cause) => real.some((chart) => idlePart(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
-  const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => `${cause} ${real.map((chart) => size(chart, cause)).join(" / ")}`, most = (cause) => Math.max(...real.map((chart) => idlePart(chart, cause)));
+  const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => `${cause} ${real.map((chart) => size(chart, cause)).join(" / ")}`;
   parts.totals.classList.toggle("many", charts.length > 2);
   parts.totals.hidden = real.length > 0 && !causes.length;   // rows do not move when the first picture comes
-  parts.totals.firstChild.replaceChildren(several ? "idle by cause, % per schedule:" : "idle by cause, %:", ...(phone() ? [...causes].sort((one, other) => most(other) - most(one)) : causes).map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
+  parts.totals.firstChild.replaceChildren(several ? "idle by cause, % per schedule:" : "idle by cause, %:", ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
   while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
   parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),
     make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => size(chart, cause)), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
@@ -134,13 +134,16 @@ function find(step) {
   else { choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
 }
 
-function tell(text) { parts.selection.textContent = parts.selection.title = text; }
+function tell(text, lines = []) {   // a text, or lines, of which the longest that the tip has too go if there is no room
+  parts.selection.textContent = parts.selection.title = text || lines.join(" · ");
+  for (let kept = [...lines]; kept.length > 2 && parts.selection.scrollWidth > parts.selection.clientWidth;) parts.selection.textContent = (kept = kept.toSpliced(1, 1)).join(" · ");
+}
 
 function choose(chart, item, before = "", reveals = true) {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
   step = -1;
   followed = chart ? chart.chain(item) : [];
-  tell(chart ? before + [...(charts.length > 1 ? [chart.short] : []), ...linesOf(chart, item), chainLine(chart, followed)].join(" · ") : "");
+  tell("", chart ? [`${before}${charts.length > 1 ? `${chart.short} · ` : ""}${linesOf(chart, item)[0]}`, ...linesOf(chart, item).slice(1), chainLine(chart, followed)] : []);
   if (chart && reveals) reveal(chart, item);
   clamp();
 }
@@ -164,23 +167,23 @@ function fillTable() {
   if (!parts.table.open) return;
   const real = charts.filter(isReal), bounds = real.length === 1 ? Object.entries(real[0].bounds || {}).sort((one, other) => other[1] - one[1]) : [];
   while (parts.table.children.length > 1) parts.table.lastChild.remove();
-  parts.table.append(...real.map(tableOf), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${inUnit(seconds, unitFor(real[0].step), 1)}`).join(" · ")}` })] : []));
+  parts.table.append(...(real.length ? [tableOf(real)] : []), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${seconds1(seconds)}`).join(" · ")}` })] : []));
   fit(); clamp();
 }
 
-function tableOf(chart) {   // per device: busy seconds by kind, idle seconds by cause, peak, end of the last action
-  const [factor, symbol] = unitFor(chart.makespan / 10), most = Math.max(...[...Array(chart.devices).keys()].map((device) => chart.idleShare(device))) * chart.makespan * factor, places = most < 1 ? 2 : 1;
-  const causes = CAUSES.filter((cause) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places), fills = chart.lanes.filter(({ sort }) => sort === "fills"), cell = (text) => make("td", { textContent: text });
+function tableOf(real) {   // per schedule and device: busy seconds by kind, idle seconds by cause, peak, end of the last action; one table, so that columns are aligned
+  const [factor, symbol] = unitFor(Math.max(...real.map(({ makespan }) => makespan))), most = Math.max(...real.map(({ makespan }) => makespan)) * factor, places = most < 20 ? 2 : 1, in_bytes = real.every(({ memory }) => memory.unit === "bytes");
+  const causes = CAUSES.filter((cause) => real.some((chart) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places)), cell = (text) => make("td", { textContent: text });
+  const titled = (things) => [...new Map(things.map((one) => [one.title, one])).values()], kinds = inOrder(titled(real.flatMap((chart) => chart.kinds))), fills = titled(real.flatMap((chart) => chart.lanes.filter(({ sort }) => sort === "fills")));
   const head = (text, scope, title = "") => make("th", { textContent: text, scope, title });
-  const time = (value) => (value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
-  const coloured = (text, colour, title) => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
-  const rows = [...Array(chart.devices).keys()].map((device) => {
+  const time = (value) => (value === undefined ? "" : (value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places }));
+  const coloured = (text, colour, title = "") => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
+  const rows = (chart) => [...Array(chart.devices).keys()].map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
-    return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...inOrder(chart.kinds).map((kind) => cell(time(shares.get(kind.title) || 0))),
-      ...fills.map(({ title }) => cell(time(shares.get(title) || 0))), cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))), ...causes.map((cause) => cell(time(chart.ledger[cause][device]))),
-      cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > first ? time(chart.end(end - 1)) : ""));
+    return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...[...kinds, ...fills].map(({ title }) => cell(time(shares.get(title)))), cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))),
+      ...causes.map((cause) => cell(time(chart.ledger[cause]?.[device]))), cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > first ? time(chart.end(end - 1)) : ""));
   });
-  return make("table", {}, ...(charts.length > 1 ? [make("caption", { textContent: chart.short })] : []), make("thead", {}, make("tr", {}, head("device", "col"),
-    ...inOrder(chart.kinds).map((kind) => coloured(`${kind.slot ? "F+B" : kind.letter} (${symbol})`, fillOf(kind), kind.title)), ...fills.map(({ title, sort }) => coloured(`${title} (${symbol})`, theme.lanes[sort], title)), head(`idle (${symbol})`, "col"), head("idle", "col"),
-    ...causes.map((cause) => coloured(`${cause} (${symbol})`, theme.causes[cause])), head(chart.memory.unit === "bytes" ? "peak" : "peak, act.", "col"), head(`last action (${symbol})`, "col"))), make("tbody", {}, ...rows));
+  const heads = [head("device", "col"), ...kinds.map((kind) => coloured(kind.slot ? "F+B" : kind.letter, fillOf(kind), kind.title)), ...fills.map(({ title, sort }) => coloured(title, theme.lanes[sort])), head("idle", "col"), head("idle", "col"),
+    ...causes.map((cause) => coloured(cause, theme.causes[cause])), head(in_bytes ? "peak" : "peak, act.", "col"), head("last action", "col")];
+  return make("table", {}, make("caption", { textContent: `Times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), ...real.map((chart) => make("tbody", {}, ...(real.length > 1 ? [make("tr", {}, Object.assign(head(chart.short, "rowgroup"), { colSpan: heads.length }))] : []), ...rows(chart))));
 }

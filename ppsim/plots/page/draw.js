@@ -282,7 +282,7 @@ function baseChart() {   // the chosen one, or the first with numbers
 }
 
 function differenceOf(chart) {
-  if (charts.length === 1) return chart.bound ? signed(chart.step / chart.bound - 1) : "";
+  if (charts.length === 1) return !chart.bound ? "" : Math.abs(chart.step / chart.bound - 1) < 5e-4 ? "at bound" : signed(chart.step / chart.bound - 1);
   const first = baseChart();
   return chart === first ? "base" : first.step ? signed(chart.step / first.step - 1) : "—";
 }

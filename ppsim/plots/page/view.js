@@ -10,7 +10,7 @@ let range = null, playing = null, hovered = null, step = -1, paper = false;   //
 
 const longest = () => Math.max(...charts.map(({ makespan }) => makespan));
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
-const phone = () => width <= 700;
+const phone = () => options.isPhone?.() ?? width <= 700;
 const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 26 : 54);
 const right = () => (phone() ? 12 : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);
@@ -35,8 +35,8 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56 + 34 * charts.some(({ memory: { most, capacity } }) => capacity && most > capacity))) : 0;   // more if it does not fit
   if (view.row) return { rows: view.row * chart.devices, memory };
   const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW, most = !alone ? 110 : chart.devices > 16 ? 72 : 170;
-  if (held) {   // the panel takes from the memory: rows stay where they are
-    memory = on.has("memory") && free - held >= 12 ? Math.min(free - held, most) : 0;
+  if (held) {   // the panel takes from the memory first: rows stay about where they are
+    if (memory) memory = Math.max(Math.min(free - held, most), 24);
     return { rows: Math.max(Math.min(held, free - memory), 12), memory };
   }
   let rows = Math.min(chart.devices * tallestRow(), free - memory);
