@@ -102,6 +102,12 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
     assert set(numbers_of(few)) == {*map(str, range(8))}
 
 
+def test_actions_that_no_stage_repeats_are_mixed_over_their_own_length():
+    boxes = make_boxes(run("1f1b", 64, 1))
+    assert boxes.period == boxes.narrow
+    assert areas(boxes) == []
+
+
 def test_an_area_has_the_mean_colour_of_its_parts():
     boxes = make_boxes(run("zb-h1", 64, 128, ppsim.Costs(forward=1, input_grad=1, weight_grad=1)))
     found = {area.words: area for area in areas(boxes)}

@@ -171,7 +171,7 @@ function chartData(name, lists, costs) {   // what ppsim.plots.page_data.page_da
   const ledger = idleOf(lists, boxes, run, costs.c), title = `${name}, ${lists.p} devices, ${lists.m} microbatches`;
   return {
     title, short: name, run: "transport async", devices: lists.p, makespan, step: makespan, bound: null, interval: "", bubble: idle, idle, tick,
-    box: median(taking), narrow: taking.find((one) => (quarter -= one) <= 0) || 0, period: periodOf(lists, start, device), areas: [], longest: taking.at(-1) || 0,
+    box: median(taking), narrow: taking.find((one) => (quarter -= one) <= 0) || 0, period: periodOf(lists, start, device) || taking[0] || 0, areas: [], longest: taking.at(-1) || 0,
     locals: 1 + local.reduce((one, other) => Math.max(one, other), 0), slices: lists.slices, numbering: lists.slices > 1 ? "slice" : "microbatch",
     instants: length.some((one) => one === 0), band: [0, 1], lanes: [], kinds: present, ledger,
     causes: Object.fromEntries(Object.keys(ledger).map((name) => [name, CAUSE_TEXTS[name]])),

@@ -66,7 +66,7 @@ class Boxes(Spans):
 
     @cached_property
     def period(self) -> float:
-        """Seconds after which stages usually repeat an action."""
+        """Seconds after which stages usually repeat an action; those of a narrow box if none does."""
         schedule, start, found = self.timeline.schedule, self.timeline.row_start, [0.0]
         for kind in distinct(schedule.kind).tolist():
             mine = np.flatnonzero(schedule.kind == kind)
@@ -74,7 +74,7 @@ class Boxes(Spans):
             order = np.lexsort((start[mine], where))
             apart = np.diff(start[mine[order]])[np.diff(where[order]) == 0]
             found.append(float(np.median(apart)) if len(apart) else 0.0)
-        return max(found)
+        return max(found) or self.narrow
 
     @cached_property
     def offsets(self) -> np.ndarray:
