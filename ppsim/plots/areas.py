@@ -16,7 +16,7 @@ from ppsim.plots.pixels import from_linear, shares
 
 _PRESENT, _IDLE = 0.08, 0.12  # parts of the time of an area that are named
 _SMALLEST, _TWIN = 0.004, 0.4  # of a chart that an area fills; of the largest area of the same composition
-_COLUMNS, _ROWS, _LEAST = 256, 64, 3  # cells in which areas are looked for; columns of an area, at least
+_COLUMNS, _ROWS, _LEAST = 256, 64, 4  # cells in which areas are looked for; columns of an area, at least
 _HEIGHTS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64)  # of the rectangles, in cells
 
 
@@ -51,7 +51,7 @@ def areas(boxes: Boxes) -> list[Area]:
     finish, devices = makespan(boxes.timeline), boxes.timeline.schedule.devices
     if not 0 < 100 * boxes.narrow < finish:
         return []
-    edges = np.linspace(0.0, finish, int(min(finish / boxes.period, _COLUMNS)) + 1)
+    edges = np.linspace(0.0, finish, int(min(2 * finish / boxes.period, _COLUMNS)) + 1)
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
     parts = _parts(boxes, rows, edges)
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
@@ -68,8 +68,9 @@ def areas(boxes: Boxes) -> list[Area]:
 
 
 def _parts(boxes: Boxes, rows: np.ndarray, edges: np.ndarray) -> dict[Kind, np.ndarray]:
-    """Return by kind its part (rows, columns) of the time of each cell and its neighbours; a slot is half of either."""
-    around = np.append(0.0, edges[:-2]), np.append(edges[2:], edges[-1])
+    """Return by kind its part (rows, columns) of the time around each cell; a slot is half of either."""
+    half = edges[1] / 2
+    around = np.maximum(edges[:-1] - half, 0.0), np.minimum(edges[1:] + half, edges[-1])  # about a period
     found = dict[Kind, np.ndarray]()
     for half in (0, 1):
         kinds = boxes.kinds_of_parts(half)
