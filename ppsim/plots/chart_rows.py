@@ -28,7 +28,7 @@ from ppsim.plots.pixels import PixelColumns, is_mixed, picture
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
-_NAME, _AROUND = 11.0, 3.0  # pixels: size of the name of an area, and space around it
+_NAME, _AROUND = 11.0, 3.0  # pixels: size of the name of an area, and space above and below it
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class ChartRows(Artist):
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
         for area in areas(self.boxes) if self._is_mixed(place) else ():
             wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
-            if min(wide / (text_width(area.words, _NAME) + 2 * _AROUND), tall / (_NAME + _AROUND)) >= place.pixel:
+            if min(wide / text_width(area.words, _NAME), tall / (_NAME + _AROUND)) >= place.pixel:
                 middle = (area.top + area.bottom) / 2
                 y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
                 fill = area.colour(self.theme)
