@@ -18,9 +18,7 @@ from ppsim.analysis.static_bounds import (
     ScheduleSummary,
     layer_bound,
     memory_at_peaks,
-    memory_bound,
     memory_table,
-    step_bound,
 )
 from ppsim.costs.composed import TowerCosts
 from ppsim.costs.derive import DerivedCosts
@@ -85,36 +83,23 @@ def fastest_stages(
 
     Cuts compete by the bytes that a device holds above `limit`, then by the simulated step. If no cut fits, the fastest
     one found is taken. The search starts from the balanced cut and from `starts`; it tries `patience` times as many
-    cuts as usual. Those that lower bounds prove no better are not simulated. With `filled`, or if the framework knows
-    no empty stages, every stage has a layer.
+    cuts as usual. With `filled`, or if the framework knows no empty stages, every stage has a layer.
     """
     filled = filled or not costs.layout.run_by.facts.empty_stages
     compute, names = schedule.compute, [layer.name for layer in costs.layout.layers_of(costs.model)]
-    summary, first = ScheduleSummary.of(compute, "microbatch_scale" in costs.given), list[Plan]()
-
-    @functools.lru_cache(1)  # a cut is simulated after its bound
-    def priced(counts: Counts) -> tuple[DerivedCosts, CostTable]:
-        own = costs.with_stages(counts)
-        return own, own.table(compute)
-
-    def excess(held: np.ndarray | None) -> float:
-        return 0.0 if held is None else max(0.0, float(held.max()) - limit)
-
-    @functools.cache
-    def bound(counts: Counts) -> tuple[float, float]:
-        """Return lower bounds on `excess_and_step`."""
-        _, table = priced(counts)
-        return excess(memory_bound(summary, table)), step_bound(summary, table, optimizer, costs.layout.sharded)
+    first = list[Plan]()
 
     @functools.cache
     def excess_and_step(counts: Counts) -> tuple[float, float]:
         """Return the bytes above the limit, and the seconds of the step."""
-        own, table = priced(counts)
+        own = costs.with_stages(counts)
+        table = own.table(compute)
         plan = repriced(first[0], table) if first else make_plan(schedule, table, transport, optimizer)
         first[:] = first or [plan]
         ran, times = run_for_timeline(plan, engine)
         run = TimelineColumns(plan, table, own, times, engine=ran)
-        return excess(peak_memory(run)), iteration_time(run)
+        held = peak_memory(run)
+        return 0.0 if held is None else max(0.0, float(held.max()) - limit), iteration_time(run)
 
     devices = _first_holders(compute)
     begin = [*starts, *(balanced(pieces_of(costs), devices, late=late) for late in (False, True))]
@@ -124,9 +109,9 @@ def fastest_stages(
         most=patience * min(MAX_CUTS, max(MIN_CUTS, affordable)),
         exhaustive=patience * min(MAX_EXHAUSTIVE, affordable), filled=filled,
     )  # fmt: skip
-    best = search(excess_and_step, bound=bound)
+    best = search(excess_and_step)
     if excess_and_step(best)[0] > 0:
-        best = search(lambda counts: excess_and_step(counts)[1], bound=lambda counts: bound(counts)[1])
+        best = search(lambda counts: excess_and_step(counts)[1])
     return costs.with_stages(best)
 
 
@@ -138,7 +123,6 @@ def best_cut(
     exhaustive: int = 0,  # if there are at most this many cuts, every cut is tried
     starts: Iterable[Sequence[int]] = (),
     *,
-    bound: Objective | None = None,  # a lower bound on the objective: cuts that it proves no better are left out
     filled: bool = False,
 ) -> Counts:
     """Return the cut with the lowest objective that a descent finds; equal inputs give equal answers.
@@ -153,8 +137,7 @@ def best_cut(
     tried = [tuple(counts) for counts in starts if min(counts) or not filled]
 
     def lower(best: Counts, counts: Counts) -> Counts:
-        proven = bound is not None and bound(counts) >= objective(best)
-        return best if proven or objective(counts) >= objective(best) else counts
+        return best if objective(counts) >= objective(best) else counts
 
     if math.comb(layers - 1 if filled else max(layers + stages - 3, 0), stages - 1) <= exhaustive:
         choose = itertools.combinations if filled else itertools.combinations_with_replacement
