@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.analysis.static_bounds import (
@@ -58,18 +58,6 @@ class Expansion:
         given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
         return store_key(given)
 
-    @functools.cached_property
-    def _last(self) -> dict[tuple[Any, ...], Any]:
-        """Costs of the last layouts that differ in partition and recompute alone, by all keys, and by the others.
-
-        Layouts follow each other by level of recompute.
-        """
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
-
     def costs(self, layout: Changes, partition: Any = None) -> Any:
         """Return the costs in a layout; None if it does not fit the model."""
         costs = self.space.config.costs
@@ -78,17 +66,10 @@ class Expansion:
         changes = {key.removeprefix("layout."): value for key, value in layout.items() if key.startswith("layout.")}
         if partition is not None:
             changes["partition"] = partition
-        whole, others = (*changes.items(),), (*({**changes, "partition": None, "recompute": None}.items()),)
-        if whole not in self._last:
-            try:
-                costs = self._last.get(others, costs).with_layout(replace(costs.layout, **changes))
-            except PpsimError:
-                costs = None
-            if others not in self._last and costs is not None:
-                self._last.clear()
-                self._last[others] = costs
-            self._last[whole] = costs
-        return self._last[whole]
+        try:
+            return costs.with_layout(replace(costs.layout, **changes))
+        except PpsimError:
+            return None
 
     def memory_bound(self, layout: Changes, keeps: bool) -> float | None:
         """Return a lower bound on the bytes of all points of a layout.

@@ -82,11 +82,10 @@ class Space:
     def layouts(self) -> Iterator[Changes]:
         """Yield every combination of the layout's keys, with the number of copies and microbatches that follows.
 
-        Skip combinations that do not divide the GPUs, the batch or the experts evenly. The levels of recompute of one
-        layout follow each other, as they share their prices.
+        Skip combinations that do not divide the GPUs, the batch or the experts evenly.
         """
         of_schedule = ("schedule.name", "schedule.stages_per_device", PARTITION, OFFLOAD)
-        keys = sorted((key for key in self.values if key not in of_schedule), key=RECOMPUTE_LEVEL.__eq__)
+        keys = [key for key in self.values if key not in of_schedule]
         for chosen in itertools.product(*(self.values[key] for key in keys)):
             point = self._with_following_keys(dict(zip(keys, chosen, strict=True)))
             if point is not None:
