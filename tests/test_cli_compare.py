@@ -184,7 +184,7 @@ def test_the_chart_takes_the_options_of_drawing_and_without_a_chart_they_are_ref
     assert outcome.status == 0
     text = (tmp_path / "x.svg").read_text()
     assert ">critical path<" in text
-    assert ">activations of device 0 (fullest)<" in text
+    assert ">activations of the fullest device (0)<" in text
     assert DARK.paper in text
     assert "needs --gantt" in ppsim("compare", UNIT_COSTS, "--theme", "dark").err
 
@@ -193,7 +193,7 @@ def test_the_chart_of_all_schedules_has_the_base_and_the_fastest_and_says_how_ma
     count = len(document(UNIT_COSTS)["schedules"])
     outcome = ppsim("compare", UNIT_COSTS, "--gantt", tmp_path / "all.svg")
     words = re.findall(">([^<]+)<", (tmp_path / "all.svg").read_text())
-    assert any(word.startswith(f"{count - 6} more are drawn if named · F") for word in words)
+    assert any(word.startswith(f"{count - 6} others are drawn if you name them · F") for word in words)
     assert f"({count - 6} more: name them with --schedules)" in outcome.out + outcome.err
     assert len(compare(UNIT_COSTS).plot().axes) == 6 + 1  # with the axis of time
     assert sum(word == "base" or re.fullmatch(r"[+−]?[\d.]+ %", word) is not None for word in words) == 12

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
-from ppsim.plots.lanes import FILLS, OFFLOADS, RELOADS, STEPS, LaneSpans, Spans, band, lane_spans
+from ppsim.plots.lanes import FILLS, OFFLOADS, RELOADS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
@@ -43,7 +43,8 @@ class Boxes(Spans):
     # True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours
     plain: bool = False
     arrows: bool = False  # no lanes of copies, which arrows between the rows show
-    reserved: frozenset[str] = frozenset()  # lanes of other charts of a picture, so that all have boxes of one height
+    # lanes of all charts of a picture and the part of a row that they take, so that all have boxes of one height
+    reserved: Mapping[str, float] = field(default_factory=dict)
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
     narrowest: float = 0.0  # seconds: least median box of a picture's charts, which all have the same gaps; 0: its own
 
@@ -137,9 +138,10 @@ class Boxes(Spans):
         return [one for one in lane_spans(self.timeline) if not ((self.plain and one.has_band) or one.sort in hidden)]
 
     @property
-    def sorts(self) -> frozenset[str]:
-        """Sorts of the lanes that have space in a row."""
-        return self.reserved.union(lane.sort for lane in self.lanes)
+    def sorts(self) -> Mapping[str, float]:
+        """Sorts of the lanes that have space in a row, and the part of the row that each takes."""
+        seconds = makespan(self.timeline) * self.timeline.schedule.devices
+        return {**{lane.sort: lane.height(seconds) for lane in self.lanes}, **self.reserved}
 
     @property
     def divided(self) -> bool:
@@ -325,14 +327,14 @@ def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[Legend
     found = [LegendEntry("slot" if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
     found.append(LegendEntry("idle", palette.IDLE_TITLE))
     if (stages := max((boxes.locals for boxes in every), default=1)) > 1:
-        words = "second stage of the device" if stages == 2 else "later stage: longer line where wide"
+        words = "second stage of the device" if stages == 2 else "later stage: longer line"
         found.append(LegendEntry("stage", words, parts[0]))
     if any(boxes.reverse.any() for boxes in every):
         found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
     if any(len(boxes.step_begins) for boxes in every):
         found.append(LegendEntry("steps", "begin of a step"))
-    lanes = {lane.sort: lane for boxes in every for lane in boxes.lanes if lane.start.min() < until}
-    found += [LegendEntry("lane", lane.title, lane=lane.sort) for lane in lanes.values()]
+    lanes = {lane.sort for boxes in every for lane in boxes.lanes if lane.start.min() < until}
+    found += [LegendEntry("lane", TITLES[sort], lane=sort) for sort in TITLES if sort in lanes]
     plain = [boxes for boxes in every if boxes.plain]
     whole = [lane for boxes in plain for lane in replace(boxes, plain=False).lanes]
     low = [lane.sort for lane in whole if lane.sort not in lanes and lane.start.min() < until]

@@ -167,13 +167,16 @@ def _in_few_colours(png: bytes) -> str:
     """Return a PNG in base64, with at most 256 colours, which differ from its own by 3 of 255 at most in charts."""
     image, small = Image.open(io.BytesIO(png)).convert("RGBA"), io.BytesIO()
     pixels = np.asarray(image)
-    packed, place = np.unique(pixels[..., :3].reshape(-1, 3) @ np.array([1 << 16, 1 << 8, 1]), return_inverse=True)
+    packed, place, count = np.unique(
+        pixels[..., :3].reshape(-1, 3) @ np.array([1 << 16, 1 << 8, 1]), return_inverse=True, return_counts=True
+    )
     every, chosen = packed[:, None] >> np.array([16, 8, 0]) & 255, list[int]()
     nearest, apart = np.zeros(len(every), np.uint8), np.full(len(every), 256)
-    while len(chosen) < 255 and apart.max() > 0:  # the colour that is the farthest from those chosen
-        away = np.abs(every - every[apart.argmax()]).max(axis=1)
-        nearest[away < apart] = len(chosen)
-        chosen.append(int(apart.argmax()))
+    usual = np.argsort(-count, kind="stable")[:16].tolist()  # paper and the large fills keep their colours
+    while len(chosen) < 255 and apart.max() > 0:  # then the colour that is the farthest from those chosen
+        chosen.append(usual[len(chosen)] if len(chosen) < len(usual) else int(apart.argmax()))
+        away = np.abs(every - every[chosen[-1]]).max(axis=1)
+        nearest[away < apart] = len(chosen) - 1
         apart = np.minimum(apart, away)
     codes = np.where(pixels[..., 3] < 128, len(chosen), nearest[place].reshape(pixels.shape[:2])).astype(np.uint8)
     drawn = Image.fromarray(codes, "P")
@@ -219,7 +222,8 @@ def time_axis(ax: Axes, last: float, max_ticks: int) -> None:
     ticks = round_ticks(last * unit.factor, max_ticks)
     names = [*map(number_text, ticks[:-1]), f"{number_text(ticks[-1])} {unit.symbol}"]
     ax.set_xticks(ticks / unit.factor, names)
-    if ticks[-1] > 0.97 * last * unit.factor:  # else its unit would lie beyond the figure
+    beyond = (last * unit.factor - ticks[-1]) / (last * unit.factor or 1) * ax.get_window_extent().width
+    if beyond / ax.figure.dpi * PIXELS + 9 < text_width(names[-1], 11) / 2:  # else its unit would lie beyond the figure
         ax.get_xticklabels()[-1].set_horizontalalignment("right")
 
 

@@ -28,7 +28,7 @@ from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import is_mixed
-from ppsim.plots.scale import SHORTEST_ORDER, shown_length
+from ppsim.plots.scale import AT_BOUND, shown_length
 from ppsim.timeline import TimelineColumns
 
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
@@ -133,7 +133,7 @@ def _blocks(
             idle = f"{idle.removesuffix(' %')} → {percent_text(after)}"
         differs = _bound_text(run, over) if len(every) == 1 else differs
         blocks.append(ChartBlock(boxes, name, (step, differs, idle, peak), over))
-    versus = "" if blocks[0].numbers[1] == SHORTEST_ORDER else "vs bound"
+    versus = "vs bound"
     if len(every) > 1:
         versus = shortened(f"vs {next(iter(bases)) if len(bases) == 1 else 'first'}")
     steady = "steady " * any(run.schedule.iterations > 1 for run in timelines)  # step and idle of that part
@@ -168,7 +168,8 @@ def _filled_seconds(run: TimelineColumns) -> float:
 def _single_note(boxes: Boxes) -> list[str]:
     """Return the 90 % interval of a step, how many pieces of work fill how much of the idle time, and the costs."""
     run = boxes.timeline
-    parts, filled = [interval_in_words(run)], _filled_seconds(run)
+    interval, filled = interval_in_words(run), _filled_seconds(run)
+    parts = [f"step {interval}" if interval else ""]
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")
@@ -180,7 +181,7 @@ def _bound_text(run: TimelineColumns, over: bool) -> str:
     if run.engine == "measured" or run.schedule.iterations > 1 or len(run.row_start) > _BOUNDED:
         return ""
     gap = lower_bound(run).gap
-    return percent_text(gap, signed=True) if gap >= 5e-4 else "" if over else SHORTEST_ORDER
+    return percent_text(gap, signed=True) if gap >= 5e-4 else "" if over else AT_BOUND
 
 
 def _draw_into(

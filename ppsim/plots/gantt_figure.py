@@ -22,7 +22,7 @@ from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
-from ppsim.plots.scale import SHORTEST_ORDER
+from ppsim.plots.scale import AT_BOUND
 
 MAX_TICKS = 10
 _MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # pixels of the rules, as all sizes below
@@ -33,7 +33,11 @@ _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of
 _LONGEST_HEADING = 150  # pixels: of differences
 _ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 20  # pixels: memory of one schedule, of several, in a column
-_APART, _HEAD = 18, 5  # pixels between two numbers, and between a number and its heading
+_STRIP_WITH_LIMIT, _TICK = (
+    40,
+    23,
+)  # pixels: memory at least, with a limit; from the last row to the first tick of memory
+_APART = 18  # pixels between two numbers
 _ROWS = 13  # pixels for the name of the rows
 
 
@@ -101,15 +105,14 @@ def _lay_out(
     digits = max(text_width(label, 11) for label in labels + (strip.labels if strip else []))
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
     rows = left + _ROWS * (blocks[0].labels[0] == "0") + digits + 8
-    begin = rows if several or not is_wide else left
     wide = _widths(blocks, heads)
     shown = [at for at in wide if wide[at]]
     is_over = any(block.is_over for block in blocks)  # what is over its limit keeps its peak
-    while len(shown) > 1 and sum(wide[at] for at in shown) > right - begin - names:
+    while len(shown) > 1 and sum(wide[at] for at in shown) > right - rows - names:
         shown.pop(-2 if is_over and len(shown) > 2 else -1)
-    end = right if several else begin + sum(wide[at] for at in shown) - _APART
-    columns = {at: end - sum(wide[later] for later in shown if later > at) for at in shown}
-    high = _STRIP if not several else _STRIP_OF_MANY if is_wide else _STRIP_OF_COLUMN
+    columns = {at: right - sum(wide[later] for later in shown if later > at) for at in shown}
+    high = _STRIP_OF_COLUMN if not is_wide else _STRIP_OF_MANY if several else _STRIP
+    high = max(high, _STRIP_WITH_LIMIT) if strip and strip.limit is not None else high
     return _FigureLayout(width, rows, right, columns, heads, high if strip else 0)
 
 
@@ -127,16 +130,11 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
 
 
 def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> dict[int, float]:
-    """Return the widths of the columns of numbers: with one block its headings are before them, else above them."""
+    """Return the widths of the columns of numbers, with their headings above them."""
     found = dict[int, float]()
     for at, head in enumerate(heads):
-        value = max(
-            text_width(text, _VALUE, not SHORTEST_ORDER.startswith(text))
-            for text in (one.numbers[at] for one in blocks)
-        )
-        wide = text_width(head, _SUBTITLE)
-        whole = max(wide, value) if len(blocks) > 1 else wide + _HEAD * bool(head) + value
-        found[at] = whole + _APART if value else 0.0
+        value = max(text_width(text, _VALUE, text != AT_BOUND) for text in (one.numbers[at] for one in blocks))
+        found[at] = max(text_width(head, _SUBTITLE), value) + _APART if value else 0.0
     return found
 
 
@@ -153,14 +151,14 @@ def compose(
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
-    if pixels < _WIDE:
-        step, versus, *others = blocks[0].numbers
-        blocks = [replace(blocks[0], numbers=(step, versus.partition(":")[0], *others)), *blocks[1:]]
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
+    strip = replace(strip, symbol="") if strip and pixels < _WIDE else strip  # the legend and the peak name it
     layout = _lay_out(blocks, heads, pixels, strip)
     second, every = (layout.right - layout.left) / (longest or 1.0), [block.boxes for block in blocks]
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
-    lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
+    lanes = dict[str, float]()
+    for sort, part in (pair for boxes in shown for pair in boxes.sorts.items()):
+        lanes[sort] = max(part, lanes.get(sort, 0.0))
     shown = [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in shown]
     narrowest = min(boxes.median for boxes in every)
     wanted, (lines, every) = lines, lines.drawn([replace(boxes, narrowest=narrowest) for boxes in shown], second)
@@ -174,15 +172,16 @@ def compose(
     )  # fmt: skip
     below, notes = _place_notes(layout, texts)
     several = len(blocks) > 1
-    head = (24 if texts.title else 4) + 18 * bool(texts.lead) + 20 * below + 12 * several
+    head = (36 if texts.title else 16) + 18 * bool(texts.lead) + 20 * below
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
-    tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + 8 if memory else 0))
+    air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
+    tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + air if memory else 0))
     writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
     if texts.title:
         write_title(writer, texts._replace(notes=notes), layout.margin, below)
     found, y = [], float(head)
     writer.name_rows(blocks[0].labels, layout.left - 8, head + _ABOVE + rows[0] / 2, rows[0])
-    for at, x in layout.columns.items() if several else ():
+    for at, x in layout.columns.items():
         writer.write(x, head, heads[at], ha="right", color=theme.quiet)
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         _write_numbers(writer, layout, block, y, several)
@@ -190,19 +189,20 @@ def compose(
         ax = writer.axes(layout.left, y, layout.right - layout.left, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, lines.has_path, pixels >= _WIDE)
+        ChartRows(ax, boxes, theme, labels, lines.has_path or boxes.arrows, pixels >= _WIDE)
         lines.add_to(ax, boxes, theme)
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
         _mark_end(ax, makespan(boxes.timeline), longest, theme, high)
         found.append(ax)
-        y += high + 8
+        y += high + (air if memory else 8)
         if strip is not None:
             area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
             draw_memory(area, strip, number, makespan(boxes.timeline), theme)
             y += layout.memory + 8
         y += _BETWEEN - 8
-    _add_axis(writer, layout, y, longest)
+    ends = [makespan(boxes.timeline) for boxes in every]
+    _add_axis(writer, layout, y, longest, [end for end in ends if end <= longest * (1 + 1e-9)])
     legend.draw(writer, layout.margin, y + _AXIS)
     return found
 
@@ -218,7 +218,7 @@ def _place_notes(layout: _FigureLayout, texts: Texts) -> tuple[bool, Sequence[st
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
-    """Write a block's name, and its step, difference, idle time and peak with their headings."""
+    """Write a block's name if it is `named`, and its step, difference, idle time and peak."""
     theme, base = writer.theme, y + 15
     values = block.numbers
     if named:
@@ -227,12 +227,10 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
         writer.write(layout.left, base, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
-    is_quiet = values[1] == "base" or SHORTEST_ORDER.startswith(values[1])
+    is_quiet = values[1] in ("base", AT_BOUND)
     styles = (bold, {"color": theme.quiet} if is_quiet else bold, {}, over)
     for at, x in layout.columns.items():
-        words = writer.write(x, base, values[at], _VALUE, ha="right", **styles[at])
-        if layout.heads[at] and not named:
-            writer.write_beside(words, -_HEAD, base, layout.heads[at], ha="right", color=theme.quiet)
+        writer.write(x, base, values[at], _VALUE, ha="right", **styles[at])
 
 
 def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -> None:
@@ -251,11 +249,13 @@ def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -
     )  # fmt: skip
 
 
-def _add_axis(writer: Writer, layout: _FigureLayout, y: float, longest: float) -> None:
-    """Add the axis of time below all rows, which end at y."""
+def _add_axis(writer: Writer, layout: _FigureLayout, y: float, longest: float, ends: Sequence[float]) -> None:
+    """Add the axis of time below all rows, which end at y, with a triangle at the end of each step."""
     theme = writer.theme
     ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
     ax.set_yticks([])
+    style: Any = {"color": theme.text, "linewidths": 0.0, "clip_on": False, "zorder": 7}
+    ax.scatter(ends, [1.0] * len(ends), s=8, marker="v", transform=ax.get_xaxis_transform(), **style)
     time_axis(ax, longest, MAX_TICKS if layout.width >= _WIDE else 8)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.edge, linewidth=POINTS)

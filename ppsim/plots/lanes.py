@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,11 +15,11 @@ from ppsim.timeline import TimelineColumns
 
 GATHERS, RELOADS, REDUCTIONS, OFFLOADS = "gathers", "reloads", "reductions", "offloads"
 COLLECTIVES, STEPS, FILLS = "collectives", "optimizer steps", "fills"
-TITLES = {
+TITLES = {  # in the order of legends
     GATHERS: "weight gather",
-    RELOADS: "activation reload",
     REDUCTIONS: "gradient reduction",
     OFFLOADS: "activation offload",
+    RELOADS: "activation reload",
     COLLECTIVES: "collective of the output layer",
     STEPS: "optimizer step",
     FILLS: "work in idle time",
@@ -29,7 +29,8 @@ LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIV
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
 _FILLED = 0.43  # fraction of a device's row that is filled above its middle, and below it
-_LANE, _GAP = 0.14, 0.02  # fractions of a device's row
+_LANE, _SPARSE_LANE, _GAP = 0.16, 0.09, 0.02  # fractions of a device's row: a lane with its gap, and the gap
+_SPARSE = 0.05  # of the time of all devices: lanes that fill less are low
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ class LaneSpans(Spans):
         """True if the sort has a lane of its own; optimizer steps and work in idle time are among the actions."""
         return self.sort not in (STEPS, FILLS)
 
+    def height(self, seconds: float) -> float:
+        """Return the part of a row that the lane takes in a chart of so many seconds of all devices."""
+        return _SPARSE_LANE if float(self.length.sum()) < _SPARSE * seconds else _LANE
+
     @property
     def title(self) -> str:
         """Name of the sort in every legend."""
@@ -97,7 +102,7 @@ class LaneSpans(Spans):
 
 
 def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
-    """Return the lanes that take time in this timeline, in the order of the legend."""
+    """Return the lanes that take time in this timeline."""
     origin = float(timeline.device_start.min())
     found = []
     for sort, spans in (
@@ -139,14 +144,15 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
     return [LaneSpans(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers, BARRIER_NAMES)]
 
 
-def band(sorts: Collection[str]) -> tuple[float, float]:
+def band(heights: Mapping[str, float]) -> tuple[float, float]:
     """Return top and bottom of the actions' boxes, downwards from the middle of a row of height 1.
 
-    Data that arrive (weights, activations) have lanes at the top of a row, data that leave (gradients, activations) at
-    its bottom. An optimizer step is among the actions, because its device runs nothing else meanwhile.
+    `heights` has the part of a row that each sort of lane takes. Data that arrive (weights, activations) have lanes at
+    the top of a row, data that leave (gradients, activations) at its bottom. An optimizer step is among the actions,
+    because its device runs nothing else meanwhile.
     """
-    above, below = (sum(sort in sorts for sort in side) for side in (_ABOVE, _BELOW))
-    return -_FILLED + (_LANE + _GAP) * above, _FILLED - (_LANE + _GAP) * below
+    above, below = (sum(heights.get(sort, 0.0) for sort in side) for side in (_ABOVE, _BELOW))
+    return -_FILLED + above, _FILLED - below
 
 
 def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
@@ -155,10 +161,11 @@ def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
     return top, bottom
 
 
-def lane_edges(lane: LaneSpans, sorts: Collection[str]) -> tuple[float, float]:
-    """Return top and bottom of the boxes of a lane within a row that has lanes of these sorts, as in `band`."""
+def lane_edges(lane: LaneSpans, heights: Mapping[str, float]) -> tuple[float, float]:
+    """Return top and bottom of the boxes of a lane within a row that has lanes of these heights, as in `band`."""
     if not lane.has_band:
-        return band(sorts)
-    side = [sort for sort in (_ABOVE if lane.sort in _ABOVE else _BELOW) if sort in sorts]
-    edge = _FILLED - (_LANE + _GAP) * side.index(lane.sort)
-    return (-edge, _LANE - edge) if lane.sort in _ABOVE else (edge - _LANE, edge)
+        return band(heights)
+    side = _ABOVE if lane.sort in _ABOVE else _BELOW
+    edge = _FILLED - sum(heights.get(sort, 0.0) for sort in side[: side.index(lane.sort)])
+    high = heights[lane.sort] - _GAP
+    return (-edge, high - edge) if lane.sort in _ABOVE else (edge - high, edge)

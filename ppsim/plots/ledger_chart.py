@@ -41,11 +41,11 @@ def draw_ledger(
         legend = Legend([], colours)
         parts = {cause: 100 * seconds / (step or 1.0) for cause, seconds in ledger.items()}
         parts = {cause: part for cause, part in parts.items() if part.mean() >= 0.05}
-        legend.entries = [LegendEntry("cause", f"{cause}, mean {percent_text(part.mean() / 100)}", lane=cause)
+        legend.entries = [LegendEntry("cause", f"{cause} {percent_text(part.mean() / 100)}", lane=cause)
                           for cause, part in parts.items()]  # fmt: skip
         idle = percent_text(bubble_fraction(timeline))
         unit = time_unit(step)
-        notes = [f"step {three_digits(step * unit.factor)} {unit.symbol}, idle {idle}"]
+        notes = [f"step {three_digits(step * unit.factor)} {unit.symbol}, idle {idle} in the mean, as the causes below"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
@@ -65,6 +65,7 @@ def draw_ledger(
         ax.set_xticks(round_ticks(longest, 10 if wide > 700 else 5))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
         ax.spines["bottom"].set_bounds(0.0, longest)
+        ax.spines["left"].set_visible(False)
         ax.set(ylim=(devices - 0.5, -0.5))
         named = named_devices(devices, rows / devices)
         ax.set_yticks(named, [labels[device] for device in named])
@@ -73,7 +74,8 @@ def draw_ledger(
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
-        for device, idle in enumerate(reached.tolist() if devices <= _NAMED else ()):
+        differ = len({percent_text(part / 100) for part in reached.tolist()}) > 1  # else the notes say it once
+        for device, idle in enumerate(reached.tolist() if devices <= _NAMED and differ else ()):
             ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)
         legend.draw(writer, margin, top + rows + _AXIS)

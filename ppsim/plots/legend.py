@@ -16,7 +16,7 @@ from matplotlib.text import Annotation
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
-from ppsim.plots.marks import DASHES, DOTS, NO_LINES, ChartLines, Difference
+from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference
 from ppsim.plots.memory_strip import LIMIT, MemoryStrip
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import NARROWEST_MARK
@@ -107,8 +107,8 @@ class Legend:
             if mixed:
                 remarks.append("actions too narrow for evictions")
             else:
-                style: dict[str, Any] = {"linestyle": DOTS, "marker": "v", "markersize": 2.5, "markevery": [1]}
-                self._add("eviction to another device and back", color=theme.text, linewidth=0.7, **style)
+                style: dict[str, Any] = {"marker": "v", "markersize": 2.5, "markevery": [1]}
+                self._add("eviction to another device and back", color=theme.text, linewidth=0.9, **style)
         if lines.has_path:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
         found = {one.what for one in slowest}
@@ -118,11 +118,11 @@ class Legend:
             most = ": the five that exceed most" * (sum(one.what == "longer" for one in slowest) == 5)
             self._add(f"longer than simulated{most}", color=theme.longer, linewidth=3 * POINTS)
         for which, colour, wide in (("fullest", theme.memory, 1.3), ("emptiest", theme.edge, 1.0)):
-            devices = {device for device, _ in memory.drawn(which)} if memory else set[int]()
-            own = f"device {devices.pop()} ({which})" if len(devices) == 1 else f"the {which} device"
-            if memory and memory.drawn(which):
-                name = f"{memory.name} " * (which == "fullest")
-                self._add(f"{name}of {own}", color=colour, linewidth=wide * POINTS)
+            devices = sorted({device for device, _ in memory.drawn(which)}) if memory else []
+            if memory and devices:
+                name = f"{memory.name} of the" if which == "fullest" else "thin:"
+                own = f" ({devices[0]})" * (len(devices) == 1)
+                self._add(f"{name} {which} device{own}", color=colour, linewidth=wide * POINTS)
         if memory is not None and memory.limit is not None:
             self._add("limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
@@ -142,10 +142,11 @@ class Legend:
         """Return the left end, line and words of each entry."""
         short = width < 600
         x, line, found = 0.0, 0, []
-        for entry in self.entries:
-            words = _SHORT.get(entry.text, entry.text) if short else entry.text
-            wide = _indent(entry) + text_width(words, _SIZE)
-            if x and (x + wide > width or entry is self.first_remark):
+        every = [_SHORT.get(entry.text, entry.text) if short else entry.text for entry in self.entries]
+        widths = [_indent(entry) + text_width(words, _SIZE) for entry, words in zip(self.entries, every, strict=True)]
+        for at, (entry, words, wide) in enumerate(zip(self.entries, every, widths, strict=True)):
+            pair = _SPACE + widths[at + 1] if every[at + 1 : at + 2] and every[at + 1].startswith("thin:") else 0.0
+            if x and (x + wide + pair * (wide + pair < width) > width or entry is self.first_remark):
                 x, line = 0.0, line + 1
             found.append((x, line, words))
             x += wide + _SPACE

@@ -106,7 +106,7 @@ def draw_lines(
             axes, "y", [value * factor for pairs in lines.values() for _, value in pairs]
         ):
             axes.yaxis.label.set_text(f"{axes.get_ylabel()}, logarithmic")
-        elif axes.get_ylim()[0] <= 0 <= min(axes.dataLim.intervaly):
+        elif (unit == "fraction" or axes.get_ylim()[0] <= 0) and min(axes.dataLim.intervaly) >= 0:
             axes.set_ylim(bottom=0)  # no tick of zero above the axis
         axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
         direct = len(ends) <= MAX_DIRECT

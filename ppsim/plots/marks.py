@@ -30,7 +30,6 @@ from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWE
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
-DOTS: Any = (0, (1, 1.2))  # of evictions
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 
@@ -183,7 +182,8 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
         times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
         sender, receiver = (copies.device[mine], copies.host[mine])[:: 1 if way == OFFLOADS else -1]
         rows = _ends(ax, boxes, sender, receiver)
-        add_lines(ax, _behind(ax, boxes, times, rows), linestyles=DOTS, linewidths=0.7, **style)
+        for wide, colour in ((2.6, theme.halo), (0.9, theme.text)):
+            add_lines(ax, np.stack([times, rows], axis=2), colors=colour, linewidths=wide, alpha=strength, zorder=3.5)
         for marker, ends in (("v", receiver > sender), ("^", receiver < sender)):
             ax.scatter(times[ends, 1], rows[ends, 1], s=7, marker=marker, linewidths=0.0, **style)
 

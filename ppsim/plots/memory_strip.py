@@ -76,7 +76,7 @@ class MemoryStrip:
 
     def amount(self, value: float) -> str:
         """Return an amount with its unit."""
-        return f"{value:.3g} {self.symbol}"
+        return f"{value:.3g} {self.symbol}".rstrip()
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: Theme) -> None:
@@ -93,9 +93,7 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
     ax.fill_between(step[:, 0], 0.0, step[:, 1], color=theme.memory, alpha=0.12, **style)
     if strip.limit is not None:
         if is_over(float(step[:, 1].max()), strip.limit):
-            over: Any = np.maximum(step[:, 1], strip.limit)
-            ax.fill_between(step[:, 0], strip.limit, over, color=theme.limit, alpha=0.3, **style)
-            above = np.stack([step[:, 0], np.where(over > strip.limit, over, np.nan)], axis=1)
+            above = np.stack([step[:, 0], np.where(step[:, 1] > strip.limit, step[:, 1], np.nan)], axis=1)
             drawn.append((above, theme.limit, 2.6, 3.5))
         ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT, zorder=4)
     for points, colour, wide, order in drawn:
@@ -110,9 +108,11 @@ def is_over(peak: float, limit: float | None) -> bool:
 
 
 def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
-    """Give the strip ticks at 0, the limit and a peak over it, or the highest peak, and at half if there is space."""
+    """Give the strip ticks at 0, the limit and a peak over it, or the highest peak, and near half of it."""
     tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
-    levels = [0.0, *([highest / 2] if tall > 60 else []), highest]
+    power = 10.0 ** np.floor(np.log10(highest / 2))
+    half = power * np.rint(highest / 2 / power - 1e-9)
+    levels = [0.0, *([half] if tall > 60 and 0.3 * highest < half < 0.7 * highest else []), highest]
     levels += [strip.top] if (strip.top - highest) * tall > _APART * strip.top * _HEADROOM else []
     ax.set_yticks(levels, [*(f"{level:.3g}" for level in levels[:-1]), strip.amount(levels[-1])])
     bare_axes(ax, theme, 11 * POINTS)

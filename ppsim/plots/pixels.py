@@ -12,7 +12,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes
-from ppsim.plots.lanes import LaneSpans, lane_edges
+from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, light_of
 
 TOUCHING = 6.0  # pixels; lower rows have no gap, and share lines of pixels by area
@@ -196,18 +196,18 @@ def picture(
     devices = boxes.timeline.schedule.devices
     bands = strips(boxes, theme, columns, foot, rule, dense)
     row = height / devices
-    top, bottom = bands[0].top, bands[-1].bottom
+    top, bottom = band({})  # lanes of other charts of a picture have space here too
     low = row < TOUCHING * dense
     begins = np.arange(devices + 1) * row if low else np.rint(np.arange(devices + 1) * row)
     tall = np.diff(begins) - (0.0 if low else gap)
     paper = np.broadcast_to(light_of(theme.paper), bands[0].light.shape)
     lights, borders = [], []
-    for number, band in enumerate(bands):
+    for number, strip in enumerate(bands):
         above = bands[number - 1].bottom if number else top
-        for edge, light in ((above, paper), (band.top, band.light)):
+        for edge, light in ((above, paper), (strip.top, strip.light)):
             borders.append(begins[:-1] + (edge - top) / (bottom - top) * tall)
             lights.append(light)
-    borders.append(begins[:-1] + tall)
+    borders.append(begins[:-1] + (bands[-1].bottom - top) / (bottom - top) * tall)
     lights.append(paper)
     order = np.stack(borders, axis=1).ravel()
     every = np.stack(lights, axis=1).reshape(-1, *bands[0].light.shape[1:])

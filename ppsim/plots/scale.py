@@ -24,13 +24,13 @@ NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 LETTER, LETTER_ROOM = 0.55, 2.0  # of a digit: how much wider W is, the letter of a kind; pixels: more room of a letter
 NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # size of a number, at most, as a part of its box's height and width
-SHORTEST_ORDER = "at its bound: no faster order in this memory"  # a timeline at its lower bound
+AT_BOUND = "at bound"  # a timeline at its lower bound: no order with the same peaks is faster
 _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
 RULES = {  # of the page's script
     "sharp": SHARP, "path": PATH, "thin": THIN_PATH, "lowest_wide": LOWEST_WIDE, "turn": NARROW_TURN,
     "mark": NARROWEST_MARK, "lined": LOWEST_LINED, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
     "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "letter_room": LETTER_ROOM, "high": NUMBER_HIGH,
-    "wide": NUMBER_WIDE, "shortest": SHORTEST_ORDER,
+    "wide": NUMBER_WIDE,
 }  # fmt: skip
 
 

@@ -131,7 +131,10 @@ class Comparison:
         runs = self.drawn
         more = len(self.timelines) - len(runs)
         lacking = ", ".join(self.refused) if self.named and self.refused else ""
-        notes = [f"{more} more are drawn if named" if more else "", f"not at this size: {lacking}" if lacking else ""]
+        notes = [
+            f"{more} others are drawn if you name them" if more else "",
+            f"not at this size: {lacking}" if lacking else "",
+        ]
         marks = [" (asynchronous)" * asynchronous(run) for run in runs]
         return {
             "timelines": runs,
