@@ -65,6 +65,7 @@ CHARTS = (
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.78; it has a limit of memory, which "
         "these costs do not have; its costs are below its title, where the chart has "
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
+        "W and I have other tones; "
         "the chart's legend also names the lines of memory; letters of "
         "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
         "place of all others; B is darker than T in grey; narrow actions are mixed over a period, where the mock-up "
@@ -130,8 +131,7 @@ CHARTS = (
         "Evicted activations",
         "An activation goes to another device after its forward, and comes back for its backward.",
         'run("bpipe", p, m).plot(theme=theme)',
-        "no mock-up has evictions; their arrows pass behind the actions of the devices between, and show in gaps, "
-        "lanes and idle time",
+        "no mock-up has evictions; their arrows pass above the actions of the devices between",
     ),
     Chart(
         "copies",
@@ -162,7 +162,8 @@ CHARTS = (
         "Bubble ledger",
         "Each bar is the idle time of a device by cause.",
         'run("interleaved-1f1b", p, m).plot_ledger(theme=theme)',
-        "the mock-up has these bars beside the rows of the explorer, without an axis",
+        "the mock-up has these bars beside the rows of the explorer, without an axis; dependency, recompute and "
+        "optimizer, and on dark all causes, have other colours: they differ from mixed actions and keep their hue",
     ),
     Chart(
         "front",

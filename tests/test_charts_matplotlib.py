@@ -676,7 +676,7 @@ def test_evictions_go_to_their_host_and_come_back_above_the_actions_of_others():
         ways = [(start, end, *((own, host) if outward else (host, own))) for start, end, own, host in both]
         for segment, (start, end, sender, receiver) in zip(lines.get_segments(), ways, strict=True):
             assert segment[:, 0].tolist() == pytest.approx([start, end])
-            assert np.rint(segment[:, 1]).tolist() == [sender, receiver]
+            assert segment[:, 1].tolist() == pytest.approx([sender, receiver], abs=0.6)  # the rows' edges
 
 
 def test_transfers_to_far_devices_pass_behind_the_actions_of_others():

@@ -42,7 +42,7 @@ def test_a_timed_fused_slot_is_one_box_and_an_untimed_one_two():
     ("name", "options", "stages", "marks"),
     [
         ("1f1b", {}, 1, []),
-        ("interleaved-1f1b", {"stages_per_device": 3}, 3, ["later stage: longer line where wide"]),
+        ("interleaved-1f1b", {"stages_per_device": 3}, 3, ["later stage: longer line"]),
         ("zb-v", {}, 2, ["second stage of the device"]),
         ("dualpipe", {}, 1, ["enters at the other end"]),
         ("pipedream", {"iterations": 3}, 1, ["begin of a step"]),

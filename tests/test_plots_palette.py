@@ -127,15 +127,21 @@ def test_lanes_differ_from_each_other_and_from_all_that_they_touch(theme):
         assert min(apart(colour, cause) for cause in theme.causes.values()) >= 12
 
 
-def test_lanes_stand_out_from_a_dark_ground_and_keep_their_hue_where_they_are_often_seen():
+def test_lanes_stand_out_from_a_dark_ground():
     assert min(contrast(colour, DARK.not_idle) for colour in DARK.lanes.values()) >= 3
 
+
+@pytest.mark.parametrize(("colours", "most"), [("lanes", 45), ("causes", 20)])
+def test_lanes_and_causes_keep_their_hue_in_every_theme(colours, most):
     def hue(colour):
         return float(np.degrees(np.arctan2(*lab(colour)[:0:-1])))
 
-    for sort in ("reductions", "collectives", "optimizer steps"):
-        turn = abs(hue(LIGHT.lanes[sort]) - hue(DARK.lanes[sort])) % 360
-        assert min(turn, 360 - turn) <= 45
+    light, dark = getattr(LIGHT, colours), getattr(DARK, colours)
+    coloured = [name for name in light if all(np.hypot(*lab(one[name])[1:]) >= 10 for one in (light, dark))]
+    assert len(coloured) >= 7
+    for name in coloured:
+        turn = abs(hue(light[name]) - hue(dark[name])) % 360
+        assert min(turn, 360 - turn) <= most, name
 
 
 @EVERY
