@@ -65,12 +65,7 @@ class Rules(NamedTuple):
 
 
 class State(NamedTuple):
-    """Progress of all actions: `done` by code, `ends` by code x m + microbatch, the others by device.
-
-    `wakes` is a tree of the times at which devices next look for an action: node `leaves + d` is the time of device d,
-    and each inner node the earlier of its two. With 256 devices x 1,024 microbatches it makes a run 2.5 times as fast
-    as a pass over all devices.
-    """
+    """Progress of all actions: `done` by code, `ends` by code x m + microbatch, the others by device."""
 
     done: np.ndarray
     ends: np.ndarray
@@ -78,16 +73,15 @@ class State(NamedTuple):
     live: np.ndarray  # amount held
     row: np.ndarray  # the next row to write
     last_kind: np.ndarray  # 0 F or 1 backward: the one that ran last
-    wakes: np.ndarray
+    wakes: np.ndarray  # the time at which it next looks for an action
 
 
 def initial_state(work: Work) -> State:
     """Return the state in which nothing has run."""
     codes, devices = len(work.seconds), len(work.limits)
-    leaves = 1 << max(devices - 1, 0).bit_length()
     return State(
         np.zeros(codes, np.int64), np.zeros(codes * work.m), np.zeros(devices), np.zeros(devices),
-        np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.full(2 * leaves, NOT_YET),
+        np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.full(devices, NOT_YET),
     )  # fmt: skip
 
 
@@ -102,41 +96,26 @@ def schedule_greedily(work, rules, due, most_ahead, state, codes, starts):
     `most_ahead` (stages,) is the number of F that a stage may run ahead of its backwards, from 1. The loop writes the
     code and the start, in seconds, of each row.
     """
-    devices, leaves, row = len(work.limits), len(state.wakes) // 2, state.row
-    for d in range(devices):
+    wakes, row = state.wakes, state.row
+    for d in range(len(row)):
         row[d] = work.list_offsets[d]
     longest = 0.0
     for seconds in work.seconds:
         longest = max(longest, seconds)
-    wake(state.wakes, leaves, work.device[0], 0.0)
-    while state.wakes[1] < NOT_YET:
-        d, now = first_to_wake(state.wakes, leaves), state.wakes[1]
+    d = work.device[0]
+    wakes[d] = 0.0
+    while wakes[d] < NOT_YET:
+        now = wakes[d]
         kind, s, until = next_action(work, rules, state, due, most_ahead, d, now, ROUNDING * longest)
         if kind != IDLE:
             code = kind * len(work.local_stage) + s
-            until = run_action(work, state, leaves, d, code, kind, now)
+            until = run_action(work, state, d, code, kind, now)
             codes[row[d]], starts[row[d]] = code, now
             row[d] += 1
-        wake(state.wakes, leaves, d, until)
-
-
-@kernel
-def wake(wakes, leaves, d, time):
-    """Let device d next look for an action at `time`."""
-    node = leaves + d
-    wakes[node] = time
-    while node > 1:
-        node //= 2
-        wakes[node] = min(wakes[2 * node], wakes[2 * node + 1])
-
-
-@kernel
-def first_to_wake(wakes, leaves):
-    """Return the device that looks first; the lowest of equals."""
-    node = 1
-    while node < leaves:
-        node = 2 * node if wakes[2 * node] <= wakes[2 * node + 1] else 2 * node + 1
-    return node - leaves
+        wakes[d] = until
+        for other in range(len(wakes)):  # the lowest of those that look first
+            if wakes[other] < wakes[d] or (wakes[other] == wakes[d] and other < d):
+                d = other
 
 
 @kernel
@@ -250,7 +229,7 @@ def next_weight(work, state, d):
 
 
 @kernel
-def run_action(work, state, leaves, d, code, kind, now):
+def run_action(work, state, d, code, kind, now):
     """Run the next action of a code, wake the device that needs its result, and return its end."""
     k, end = state.done[code], now + work.seconds[code]
     state.ends[code * work.m + k] = end
@@ -262,6 +241,6 @@ def run_action(work, state, leaves, d, code, kind, now):
     following = work.following[code]
     if following >= 0:
         receiver, arrives = work.device[following], end + work.wait[following]
-        if receiver != d and state.free_at[receiver] <= arrives < state.wakes[leaves + receiver]:
-            wake(state.wakes, leaves, receiver, arrives)
+        if receiver != d and state.free_at[receiver] <= arrives < state.wakes[receiver]:
+            state.wakes[receiver] = arrives
     return end
