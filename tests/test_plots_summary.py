@@ -32,14 +32,14 @@ SMALL_RUN = """\
 
 16 actions, transport async, engine event
 
-makespan              15.04 ms           last end - first start over all devices
-lower_bound           15.04 ms (+0.0 %)  no order with the same peaks is faster; (+x %): makespan above the bound
-span                  15.04 ms           max over devices of (its last end - its first start)
-bubble_fraction       0.2021 (20.2 %)    1 - sum(busy) / (devices x makespan): idle / total
-bubble_ratio          0.2533 (25.3 %)    sum(idle) / sum(busy): idle / ideal
-span_bubble_fraction  0.2021 (20.2 %)    1 - max(busy) / span: for equal devices the zero-bubble papers' bubble rate
-peak_activations      2 (device 0)       most live activations of a device, in microbatches of one device share
-peak_memory           8 GB (device 0)    largest of a device: weights, gradients, optimizer state, activations, buffers
+makespan              15.04 ms             last end - first start over all devices
+lower_bound           15.04 ms (at bound)  no order with the same peaks is faster; (+x %): makespan above the bound
+span                  15.04 ms             max over devices of (its last end - its first start)
+bubble_fraction       0.2021 (20.2 %)      1 - sum(busy) / (devices x makespan): idle / total
+bubble_ratio          0.2533 (25.3 %)      sum(idle) / sum(busy): idle / ideal
+span_bubble_fraction  0.2021 (20.2 %)      1 - max(busy) / span: for equal devices the zero-bubble papers' bubble rate
+peak_activations      2 (device 0)         most live activations of a device, in microbatches of one device share
+peak_memory           8 GB (device 0)      largest of a device: weights, gradients, optimizer state, activations, buffers
 
 device   busy     idle  idle / makespan  exposed communication  peak activations  peak memory
 0       12 ms  3.04 ms           20.2 %                  30 µs                 2         8 GB

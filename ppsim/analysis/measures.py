@@ -85,7 +85,7 @@ class Measure:
         if isinstance(value, np.ndarray) and self.over_devices == "max":
             return f"{number} (device {value.argmax()})"
         if isinstance(value, LowerBound):
-            return f"{number} (+{percent_text(value.gap)})"
+            return f"{number} ({percent_text(value.gap, signed=True) if value.gap >= 5e-4 else 'at bound'})"
         return f"{value:.4f} ({number})" if self.unit == "fraction" and value is not None else number
 
     def is_shown_for(self, run: TimelineColumns) -> bool:
