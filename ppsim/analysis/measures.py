@@ -210,7 +210,7 @@ _ROWS = (
         "per device: weights + gradients + optimizer state + live activations + transfer buffers; a backward that "
         "recomputes also holds the recomputed activations",
         peak_memory, (*_PAGES, "devices"), guarded=True,
-        short="largest of a device: weights, gradients, optimizer state, activations, buffers",
+        short="largest of a device: weights, gradients, optimizer, activations, buffers",
     ),
     Measure(
         "tokens_per_second", "tokens per second",

@@ -131,7 +131,9 @@ class Legend:
         unmarked = [boxes for boxes in every if not any(boxes is one for one in marked) or second * min(
             (np.nanmin(usual) for usual in boxes.usual.values()), default=1.0) < NARROWEST_MARK]  # fmt: skip
         if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
-            remarks.append("stages of narrow actions not marked")
+            remarks.append(
+                f"{remarks.pop()}; their stages are not marked" if mixed else "narrow actions: stages not marked"
+            )
         self.entries += [LegendEntry("mixed", text) for text in remarks]
         self.first_remark = self.entries[-len(remarks)] if remarks else None  # begins a line
 
