@@ -149,6 +149,7 @@ def test_a_column_has_the_mean_colour_of_its_kinds_in_linear_light():
     mean = [[(one >> bits & 255) / 255 for one in (dark, light)] for bits in (16, 8, 0)]
     linear = [[((value + 0.055) / 1.055) ** 2.4 for value in pair] for pair in mean]
     expected = [1.055 * (forward / 3 + 2 * backward / 3) ** (1 / 2.4) - 0.055 for forward, backward in linear]
+    assert text.splitlines()[-1] == "narrow actions mix their colours"
     assert [int(one) for one in busiest] == pytest.approx([255 * one for one in expected], abs=12)
 
 

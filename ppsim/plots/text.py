@@ -249,7 +249,8 @@ def _legend(
         if not np.allclose(times, np.rint(times)):  # else every column has one kind
             lines[-1] += " and shows what takes most of it"
     if not fits and any(shade in drawn for shade in style.shades):
-        lines.append(f"{' '.join(style.shades)} several kinds: busy up to 25, 50, 75, 100 % of the time")
+        shades = f"{' '.join(style.shades)} several kinds: busy up to 25, 50, 75, 100 % of the time"
+        lines.append("narrow actions mix their colours" if theme else shades)
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {hidden} action(s) of zero length")
     return lines
