@@ -329,8 +329,8 @@ def _draw_points(
 ) -> list[str]:  # fmt: skip
     """Draw points, filled as they fit; return the colour of each, that of its group if there are several.
 
-    If they are `grouped`, each group has an entry in the legend, and is `joined` if one key alone varies. Of many
-    groups those off the front are grey.
+    If they are `grouped`, each group has an entry in the legend, and is `joined` if one key alone varies. If
+    there are many groups, those off the front are grey.
     """
     kinds = [*dict.fromkeys(groups)]
     if len(kinds) < 2:
