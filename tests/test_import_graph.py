@@ -144,7 +144,7 @@ IMPORTED_BY_TESTS = {
         "ppsim.search.partitions", "ppsim.search.solver", "ppsim.studies.space",
     ],
     "parts of a chart or an option that no output shows alone": [
-        "ppsim.costs.partition", "ppsim.plots.boxes", "ppsim.plots.pixels",
+        "ppsim.costs.partition", "ppsim.plots.areas", "ppsim.plots.boxes", "ppsim.plots.pixels",
         "ppsim.plots.scale", "ppsim.studies.gate", "ppsim.studies.sweep",
     ],
 }  # fmt: skip

@@ -26,7 +26,7 @@ from ppsim.explorer.cases import (
     simulated_case,
     validated,
 )
-from ppsim.explorer.faults import faults_body, in_page_words
+from ppsim.explorer.page_words import faults_body, in_page_words
 from ppsim.frameworks import frameworks_running
 from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ppsim.base.errors import visible
 from ppsim.explorer.answers import Answer, answer_to
 from ppsim.explorer.cases import CSV_NAME, choices, load_later
-from ppsim.explorer.faults import faults_body
+from ppsim.explorer.page_words import faults_body
 from ppsim.plots.viewer import filled, script, style
 from ppsim.studies.worker_pool import Workers
 
