@@ -34,8 +34,7 @@ def large() -> Any:
     return run(devices=8, microbatches=512, costs=ppsim.Costs(forward=1.1, backward=2.3, latency=0.07))
 
 
-def test_a_kind_has_the_same_fill_in_all_drawing_code(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLORFGBG", "0;15")  # black text on a white terminal
+def test_a_kind_has_the_same_fill_in_all_drawing_code(tmp_path):
     timeline = run("zb-h1", devices=2, microbatches=2)
     wanted = {kind.name: LIGHT.kinds[kind] for kind in (Kind.F, Kind.I, Kind.W)}
     page = page_of(timeline)

@@ -269,8 +269,7 @@ class Layout:
             found.append(_no_divisor("tensor", self.tensor, "attention heads", model.heads))
         elif model.key_value_heads % self.tensor and self.tensor % model.key_value_heads:
             found.append(_no_divisor("tensor", self.tensor, "key-value heads", model.key_value_heads))
-        if self.exchanges_heads and (model.heads // self.tensor) % self.context:
-            heads = model.heads // self.tensor
+        if self.exchanges_heads and (heads := model.heads // self.tensor) % self.context:
             found.append(_no_divisor("context", self.context, "heads of a GPU, which all-to-all exchanges", heads))
         if self.groups_per_token > self.expert_groups:
             found.append(f"groups_per_token={self.groups_per_token} is above expert_groups={self.expert_groups}")
@@ -411,9 +410,8 @@ class Layout:
     def regroups(self, model: Model) -> int:
         """Return how often a GPU copies tokens for its experts, and their results, more than once.
 
-        It sorts what an all-to-all brings; for fp8 it pads it, too: Megatron-LM, core/transformer/moe:
-        token_dispatcher.py, sort_chunks_by_idxs; experts.py, Fp8Padding. torchtitan has all tokens of a tensor group on
-        each GPU that splits an expert.
+        It sorts what an all-to-all brings, and pads it for fp8: Megatron-LM, core/transformer/moe, token_dispatcher.py,
+        sort_chunks_by_idxs, and experts.py, Fp8Padding. torchtitan has all tokens of a tensor group on each GPU.
         """
         if not model.experts or self.chosen("expert_exchange") != "all-to-all":
             return 0
@@ -424,8 +422,8 @@ class Layout:
     @property
     def router_kernels(self) -> int:
         """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2.1.4."""
-        # a hierarchical exchange spares 14, fusion 41
-        return 72 - 14 * (self.chosen("expert_exchange") != "all-to-all") - 41 * self.chosen("fused_router")
+        hierarchical = self.chosen("expert_exchange") != "all-to-all"
+        return 72 - 14 * hierarchical - 41 * self.chosen("fused_router")
 
     def lone_shards(self, microbatches: int) -> bool:
         """Return if one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""
