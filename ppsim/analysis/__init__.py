@@ -11,7 +11,6 @@ from ppsim.analysis.static_bounds import (
     layout_memory_bound,
     layout_step_bound,
     memory_bound,
-    memory_table,
     packing_bound,
     step_bound,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "layout_memory_bound",
     "layout_step_bound",
     "memory_bound",
-    "memory_table",
     "packing_bound",
     "pareto_front",
     "shown_in",

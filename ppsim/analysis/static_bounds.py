@@ -267,17 +267,6 @@ def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | Non
     return bound * SAFETY
 
 
-def memory_table(costs: Any, schedule: ScheduleColumns) -> CostTable:
-    """Return `costs.table`, with the bytes alone if the costs can give these faster; schedules of equal sizes share."""
-    if not isinstance(costs, DerivedCosts) or schedule.cuts_vocabulary:
-        return costs.table(schedule)
-    sizes = schedule.num_stages, schedule.devices, len(schedule.holdings)
-    key = memory_table, costs.layout.partition, costs.layout.recompute, costs.layers_of_stages, *sizes
-    if key not in costs._computed:
-        costs._computed[key] = costs.bytes_table(schedule)
-    return costs._computed[key]
-
-
 def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
     """Return lower bounds on the bytes, without transfer buffers, that a device holds during each row of `peaks`."""
     schedule, peaks, static = summary.actions, summary.peaks, static_bytes(summary.actions, table)

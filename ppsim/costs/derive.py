@@ -380,20 +380,6 @@ class DerivedCosts(Setup):
         )  # fmt: skip
         return self._with_output_parts(schedule, table, parts) if cut else table
 
-    def bytes_table(self, schedule: ScheduleColumns) -> CostTable:
-        """Return `table` with the bytes alone, in a fraction of its time: its seconds are 0."""
-        if self.given or schedule.cuts_vocabulary:
-            return self.table(schedule)
-        count = schedule.num_stages
-        stages, none = self._stages(count), np.zeros(count)
-        held = _columns([self._stage_bytes(stage, schedule.devices / count) for stage in stages])
-        return CostTable(
-            np.zeros((4, count)), None, none, none, np.zeros((2, count)), none,
-            weight_grad_fraction=held["weight_grad_fraction_of_activation"], activation_bytes=held["activation_bytes"],
-            state_bytes=np.stack([held[name] for name in STATE]), input_fraction=held["input_fraction_of_activation"],
-            **self._shared_bytes(schedule, stages),
-        )  # fmt: skip
-
     def _shared_bytes(self, schedule: ScheduleColumns, stages: Sequence[Stage]) -> dict[str, Any]:
         """Return the columns of bytes that stages of one device share: of one backward at a time, of one embedding."""
         found, devices = dict[str, Any](), schedule.devices

@@ -18,7 +18,6 @@ from ppsim.analysis.static_bounds import (
     ScheduleSummary,
     layer_bound,
     memory_at_peaks,
-    memory_table,
 )
 from ppsim.costs.composed import TowerCosts
 from ppsim.costs.derive import DerivedCosts
@@ -228,7 +227,7 @@ def balanced_within(
     """
 
     def table(found: LayoutString) -> CostTable:
-        return memory_table(costs.with_partition(found), summary.actions)
+        return costs.with_partition(found).table(summary.actions)
 
     pieces = pieces or pieces_of(costs)
     first = balanced_partition(costs, summary.actions, pieces)

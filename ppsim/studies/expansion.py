@@ -14,7 +14,6 @@ from ppsim.analysis.static_bounds import (
     layout_memory_bound,
     layout_step_bound,
     memory_bound,
-    memory_table,
     packing_bound,
     step_bound,
 )
@@ -198,11 +197,12 @@ class _ExpandedLayout:
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or "costs" in find_family(changes["schedule.name"]).options:
             return self.bounds
-        held = memory_bound(summary, memory_table(costs, summary.actions)) if self._is_final(changes) else None
+        table = self._table(costs, summary)
+        held = memory_bound(summary, table) if self._is_final(changes) else None
         memory = max(0.0 if held is None else float(held.max()), self.bounds[1])
         if memory > self.limit:
             return 0.0, memory
-        sharded, table = isinstance(costs, DerivedCosts) and costs.layout.sharded, self._table(costs, summary)
+        sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
         step = step_bound(summary, table, self.space.config.optimizer, sharded) * self.expansion.jitter_factor
         return max(step, self.bounds[0]), memory
 
