@@ -256,7 +256,7 @@ def test_wrong_lists_of_cases_are_refused(client, cases):
         ({"schedule": "seq1f1b", "devices": 8, "microbatches": 8, "options": {"slices": 10**9}}, "actions"),
         ({**CASE, "nonsense": 1}, "nonsense"),
         ({"config": "/etc/passwd"}, "has no config"),
-        ({"config": ["llama"]}, "not named"),
+        ({"config": ["llama"]}, "this server has no config"),
         ({"config": "llama", "changes": {"costs.profile": "/etc/passwd"}}, "cannot be changed"),
         ({"config": "llama", "changes": {"model.huggingface": "/etc/passwd"}}, "cannot be changed"),
         ({"config": "llama", "changes": {"hardware.device.operators": "/etc/passwd"}}, "cannot be changed"),

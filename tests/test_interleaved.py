@@ -106,8 +106,8 @@ def test_groups_hold_every_microbatch_once_and_a_refusal_names_legal_values(p, m
     [
         (4, 3, {}, "microbatches=3 with devices=4: grouping='megatron' needs at least as many microbatches as devices; "
                    "use 4 microbatches, or grouping='torch' or 'spread'"),
-        (4, 9, {}, "microbatches=9 with group_size=4: the last group would hold 1 microbatch, and it must hold at "
-                   "least devices=4; use 8 or 12 microbatches, another group_size, or grouping='spread'"),
+        (4, 9, {}, "microbatches=9 with group_size=4: the last group has 1, and needs at least "
+                   "devices=4; use 8 or 12 microbatches, another group_size, or grouping='spread'"),
         (4, 8, {"group_size": 3}, "group_size=3 with devices=4, microbatches=8: it must be from devices to "
                                   "microbatches; use 4"),
         (4, 8, {"group_size": 9}, "group_size=9 with devices=4, microbatches=8: it must be from devices to "

@@ -69,7 +69,7 @@ def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[st
     if unknown:
         raise ConfigError(f"{PLACE}: unknown key {shown(unknown[0])}; the keys are: {', '.join(known)}")
     if "config" in case and case["config"] not in list(configs):  # `in` a list also takes unhashable values
-        raise ConfigError(f"config: {shown(case['config'])} was not named on the command line of `ppsim explore`")
+        raise ConfigError(f"this server has no config {shown(case['config'])}: start one with it")
     options, changes = _section(case, "options"), dict(_section(case, "changes"))
     for key in changes:
         if not may_change(key):
@@ -108,7 +108,7 @@ def limit_of(case: Case) -> float | None:
     with suppress(TypeError, ValueError, OverflowError):
         if 0 < (limit := float(case["memory_limit"])) < math.inf:
             return limit
-    raise ConfigError(f"memory limit {shown(case['memory_limit'])}: must be a number above 0, such as 8, or empty")
+    raise ConfigError(f"memory_limit: {shown(case['memory_limit'])} must be a number above 0, such as 8, or empty")
 
 
 def _with_lists(case: Case, by_factor: bool) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _devices_in(text: Any, count: int) -> list[int]:
         ends = [int(one) for one in (first, last or first) if one.strip().isdecimal()]
         if len(ends) < 2 or not ends[0] <= ends[1] < count:
             legal = f"must name devices from 0 to {count - 1}, such as 0, 0-{count - 1} or last"
-            raise ConfigError(f"cost by device {shown(str(text))}: {legal}")
+            raise ConfigError(f"by_device: {shown(str(text))} {legal}")
         found += range(ends[0], ends[1] + 1)
     return found
 
@@ -207,8 +207,7 @@ def _seconds(key: str, value: Any) -> list[float]:
     try:
         return [parse_quantity(part, "seconds") for part in parts]
     except ConfigError:
-        legal = "seconds, such as 1.6 or 12 ms, or one value per device, such as 1, 1, 1, 1.6"
-        raise ConfigError(f"costs.{key} {shown(value)}: must be {legal}") from None
+        raise ConfigError(f"costs.{key} {shown(value)}: must be seconds, such as 1.6 or 12 ms") from None
 
 
 def _section(case: Case, name: str) -> Mapping[str, Any]:
@@ -224,7 +223,7 @@ def _check_value(key: str, value: Any) -> None:
     if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"{key}: {shown(value)} must be a number or a text")
     if isinstance(value, str) and len(value) > LONGEST_VALUE:
-        raise ConfigError(f"{key}: a text of {len(value)} characters; use at most {LONGEST_VALUE}")
+        raise ConfigError(f"{key}: a text of {len(value)} characters; shorten it to {LONGEST_VALUE}")
 
 
 def _check_files(case: Case, changes: Mapping[str, Any], configs: Configs) -> None:
@@ -265,7 +264,8 @@ def _check_actions(config: Config) -> None:
     actions = 2 * math.prod([section["devices"], section["microbatches"], stages, *factors])
     if actions > MAX_ACTIONS:
         most = MAX_ACTIONS * section["microbatches"] // actions
-        raise ConfigError(f"{actions:,} actions are more than the explorer draws; use at most {most} microbatches")
+        legal = f"at most {most} microbatches" if most else "fewer devices"
+        raise ConfigError(f"{actions:,} actions are more than the explorer draws; use {legal}")
 
 
 def simulated(case: Case, changes: Mapping[str, Any], configs: Configs) -> tuple[Config, Timeline]:

@@ -20,18 +20,16 @@ _LABELS = {
     "overlap": "fused F and B", "memory_limit": "memory limit", "by_device": "cost by device", "transport": "transport",
     "hardware.gpus": "GPUs", "batch": "batch size",
 }  # fmt: skip
-_PLACES = re.compile(
-    r"^\S+\.ya?ml: |^explorer: | \(line \d+\)|, (?:another group_size, )?or grouping=.*|, or one value per device, .*"
-)
+_PLACES = re.compile(r"^\S+\.ya?ml: |^explorer: | \(line \d+\)|, (?:another group_size, )?or grouping=.*")
 _ARGUMENT = re.compile(r"(at least )?\b([a-z]\w*)=('?)([\w.]+)\3")
 _KEY = re.compile(r"\b[a-z]+(?:[._][a-z_]+)+|^\w+(?= lists|: | is )")
 _LEGAL = re.compile(
     r"; use (?:at (?:least|most) |a multiple of \d+: )?(\d+)(?: or (\d+))?\b|: use \w+=(\d+)|mean (.+?)(?: or (.+?))?\?"
 )
 _TOTAL = re.compile(r"(batch is )?(\d+)(?: GPUs)?, but .* make (\d+)$")
-_ABOUT = {"actions are more": "microbatches", "memory limit": "memory_limit", "cost by device": "by_device",
-          "in one proportion": "by_device", "the partition lists": "layout.partition",
-          "slow_devices": "jitter.slow_devices"}  # fmt: skip
+_ABOUT = {
+    "actions are more": "microbatches", "in one proportion": "by_device", "the partition lists": "layout.partition",
+}  # fmt: skip
 
 
 def faults_body(faults: Sequence[str | Mapping[str, Any]]) -> bytes:
@@ -47,10 +45,8 @@ def in_page_words(fault: str, case: Case, path: str | None) -> dict[str, Any]:
     """
     labels = {key: key.replace("_", " ") for family in families().values() for key in family.options} | _LABELS
     labels |= {row["key"]: row["name"] for row in (keys_of(path) if path else [])}
-    text = _PLACES.sub("", fault).removeprefix(f"{case.get('schedule')}: ").replace("jitter slow", "jitter.slow")
+    text = _PLACES.sub("", fault).removeprefix(f"{case.get('schedule')}: ")
     text = re.sub(r"^override '([\w.]+)'", r"\1", text)
-    text = re.sub(r"^config: '(.*)' was not named.*", r"this server has no config \1: start one with it", text)
-    text = re.sub(r"would hold (\d+) microbatches, and it must hold", r"has \1, and needs", text)
     text = re.sub(r"^hardware\.gpus is (\d+)", r"\1 GPUs", text)
     section, total, legal = re.match(r"(layout|model): (?=(\w+=\w+))", text), _TOTAL.match(text), _LEGAL.search(text)
     prefix = f"{section[1]}." if section else ""

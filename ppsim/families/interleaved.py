@@ -7,7 +7,6 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
-from ppsim.base.units import counted
 from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_choice, require_count
 from ppsim.schedule.blocks import Block
@@ -53,8 +52,8 @@ def _megatron_groups(p: int, m: int, group_size: int | None) -> np.ndarray:
         legal = _nearest(m, lambda count: count >= g and (count % g == 0 or count % g >= p))
         others = "'spread'" if m % (m // p) else "'torch' or 'spread'"
         raise BuildError(
-            f"microbatches={m} with group_size={g}: the last group would hold {counted(m % g, 'microbatch')}, and it "
-            f"must hold at least devices={p}; use {legal} microbatches, another group_size, or grouping={others}"
+            f"microbatches={m} with group_size={g}: the last group has {m % g}, and needs at least "
+            f"devices={p}; use {legal} microbatches, another group_size, or grouping={others}"
         )
     return np.array([g] * (m // g) + [m % g] * (m % g > 0))
 

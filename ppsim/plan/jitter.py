@@ -194,7 +194,7 @@ class JitteredPlan:
 def _slow_devices(jitter: Jitter, devices: int) -> np.ndarray:
     factors = np.ones(devices)
     for device, factor in jitter.slow_devices.items():
-        factors[_device(device, devices, f"jitter slow_devices names device {device!r}")] = factor
+        factors[_device(device, devices, f"jitter.slow_devices names device {device!r}")] = factor
     return factors
 
 
