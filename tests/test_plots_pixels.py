@@ -40,7 +40,7 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
 def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
     """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
-    light = to_linear(picture(boxes, LIGHT, fine, height, foot=1.0, gap=gap, rule=rule) / 255)
+    light = to_linear(picture(boxes, LIGHT, fine, height, gap=gap, rule=rule) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number

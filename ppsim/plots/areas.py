@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.palette import Theme, light_of
-from ppsim.plots.pixels import from_linear, shares
+from ppsim.plots.pixels import from_linear, kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.12  # parts of the time of an area that are named
 _SMALLEST, _TWIN = 0.004, 0.4  # of a chart that an area fills; of the largest area of the same composition
@@ -73,13 +74,10 @@ def _parts(boxes: Boxes, rows: np.ndarray, edges: np.ndarray) -> dict[Kind, np.n
     around = np.maximum(edges[:-1] - half, 0.0), np.minimum(edges[1:] + half, edges[-1])  # about a period
     found = dict[Kind, np.ndarray]()
     for half in (0, 1):
-        kinds = boxes.kinds_of_parts(half)
-        for at, device in enumerate(rows.tolist()):
-            mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-            for kind in np.flatnonzero(np.bincount(kinds[mine])).tolist():
-                own = mine.start + np.flatnonzero(kinds[mine] == kind)
-                part = found.setdefault(Kind(kind), np.zeros((len(rows), len(edges) - 1)))
-                part[at] += shares(boxes.start[own], boxes.end[own], *around) / 2
+        own = replace(boxes, kind=boxes.kinds_of_parts(half))
+        parts = np.stack([kind_shares(own, device, *around) for device in rows.tolist()], axis=1) / 2
+        for kind, part in zip(own.kinds, parts, strict=True):
+            found[kind] = found.get(kind, 0.0) + part
     return found
 
 

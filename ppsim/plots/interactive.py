@@ -21,8 +21,8 @@ from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
-from ppsim.plots.palette import Theme, theme_of
-from ppsim.plots.pixels import PixelColumns, bins, picture, png_address, shares
+from ppsim.plots.palette import GREY, Theme, theme_of
+from ppsim.plots.pixels import PixelColumns, bins, kind_shares, picture, png_address
 from ppsim.plots.scale import named_devices
 from ppsim.timeline import TimelineColumns
 
@@ -134,14 +134,14 @@ class _Drawing:
         """Add a trace per kind, and marks of later stages and of the other direction; short boxes have no gaps."""
         boxes, theme, seconds = self.boxes, self.theme, self.window[1] - self.window[0]
         edge = 0.5 if float(np.median(boxes.length)) >= seconds / _MAX_EDGED else 0.0
-        numbers = boxes.numbers(_CHART_PIXELS / seconds, _ROW_PIXELS, lettered=theme.name == "grey")
+        numbers = boxes.numbers(_CHART_PIXELS / seconds, _ROW_PIXELS, lettered=theme is GREY)
         for kind in boxes.kinds:
             chosen = np.zeros(len(boxes), bool)
             chosen[visible[boxes.kind[visible] == kind]] = True
             for half, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
                 none = np.zeros(len(boxes), bool)
                 sizes, has_number = numbers.get((part, kind != part), (none, none))
-                before = kind_letter(part) * (theme.name == "grey")
+                before = kind_letter(part) * (theme is GREY)
                 rows = boxes.row[mine] + (half if kind != part else 0)
                 shown = zip(rows.tolist(), sizes[mine], has_number[mine], strict=True)
                 labels = [(before + boxes.number(row) * bool(has)) * bool(size) for row, size, has in shown]
@@ -213,13 +213,8 @@ class _Drawing:
             sizing="stretch", layer="below",
         )  # fmt: skip
         first, last = bins(PixelColumns(0.0, length, _OVERVIEW_BINS), 1.0, length)
-        parts = np.zeros((devices, _OVERVIEW_BINS, len(boxes.kinds) + 1))
-        for device in range(devices):
-            rows = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-            for number, kind in enumerate(boxes.kinds):
-                mine = boxes.kind[rows] == kind
-                parts[device, :, number] = shares(boxes.start[rows][mine], boxes.end[rows][mine], first, last)
-        parts[..., -1] = 1.0 - parts.sum(axis=2)
+        parts = np.stack([kind_shares(boxes, device, first, last).T for device in range(devices)])
+        parts = np.append(parts, 1.0 - parts.sum(axis=2, keepdims=True), axis=2)
         words = [*(kind.name for kind in boxes.kinds), "idle"]
         shown_lines = "".join(f"<br>{word} %{{customdata[{number}]}} %" for number, word in enumerate(words))
         self.figure.add_heatmap(

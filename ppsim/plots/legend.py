@@ -52,14 +52,6 @@ class Writer:
             size, x = min(_SIZE, _SIZE * high / text_width("device", _SIZE)), right - text_width(labels[-1], 11) - 2
             self.write(x, middle, "device", size, color=self.theme.quiet, va="center", rotation=90, ha="right")
 
-    def write_beside(self, other: Any, apart: float, y: float, text: str, **style: Any) -> None:
-        """Write a text from some pixels after the end of another text, or to some pixels before its begin."""
-        style = {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "textcoords": "offset points", **style}
-        places: Any = {"xytext": (apart * POINTS, 0), "xycoords": (other, "figure fraction")}
-        end = float(apart > 0), 1 - y / self.high
-        words = Annotation(text, end, **places, annotation_clip=False, parse_math=False, **style)
-        self.figure.add_artist(words)
-
     def axes(self, left: float, top: float, width: float, height: float, **style: Any) -> Axes:
         """Add axes."""
         place = left / self.wide, 1 - (top + height) / self.high, width / self.wide, height / self.high
@@ -74,7 +66,10 @@ def write_title(writer: Writer, texts: Texts, margin: float, below: bool) -> Non
     if below:
         writer.write(margin, 36, notes, color=writer.theme.quiet)
     elif notes:
-        writer.write_beside(words, 12, 18, notes, color=writer.theme.quiet)
+        style: Any = {"xytext": (12 * POINTS, 0), "xycoords": (words, "figure fraction"), "textcoords": "offset points"}
+        style |= {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "color": writer.theme.quiet}
+        end = 1.0, 1 - 18 / writer.high
+        writer.figure.add_artist(Annotation(notes, end, **style, annotation_clip=False, parse_math=False))
     if texts.lead:
         writer.write(margin, 36 + 18 * below, texts.lead)
 

@@ -17,6 +17,7 @@ from ppsim.plots.marks import add_lines, second_of
 from ppsim.plots.palette import Theme
 from ppsim.timeline import TimelineColumns
 
+_ACTIVATIONS = ScaledUnit(1.0, "act.")
 _ALIKE = 0.95  # of the highest peak: an emptiest device with a higher one is not drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _SHORT = 3.0  # pixels: if a step of a curve is shorter, the curve is the highest level around each pixel
@@ -40,23 +41,21 @@ class MemoryStrip:
     @classmethod
     def of(cls, timelines: Sequence[TimelineColumns], memory: bool | str) -> MemoryStrip:
         """Return the strip in bytes if `memory` is "bytes", or True and all costs know them, else in activations."""
-        in_bytes = memory == "bytes" or (memory is True and cls.unit_of(timelines).symbol != "act.")
-        curves = [memory_curves(timeline, in_bytes) for timeline in timelines]
-        highest = max(float(levels.max()) for every in curves for _, levels in every)
+        unit = _ACTIVATIONS if memory == "activations" else cls.unit_of(timelines)
+        in_bytes = unit is not _ACTIVATIONS
         known = [limit for one in timelines if (limit := usable_limit(one, in_bytes)) is not None]
-        unit = axis_unit(max([highest, *known[:1]]), "bytes" if in_bytes else "activations")
         limit = known[0] * unit.factor if known else None
-        scaled = [[(times, levels * unit.factor) for times, levels in every] for every in curves]
-        top = max(highest * unit.factor, limit or 0.0) or 1.0
-        name, symbol = ("memory", unit.symbol) if in_bytes else ("activations", "act.")
-        return cls(name, symbol, limit, top, scaled)
+        curves = [[(times, levels * unit.factor) for times, levels in memory_curves(timeline, in_bytes)]
+                  for timeline in timelines]  # fmt: skip
+        top = max([limit or 0.0, *(float(levels.max()) for every in curves for _, levels in every)]) or 1.0
+        return cls("memory" if in_bytes else "activations", unit.symbol, limit, top, curves)
 
     @staticmethod
     def unit_of(timelines: Sequence[TimelineColumns]) -> ScaledUnit:
         """Return the unit of the timelines' peaks and limits: of bytes if all costs know them, else activations."""
         peaks = [peak_memory(timeline) for timeline in timelines]
         if any(peak is None for peak in peaks):
-            return ScaledUnit(1.0, "act.")
+            return _ACTIVATIONS
         limits = [limit for limit in map(usable_limit, timelines) if limit is not None]
         return axis_unit(max([float(peak.max()) for peak in peaks if peak is not None] + limits[:1]), "bytes")
 

@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.boxes import Boxes
+from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, light_of
 
@@ -75,6 +75,13 @@ def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarr
     return (np.interp(last, corners, covered) - np.interp(first, corners, covered)) / (last - first)
 
 
+def kind_shares(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return the fraction (kinds, bins) of each bin that each of `boxes.kinds` takes on a device, float64."""
+    mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+    start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
+    return np.stack([shares(start[kind == one], end[kind == one], first, last) for one in boxes.kinds])
+
+
 class Strip(NamedTuple):
     """A band of every device's row: top and bottom in row heights from its middle; light (devices, columns, 3)."""
 
@@ -83,17 +90,22 @@ class Strip(NamedTuple):
     light: np.ndarray
 
 
-def strips(
-    boxes: Boxes, theme: Theme, columns: PixelColumns, foot: float | None = None, rule: float = 0.0, dense: float = 1.0
-) -> list[Strip]:
+def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0, dense: float = 1.0) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
-    `foot` is the columns of a footprint, None for those of `footprint`. `rule` is the seconds of a pixel of the rules,
-    for the paper at the begin of each box; 0 for none.
+    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none. `dense`: as for
+    `footprint`.
     """
-    finish = makespan(boxes.timeline)
-    foot = footprint(boxes, columns.per_second, dense) if foot is None else foot
-    found = _strips(boxes, theme, finish, rule, *bins(columns, foot, finish))
+    finish, foot = makespan(boxes.timeline), footprint(boxes, columns.per_second, dense)
+    first, last = bins(columns, foot, finish)
+    inside = shares(np.zeros(1), np.array([finish]), first, last)
+    bands = halves(boxes.band) if Kind.OVERLAP_F_B in boxes.kinds else [boxes.band]
+    found = [Strip(*one, _actions(boxes, theme, half, rule, first, last, inside)) for half, one in enumerate(bands)]
+    if boxes.plain and len(found) > 1:
+        found = [Strip(*boxes.band, (found[0].light + found[1].light) / 2)]
+    lanes = [lane for lane in boxes.lanes if lane.has_band]
+    found += [Strip(*lane_edges(lane, boxes.sorts), _lane(lane, boxes, theme, first, last, inside)) for lane in lanes]
+    found.sort(key=lambda strip: strip.top)
     return [strip._replace(light=meaned(strip.light, int(foot / 3), columns, finish)) for strip in found]
 
 
@@ -107,22 +119,6 @@ def meaned(light: np.ndarray, reach: int, columns: PixelColumns, finish: float) 
     own = np.clip(np.minimum(place - max(first, 0), min(last, columns.number) - 1 - place), 0, reach)
     total = np.concatenate([np.zeros((len(light), 1, 3)), np.cumsum(light, axis=1)], axis=1)
     return (total[:, place + own + 1] - total[:, place - own]) / (2 * own + 1)[:, None]
-
-
-def _strips(boxes: Boxes, theme: Theme, finish: float, rule: float, first: np.ndarray, last: np.ndarray) -> list[Strip]:
-    """Return the bands as means of the bins from `first` to `last`."""
-    inside = shares(np.zeros(1), np.array([finish]), first, last)
-    top, bottom = boxes.band
-    middle = (top + bottom) / 2
-    bands = [(top, middle, 0), (middle, bottom, 1)] if Kind.OVERLAP_F_B in boxes.kinds else [(top, bottom, 0)]
-    found = [Strip(*band[:2], _actions(boxes, theme, band[2], rule, first, last, inside)) for band in bands]
-    if boxes.plain and len(found) > 1:
-        found = [Strip(top, bottom, (found[0].light + found[1].light) / 2)]
-    for lane in boxes.lanes:
-        if lane.has_band:
-            edges = lane_edges(lane, boxes.sorts)
-            found.append(Strip(*edges, _lane(lane, boxes, theme, first, last, inside)))
-    return sorted(found, key=lambda strip: strip.top)
 
 
 def _actions(
@@ -185,16 +181,16 @@ def lines_of(tops: np.ndarray, lights: np.ndarray, height: int) -> np.ndarray:
 
 
 def picture(
-    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0, foot: float | None = None,
+    boxes: Boxes, theme: Theme, columns: PixelColumns, height: int, *, gap: float = 0.0,
     rule: float = 0.0, dense: float = 1.0,
 ) -> np.ndarray:  # fmt: skip
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
     Rows of `TOUCHING` lines and more begin at whole lines and end with `gap` lines of paper; lower rows touch.
-    `foot`, `rule`, `dense`: as for `strips`.
+    `rule`, `dense`: as for `strips`.
     """
     devices = boxes.timeline.schedule.devices
-    bands = strips(boxes, theme, columns, foot, rule, dense)
+    bands = strips(boxes, theme, columns, rule, dense)
     row = height / devices
     top, bottom = band({})  # lanes of other charts of a picture have space here too
     low = row < TOUCHING * dense

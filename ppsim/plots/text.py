@@ -18,7 +18,7 @@ from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, label_colour, light_of
-from ppsim.plots.pixels import from_linear, shares
+from ppsim.plots.pixels import from_linear, kind_shares
 from ppsim.plots.scale import named_devices, number_text, round_ticks
 from ppsim.timeline import TimelineColumns
 
@@ -190,9 +190,7 @@ def _fill_columns(
     light = np.array([light_of(theme.kinds[kind]) for kind in boxes.kinds])
     letters = np.array([kind_letter(kind) for kind in boxes.kinds])
     for device in devices:
-        mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-        start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
-        parts = np.stack([shares(start[kind == one], end[kind == one], first, last) for one in boxes.kinds])
+        parts = kind_shares(boxes, device, first, last)
         busy, most = np.minimum(parts.sum(axis=0), 1.0), parts.max(axis=0)
         shade = np.array(list(style.shades))[np.ceil(4 * busy - 1e-9).astype(int).clip(1) - 1]
         is_clear = np.full(len(busy), True) if usual >= 1 else (most >= _CLEAR[0] * busy) & (busy >= 0.5)
