@@ -172,11 +172,6 @@ class Boxes(Spans):
         return str(microbatch) if schedule.slices == 1 else f"{microbatch}.{piece}"
 
     @cached_property
-    def digits(self) -> int:
-        """Characters of the longest number."""
-        return len(self.number(int(np.argmax(self.timeline.schedule.microbatch))))
-
-    @cached_property
     def usual(self) -> dict[tuple[Kind, bool], np.ndarray]:
         """Median seconds of each device's boxes of a kind, nan without one; parts of fused slots (True) are apart."""
         found = dict[tuple[Kind, bool], np.ndarray]()
@@ -211,7 +206,7 @@ class Boxes(Spans):
             own = np.where(mine, usual[self.device], np.nan)
             seconds = np.where(np.abs(self.length - own) < NEARLY * own, own, self.length)
             sizes, has_number = np.zeros(len(mine)), np.zeros(len(mine), bool)
-            for characters in range(1 - lettered, self.digits * numbered + 1):
+            for characters in range(1 - lettered, int(self._characters.max()) * numbered + 1):
                 own = mine & ((self._characters == characters) | (characters == 0))
                 fits = np.where(own, size(key, characters, seconds), 0.0)
                 least = min(least, float(fits.max(initial=0.0)) or least)

@@ -60,14 +60,13 @@ class ChartBlock:
 class _FigureLayout:
     """Places in pixels of the rules: width, ends of the rows, height of memory.
 
-    `columns` has the right ends of the columns of numbers (step, difference, idle, peak) by place, `heads` their names.
+    `columns` has the right ends of the columns of numbers (step, difference, idle, peak) by place.
     """
 
     width: float
     left: float
     right: float
     columns: dict[int, float]
-    heads: Sequence[str]
     memory: float
 
     @property
@@ -110,7 +109,7 @@ def _lay_out(
     columns = {at: right - sum(wide[later] for later in shown if later > at) for at in shown}
     high = _STRIP_OF_COLUMN if not is_wide else _STRIP_OF_MANY if several else _STRIP
     high = max(high, _STRIP_WITH_LIMIT) if strip and strip.limit is not None else high
-    return _FigureLayout(width, rows, right, columns, heads, high if strip else 0)
+    return _FigureLayout(width, rows, right, columns, high if strip else 0)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:

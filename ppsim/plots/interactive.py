@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.analysis.bubbles import makespan
+from ppsim.analysis.bubbles import idle_spans, makespan
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import step_graph
 from ppsim.base.errors import ConfigError, shown
@@ -250,12 +250,8 @@ class _Drawing:
 
 def _gaps(boxes: Boxes) -> Spans:
     """Return the spans without an action on each device, between the first start and the last end of all devices."""
-    devices, last = np.arange(boxes.timeline.schedule.devices), makespan(boxes.timeline)
-    device = np.concatenate([devices, boxes.device])
-    begin = np.concatenate([np.zeros(len(devices)), boxes.end])
-    end = np.concatenate([boxes.start, np.full(len(devices), last)])
-    order = np.argsort(device, kind="stable")
-    device, begin = device[order], begin[order]
-    end = end[np.argsort(np.concatenate([boxes.device, devices]), kind="stable")]
-    idle = end > begin
-    return Spans(device[idle], np.full(int(idle.sum()), -1), begin[idle], (end - begin)[idle])
+    run, origin = boxes.timeline, float(boxes.timeline.device_start.min())
+    found = [idle_spans(run, device, origin, origin + makespan(run)) for device in range(run.schedule.devices)]
+    begin, end = (np.concatenate(ends) - origin for ends in zip(*found, strict=True))
+    device = np.repeat(np.arange(len(found)), [len(first) for first, _ in found])
+    return Spans(device, np.full(len(device), -1), begin, end - begin)

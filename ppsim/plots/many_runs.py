@@ -229,8 +229,9 @@ def draw_front(
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
         highest = max(pair[0] for pair in pairs)
-        has_limit = limit is not None and limit < _NEAR * highest
-        byte, symbol = axis_unit(limit if has_limit and limit is not None else highest, unit)
+        near = limit if limit is not None and limit < _NEAR * highest else None
+        byte, symbol = axis_unit(highest if near is None else near, unit)
+        edge = None if near is None else near * byte
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, fits = [(x * byte, y * second) for x, y in pairs], [fit_within(x, limit) for x, _ in pairs]
         is_whole = all(float(x).is_integer() for x, _ in points)
@@ -248,9 +249,8 @@ def draw_front(
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.locator_params(axis="x", integer=is_whole)
         inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "", grouped, front)
-        taken = _draw_limits(axes, limit * byte, symbol, {*fits}, colours) if has_limit and limit is not None else []
-        corners = [(points[index], fits[index]) for index in front]
-        _draw_front(axes, corners, limit * byte if has_limit and limit is not None else None, colours, {*fits})
+        taken = [] if edge is None else _draw_limits(axes, edge, symbol, {*fits}, colours)
+        _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, {*fits})
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
