@@ -63,7 +63,7 @@ def in_page_words(fault: str, case: Case, path: str | None) -> dict[str, Any]:
     def named(found: re.Match[str]) -> str:
         key = found[0] if found[0] in labels else found[0].removeprefix("costs.").removeprefix("schedule.")
         keys.append(key)
-        return labels.get(key, key if "." in key else key.replace("_", " "))
+        return labels.get(key, key)
 
     text = _KEY.sub(named, _ARGUMENT.sub(argument, text))
     text = re.sub(r"^([^:]+): ('[^']*'|[-\d.]+) must ", r"\1 \2: must ", text).replace(" x ", " × ")
