@@ -15,8 +15,6 @@ from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, light_of
 
-TOUCHING = 6.0  # pixels; lower rows have no gap, and share lines of pixels by area
-
 
 class PixelColumns(NamedTuple):
     """Columns of pixels: `number` of equal width in the seconds from `first` to `last`."""
@@ -186,14 +184,14 @@ def picture(
 ) -> np.ndarray:  # fmt: skip
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
-    Rows of `TOUCHING` lines and more begin at whole lines and end with `gap` lines of paper; lower rows touch.
+    Rows of 6 pixels and more begin at whole lines and end with `gap` lines of paper; lower ones share lines by area.
     `rule`, `dense`: as for `strips`.
     """
     devices = boxes.timeline.schedule.devices
     bands = strips(boxes, theme, columns, rule, dense)
     row = height / devices
     top, bottom = band({})  # lanes of other charts of a picture have space here too
-    low = row < TOUCHING * dense
+    low = row < scale.LOWEST_MARK * dense
     begins = np.arange(devices + 1) * row if low else np.rint(np.arange(devices + 1) * row)
     tall = np.diff(begins) - (0.0 if low else gap)
     paper = np.broadcast_to(light_of(theme.paper), bands[0].light.shape)
