@@ -236,17 +236,16 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def case() -> str:
     """Return the sentences about eleven published steps, five of them fitted by each of two rules."""
-    runs, medians = study.load_step_runs(PAGE.parents[1] / "data" / "torchtitan_steps.yaml"), []
+    runs, medians = study.load_step_runs(PAGE.parents[1] / "data" / "megatron_b200_steps.yaml"), []
     for fitted, others in ((runs[:5], runs[5:]), (runs[1::2], runs[::2])):
         calibration = study.fitted_constants(fitted)
         jobs = [(one.config, study.calibrated_config(one.config, calibration), one.seconds) for one in others]
         errors = [[abs(job.simulate().makespan / seconds - 1) for job in pair] for *pair, seconds in jobs]
         medians += [percent_text(middle, 0) for middle in np.median(errors, axis=0)]
     return (
-        "The first five steps are eager. We fitted them, and predicted the six others, four of them compiled:\n"
-        "the median error was {} without calibration, and {} with it. Then we fitted every second step, eager and\n"
-        "compiled: the error of the six others was {} without, and {} with. So fit each kind of run that you want to\n"
-        "predict.\n"
+        "The first five steps are of the 5B model. We fitted them, and predicted the six others, four of them of the 13B\n"
+        "model: the median error was {} without calibration, and {} with it. Then we fitted every second step, of both\n"
+        "models: the error of the six others was {} without, and {} with. So fit each kind of run that you want to predict.\n"
     ).format(*medians)
 
 
