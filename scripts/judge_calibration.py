@@ -243,9 +243,10 @@ def case() -> str:
         errors = [[abs(job.simulate().makespan / seconds - 1) for job in pair] for *pair, seconds in jobs]
         medians += [percent_text(middle, 0) for middle in np.median(errors, axis=0)]
     return (
-        "The first five steps are of the 5B model. We fitted them, and predicted the six others, four of them of the 13B\n"
-        "model: the median error was {} without calibration, and {} with it. Then we fitted every second step, of both\n"
-        "models: the error of the six others was {} without, and {} with. So fit each kind of run that you want to predict.\n"
+        "The first five steps are of the 5B model. We fitted them, and predicted the six others, four of them\n"
+        "of the 13B model: the median error was {} without calibration, and {} with it. Then we fitted every second\n"
+        "step, of both models: the error of the six others was {} without, and {} with. So fit each kind of run that\n"
+        "you want to predict.\n"
     ).format(*medians)
 
 
