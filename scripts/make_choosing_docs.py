@@ -131,8 +131,8 @@ SAID = {  # what an expert would say about a line
     "the config as it is lies over the usable memory.",
     "nemotron-h-56b-256xh100": "Plausible: less tensor parallelism and a pipeline in its place. Memory is nearly full. "
     "MFU counts work in fp8 by the peak of bf16.",
-    "qwen3-235b-256xgb200": "Plausible: a short pipeline without tensor parallelism, and experts over 64 GPUs of an "
-    "NVLink domain, as NVIDIA's recipes for DeepSeek-V3 have. Memory is nearly full.",
+    "qwen3-235b-256xgb200": "Plausible: a short pipeline, and experts over 64 GPUs of an NVLink domain, as NVIDIA's "
+    "recipes for DeepSeek-V3 have. Tensor parallelism of 2 makes room for microbatches of 2. Memory is nearly full.",
     "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 2 makes "
     "room for microbatches of 2.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
