@@ -217,7 +217,7 @@ def test_the_chart_has_a_bar_a_device_for_each_cause_that_occurs():
     figure = run.plot_ledger()
     axes = figure.axes[0]
     texts = [text.get_text() for text in figure.findobj(Text)]
-    assert texts[-3:] == ["fill, mean 4.5 %", "drain, mean 9.1 %", "dependency, mean 13.6 %"]
+    assert texts[-3:] == ["fill 4.5 %", "drain 9.1 %", "dependency 13.6 %"]
     ends = [bars[0].get_x() + bars[0].get_width() for bars in axes.containers]
     assert ends == pytest.approx([0.0, 0.0, 100 * 9 / 33])  # together as long as the idle time of device 0
     ppsim.simulate(ppsim.build("1f1b", devices=1, microbatches=2)).plot_ledger()  # nothing idle: an empty chart
