@@ -70,12 +70,12 @@ def areas(boxes: Boxes) -> list[Area]:
 
 def _parts(boxes: Boxes, rows: np.ndarray, edges: np.ndarray) -> dict[Kind, np.ndarray]:
     """Return by kind its part (rows, columns) of the time around each cell; a slot is half of either."""
-    half = edges[1] / 2
-    around = np.maximum(edges[:-1] - half, 0.0), np.minimum(edges[1:] + half, edges[-1])  # about a period
-    found = dict[Kind, np.ndarray]()
-    for half in (0, 1):
+    reach = edges[1] / 2
+    around = np.maximum(edges[:-1] - reach, 0.0), np.minimum(edges[1:] + reach, edges[-1])  # about a period
+    found, halves = dict[Kind, np.ndarray](), (0, 1) if Kind.OVERLAP_F_B in boxes.kinds else (0,)
+    for half in halves:
         own = replace(boxes, kind=boxes.kinds_of_parts(half))
-        parts = np.stack([kind_shares(own, device, *around) for device in rows.tolist()], axis=1) / 2
+        parts = np.stack([kind_shares(own, device, *around) for device in rows.tolist()], axis=1) / len(halves)
         for kind, part in zip(own.kinds, parts, strict=True):
             found[kind] = found.get(kind, 0.0) + part
     return found
