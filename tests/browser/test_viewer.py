@@ -643,6 +643,16 @@ def test_open_tables_leave_rows_legible_and_the_page_scrolls(page, stacked, size
     assert heads == ["1f1b", "zb-h1"]
 
 
+def test_the_table_opens_before_the_browser_reports_a_size(page, timeline, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page_of(timeline), encoding="utf-8")
+    late = {"source": "window.ResizeObserver = class { observe() {} };"}
+    added = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", late)
+    page.open(path.as_uri())
+    page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    assert page.run("return document.querySelectorAll('.devices:not(.totals) tbody tr').length") == 4
+
+
 def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page, timeline, tmp_path):
     filling = timeline.fill([{"name": "other", "duration": 0.5, "count": "max"}])
     path = tmp_path / "filled.html"

@@ -37,8 +37,8 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
   canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}${fitOf(chart) && `, memory ${fitOf(chart)}`}`).join("; "));
+  refresh();   // measures the window, which phone() asks for
   parts.table.open ||= first && real && !options.framed && !phone() && charts.length === 1 && charts[0].devices <= 16;
-  refresh();
   if (latest) hover(latest);
   fillTable();
   if (first && document.documentElement.scrollHeight > window.innerHeight + 1) parts.table.open = false;   // the window has no space for it
