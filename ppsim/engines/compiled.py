@@ -97,7 +97,7 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
         arrived = plan.remote & (queues.links[:rows, RECEIVER] < 0)
         state = devices.position, devices.next_post - posts.offsets[:-1], arrived
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
-    of_rows = unwritable(times[:rows]).T  # a timeline need not copy columns of a table that nobody can write to
+    of_rows = unwritable(times)[:rows].T  # a timeline need not copy columns of a table that nobody can write to
     found = Times(*of_rows, **_step_end(plan, of_rows[ROW_END]))
     if streams is None:
         return found
