@@ -80,8 +80,3 @@ def test_a_timeline_copies_what_its_caller_can_still_write_to():
     made = ppsim.Timeline(run.plan, run.table, run.costs, given, engine="measured")
     block[:] = -1.0
     assert np.array_equal(made.row_end, run.row_end)
-
-
-def test_a_timeline_shares_the_table_of_the_engine():
-    run = queued()
-    assert run.row_start.base is run.transfer_end.base

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -43,6 +44,24 @@ def test_when_devices_start_is_known_before_all_rows_are():
         1.5,
         0.0,
     ]  # both ends begin; a forward and a transfer later the others
+
+
+@pytest.mark.parametrize(("transport", "limit"), [("async", 60), ("directed", 115), ("rank", 115)])
+def test_an_action_takes_few_bytes(transport, limit):
+    """Peak of NumPy's arrays per action; a process takes a tenth more, which docs/performance.md limits."""
+
+    def simulate(microbatches):
+        schedule = ppsim.build("1f1b", devices=8, microbatches=microbatches)
+        run = ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport=transport, engine="compiled")
+        return len(schedule), run.bubble_fraction, run.peak_activations
+
+    simulate(8)  # loads the compiled loops
+    tracemalloc.start()
+    try:
+        actions, *_ = simulate(4000)
+        assert tracemalloc.get_traced_memory()[1] < limit * actions
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("lists", ["family", "random"])
