@@ -10,7 +10,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bounds
 from ppsim.analysis.memory import activation_shares, peak_activations
-from ppsim.base.immutable import cached_on, short_repr
+from ppsim.base.immutable import cached_on
 from ppsim.base.rules import declared, described
 from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.streams import OFFLOADS
@@ -42,8 +42,6 @@ class LowerBound:
     device: int | None = declared("the device of the bound; None for the dataflow of one microbatch")
     gap: float = declared("makespan / seconds - 1, a fraction; 0 proves that no order is shorter")
     bounds: dict[str, float] = declared("all bounds by name, in seconds")
-
-    __repr__ = short_repr
 
 
 @cached_on

@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.analysis.memory import activations_over_time, memory_over_time, static_memory
-from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, short_repr, unwritable
+from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, unwritable
 from ppsim.base.rules import declared, described
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
@@ -192,8 +192,6 @@ class Bubbles(SizedColumns, EqualColumns):
     seconds: np.ndarray = declared("float64")
     activations: np.ndarray = declared("most live activations in the bubble, in microbatches of one device share")
     free_memory: np.ndarray = declared("bytes: memory of the device - most memory held; nan if either is unknown")
-
-    __repr__ = short_repr
 
 
 def bubble_list(run: TimelineColumns) -> Bubbles:

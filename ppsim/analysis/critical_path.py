@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step_graph
 from ppsim.base.compiling import call_fastest, kernel
-from ppsim.base.immutable import EqualColumns, distinct, short_repr, unwritable
+from ppsim.base.immutable import EqualColumns, distinct, unwritable
 from ppsim.base.rules import declared, described
 from ppsim.base.tables import html_table
 from ppsim.schedule.barriers import spans_devices
@@ -106,8 +106,6 @@ class Sensitivities(EqualColumns):
     stage: np.ndarray = declared("float64 (stages,): growth per second of every compute action of the stage")
     device: np.ndarray = declared("float64 (devices,): growth per second of every compute action of the device")
     link: dict[tuple[int, int], float] = declared("growth per second of every transfer, by (sender, receiver)")
-
-    __repr__ = short_repr
 
     def _repr_html_(self) -> str:
         rows = [(f"every {kind}", growth) for kind, growth in self.kind.items()]

@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
 from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, peak_memory, static_memory, usable_memory
 from ppsim.base.documents import unknown_keys
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.immutable import EqualColumns, SizedColumns, short_repr
+from ppsim.base.immutable import EqualColumns, SizedColumns
 from ppsim.base.rules import check_fields, declarations, declared, described, quantity, rule, text, whole_number
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import FillSpans, TimelineColumns
@@ -30,7 +30,7 @@ _count = rule(
 
 
 @described
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class FillItem:
     """Work that a device can do in its idle time: pieces that each run once, without a break, within one bubble.
 
@@ -43,8 +43,6 @@ class FillItem:
     device: int | None = declared("device that runs the pieces; None: any", whole_number(0), None)
     count: int | str = declared('number of pieces, or "max" for all that fit', _count, 1)
     name: str = declared("name in tables and charts", text, "work")
-
-    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -125,8 +123,6 @@ class Filling(SizedColumns, EqualColumns):
     room: IdleSpans = declared("idle time with the length of the shortest piece and the least memory of an item")
     bubbles: int = declared("number of all bubbles")
     run: Any = field(default=MISSING, repr=False, compare=False)  # required, as the declared fields are
-
-    __repr__ = short_repr
 
     @property
     def used_fraction(self) -> float:

@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
 from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
-from ppsim.base.immutable import EqualColumns, short_repr, unwritable
+from ppsim.base.immutable import EqualColumns, unwritable
 from ppsim.base.rules import checked_methods, declared, described
 from ppsim.base.tables import aligned, even_scale
 from ppsim.engines.running import run_for_timeline
@@ -60,8 +60,6 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
     waited: dict[str, np.ndarray] = declared("by phase")
     run: TimelineColumns = declared("the run with this idle time")
     factor: np.ndarray = declared("float64 (devices,): rounds the gaps of each device to its idle time")
-
-    __repr__ = short_repr
 
     @cached_property
     def blame(self) -> Blame:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import CostError
-from ppsim.base.immutable import EqualColumns, cached_on, short_repr, unwritable
+from ppsim.base.immutable import EqualColumns, cached_on, unwritable
 from ppsim.base.rules import argument, declared, described, number, quantity
 from ppsim.base.tables import aligned, even_column, html_table
 from ppsim.base.units import value_text
@@ -237,8 +237,6 @@ class Memory(EqualColumns):
     transfer_buffers: np.ndarray = declared("bytes")
     moment: np.ndarray = declared("seconds: time of the peak, the first one if it is reached several times")
     capacity: float | None = declared("bytes of one device; None if the costs name no device", default=None)
-
-    __repr__ = short_repr
 
     @cached_property
     def peak(self) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 import numpy as np
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.immutable import short_repr
 from ppsim.base.units import parse_quantity
 
 Check = Callable[[Any], Any]
@@ -35,9 +36,12 @@ def declared(what: str, check: Check | None = None, default: Any = MISSING, fact
 
 
 def described(kind: Class) -> Class:
-    """Return the dataclass after listing its declared fields in its docstring."""
+    """Return the dataclass after listing its declared fields in its docstring; it is shown by `short_repr`."""
     lines = [f"{item.name}\n        {item.metadata['what']}" for item in declarations(kind)]
     kind.__doc__ = "\n    ".join([f"{(kind.__doc__ or '').rstrip()}\n", "Parameters", "----------", *lines]) + "\n"
+    made: Any = kind
+    if getattr(vars(kind).get("__dataclass_params__"), "repr", False):
+        made.__repr__ = short_repr
     return kind
 
 

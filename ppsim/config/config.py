@@ -73,8 +73,6 @@ class Config:
     )
     data: Mapping[str, Any] = declared("the sections of the file, unchecked, with overrides", factory=dict)
 
-    __repr__ = short_repr
-
     def build(self) -> Schedule:
         """Build the schedule; BuildError if its family does not allow the sizes, ScheduleError for a wrong CSV file."""
         section = self.schedule

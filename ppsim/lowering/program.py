@@ -9,7 +9,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_send, is_transfer
 from ppsim.base.errors import ConfigError
-from ppsim.base.immutable import EqualColumns, short_repr
+from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import argument, choice, declared, described
 from ppsim.lowering.posts import transfer_posts
 from ppsim.lowering.rows import TransferEnds, row_table, row_tables, transfer_ends
@@ -161,8 +161,6 @@ class ReceiveBuffers(EqualColumns):
     slots: np.ndarray = declared("(devices,): slots of all pools of a device")
     peak: np.ndarray = declared("(devices,): most buffers alive at once, if each is allocated when its RECV is posted")
     received: np.ndarray = declared("(devices,): receives of a step: what a device holds if each has its own buffer")
-
-    __repr__ = short_repr
 
 
 def find_receive_buffers(program: ScheduleColumns, pool: str = "stage") -> ReceiveBuffers:

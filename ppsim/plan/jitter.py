@@ -11,7 +11,6 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.immutable import short_repr
 from ppsim.base.rules import Check, check_fields, checked_methods, declared, described, number
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
@@ -67,8 +66,6 @@ class Jitter:
         "(device, device) -> factor of every transfer between the two, both ways, in all samples",
         _factors("a pair of devices", "{(0, 1): 2.0}"), factory=dict,
     )  # fmt: skip
-
-    __repr__ = short_repr
 
     @classmethod
     def measured(cls, profile: Profile) -> Jitter:

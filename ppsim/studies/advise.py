@@ -14,7 +14,6 @@ from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
-from ppsim.base.immutable import short_repr
 from ppsim.base.progress import track
 from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.tables import page_table
@@ -56,8 +55,6 @@ class AdviceList:
     )
     refused: Mapping[str, str] = declared("by change in words: the rule that refuses it")
     headroom: float = declared("fraction of each device's memory that must stay free", default=HEADROOM)
-
-    __repr__ = short_repr
 
     @cached_property
     def better(self) -> list[Candidate]:

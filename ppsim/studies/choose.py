@@ -15,7 +15,6 @@ from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, check_headroom
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
-from ppsim.base.immutable import short_repr
 from ppsim.base.progress import Bar
 from ppsim.base.rules import argument, checked_call, declared, described, whole_number
 from ppsim.base.tables import page_table
@@ -47,8 +46,6 @@ class Chosen:
     run: Timeline = declared("its simulation")
     layout_string: str | None = declared("the stages in Megatron-LM's notation; None if the config has no model")
 
-    __repr__ = short_repr
-
 
 @described
 @dataclass(frozen=True)
@@ -79,8 +76,6 @@ class Choice:
     nearest: Candidate | None = declared("if nothing fits: the smallest peak found", default=None)
     # returns `front`
     find_front: Callable[[], list[Candidate]] = field(default=list, repr=False, compare=False)
-
-    __repr__ = short_repr
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles carry: the front itself, which is searched now if it was not before."""

@@ -16,7 +16,6 @@ from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import HEADROOM, fit_of, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.host import need
-from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.tables import Html, latex_table, page_table
 from ppsim.base.units import value_text
@@ -69,8 +68,6 @@ class Comparison:
     named: Sequence[str] = declared(
         "the schedules that were listed, in the order of charts; empty if they are all that need no search", default=()
     )
-
-    __repr__ = short_repr
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per schedule, in the order of `timelines`: name, asynchronous or not, and measures.

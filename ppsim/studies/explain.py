@@ -113,8 +113,6 @@ class Explanation:
         factory=list,
     )
 
-    __repr__ = short_repr
-
     @property
     def drawn(self) -> dict[str, Timeline]:
         """The measured step and its simulation by title; without one, the step at the medians of its own times."""

@@ -16,7 +16,6 @@ from ppsim.analysis.memory import HEADROOM, usable_bytes
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
-from ppsim.base.immutable import short_repr
 from ppsim.base.progress import track
 from ppsim.base.rules import declared, described
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
@@ -78,8 +77,6 @@ class Candidate:
         "for `advise`: what changes, such as the microbatch size; changes of one idea exclude each other", default=""
     )
     kind: str = declared("for `advise`: `schedules`, `layouts`, `options` or `hardware`", default="")
-
-    __repr__ = short_repr
 
     @property
     def step(self) -> float:

@@ -15,7 +15,6 @@ from ppsim.analysis.measures import MEASURES
 from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
-from ppsim.base.immutable import short_repr
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
 from ppsim.base.tables import latex_table, markdown_table, page_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity
@@ -49,8 +48,6 @@ class Sweep:
     keys: list[str] = declared("the dotted keys that were varied")
     points: list[Candidate] = declared("one per combination; the values of the last key change fastest")
     name: str = declared("the config's name, and its schedule and sizes that were not varied", default="")
-
-    __repr__ = short_repr
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per combination: values, measures (None if it is refused), `layout_string` and `refused`."""
