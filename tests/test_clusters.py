@@ -39,7 +39,7 @@ def test_two_dask_workers_one_killed_on_the_way_give_the_same_answer(cluster):
 
 def test_jobs_of_submitit_give_the_same_answer(tmp_path):
     pytest.importorskip("submitit")
-    points = POINTS[:6]
+    points = POINTS[:2]
     executor = SlurmJobs({"timeout_min": 2}, folder=str(tmp_path), cluster="local")
     try:
         found = list(run_points(UNIT_COSTS, points, executor=executor))
