@@ -9,7 +9,6 @@ from ppsim.lowering.rows import crosses_devices
 from ppsim.schedule.barriers import (
     awaited_rows,
     blocked_rows,
-    lenient_source,
     wait_text,
     waiting_cycle,
     waiting_message,
@@ -27,7 +26,7 @@ def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
     Missing actions count as done, and the last of a doubled action counts, so that the cycle can be reported with other
     faults. The time is linear in the number of actions.
     """
-    source = lenient_source(schedule)
+    source = schedule.source
     position, _ = run_lists(*with_barriers(schedule, source))
     position = position[: schedule.devices]
     source = awaited_rows(schedule, source, position)

@@ -9,7 +9,6 @@ from ppsim.actions import FIRST_TRANSFER, Kind, is_copy, is_send, is_transfer
 from ppsim.base.immutable import index_in
 from ppsim.lowering.rows import row_tables, transfer_ends
 from ppsim.lowering.sharding import last_backwards
-from ppsim.schedule.barriers import lenient_source
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import cell_text
 
@@ -107,9 +106,8 @@ def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
 def _possible_ends(program: ScheduleColumns) -> _Ends:
     compute = program.compute
     compute_row = np.flatnonzero(program.kind < FIRST_TRANSFER)
-    source = lenient_source(compute)
-    consumer = np.flatnonzero(source >= 0)
-    producer = source[consumer]
+    consumer = np.flatnonzero(compute.source >= 0)
+    producer = compute.source[consumer]
     forward = compute.kind[producer] == Kind.F
     return _Ends(
         np.concatenate([np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)]),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
-from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, index_in, list_of_rows
+from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, list_of_rows
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them
@@ -243,18 +243,3 @@ def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source:
 def waiting_message(subject: str, cycle: list[str]) -> str:
     """Return the message of one error for a waiting cycle."""
     return f"{subject}, each waits for the next in a cycle:\n" + "\n".join(f"    {line}" for line in cycle)
-
-
-def lenient_source(schedule: ScheduleColumns) -> np.ndarray:
-    """Return `schedule.source` for lists in which actions may be missing or doubled; it sorts, without a dense table.
-
-    A row whose source is missing gets -1; the last of a doubled source counts.
-    """
-    microbatches = schedule.microbatches
-    pairs = schedule.stage.astype(np.int64) * microbatches + schedule.microbatch
-    source = np.full(len(pairs), -1, np.int64)
-    forward, backward = np.flatnonzero(schedule.kind == Kind.F), np.flatnonzero(is_backward(schedule.kind))
-    for rows, step in ((forward, -microbatches), (backward, microbatches)):
-        keys, last = np.unique(pairs[rows][::-1], return_index=True)
-        source[rows] = np.append(rows[::-1][last], -1)[index_in(keys, pairs[rows] + step)]
-    return schedule.without_prefetched(source)

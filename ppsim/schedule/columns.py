@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_copy, is_vocabulary, slot_kind
+from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary, slot_kind
 from ppsim.base.errors import ScheduleError, shown, visible
-from ppsim.base.immutable import cached_column, distinct, list_of_rows, unwritable
+from ppsim.base.immutable import cached_column, distinct, index_in, list_of_rows, unwritable
 from ppsim.base.rules import checked_methods
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
@@ -293,34 +293,20 @@ class ScheduleColumns:
         """Row whose result each row needs from the neighbouring stage, or -1 (also for prefetched inputs); int32.
 
         F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). A row's inputs from its own stage come earlier in
-        the same list, so that they are no entries here. The validator passes its column to `mark_valid`; schedules
-        that it has not checked compute the column here.
+        the same list, so that they are no entries here. The validator passes its column to `mark_valid`; here actions
+        may be missing, and the last of a doubled one counts.
         """
-        # One flat table of rows: the forwards and the backwards by (stage, microbatch), each with an empty stage before
-        # and after, and a part for all other kinds, which is never read.
-        microbatches = self.microbatches
-        size = (self.num_stages + 2) * microbatches
-        first = np.full(len(Kind), 2 * size + 1, np.int64)
-        first[[Kind.F, Kind.B, Kind.I]] = microbatches, size + microbatches, size + microbatches
-        step = np.zeros(len(Kind), np.int64)
-        step[[Kind.F, Kind.B, Kind.I]] = -microbatches, microbatches, microbatches
-        cell = self.stage.astype(np.int64) * microbatches
-        cell += self.microbatch
-        cell += first.take(self.kind)
-        row_of = np.full(3 * size + 1, -1, np.int32)
-        row_of[cell] = np.arange(len(cell), dtype=np.int32)
-        cell += step.take(self.kind)
-        source = row_of.take(cell)
-        source[step.take(self.kind) == 0] = -1
-        return unwritable(self.without_prefetched(source))
-
-    def without_prefetched(self, source: np.ndarray) -> np.ndarray:
-        """Return the column of source rows with -1 for each F that `prefetched` names."""
-        if not len(self.prefetched):
-            return source
-        cells, count = self.stage.astype(np.int64) * self.microbatches + self.microbatch, self.microbatches
-        named = np.isin(cells, self.prefetched @ np.array([count, 1]))
-        return np.where(named & (self.kind == Kind.F), -1, source).astype(source.dtype)
+        pairs = self.stage.astype(np.int64) * self.microbatches + self.microbatch
+        source = np.full(len(pairs), -1, np.int32)
+        for chosen, step in ((self.kind == Kind.F, -self.microbatches), (is_backward(self.kind), self.microbatches)):
+            rows = np.flatnonzero(chosen)
+            order = rows[np.argsort(pairs[rows], kind="stable")]
+            last = order[np.append(np.diff(pairs[order]) != 0, True)[: len(order)]]
+            source[rows] = np.append(last, -1)[index_in(pairs[last], pairs[rows] + step)]
+        if len(self.prefetched):
+            named = np.isin(pairs, self.prefetched @ np.array([self.microbatches, 1]))
+            source[named & (self.kind == Kind.F)] = -1
+        return unwritable(source)
 
 
 def lists_of_rows(schedule: ScheduleColumns, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:
