@@ -16,21 +16,7 @@ from ppsim.analysis.static_bounds import (
 )
 
 __all__ = [
-    "CAUSES",
-    "MEASURES",
-    "PHASES",
-    "BlockBytes",
-    "Measure",
-    "ScheduleSummary",
-    "constant_slopes",
-    "device_idle",
-    "guarded",
-    "interval_in_words",
-    "layout_memory_bound",
-    "layout_step_bound",
-    "memory_bound",
-    "packing_bound",
-    "pareto_front",
-    "shown_in",
-    "step_bound",
-]
+    "CAUSES", "MEASURES", "PHASES", "BlockBytes", "Measure", "ScheduleSummary", "constant_slopes", "device_idle",
+    "guarded", "interval_in_words", "layout_memory_bound", "layout_step_bound", "memory_bound", "packing_bound",
+    "pareto_front", "shown_in", "step_bound",
+]  # fmt: skip

@@ -15,14 +15,7 @@ from ppsim.base.rules import argument, declared, described, number, quantity
 from ppsim.base.tables import aligned, even_column, html_table
 from ppsim.base.units import value_text
 from ppsim.lowering.rows import consumers
-from ppsim.plan.holding import (
-    Holding,
-    amounts,
-    backward_bytes,
-    logits_bytes,
-    moved_fraction,
-    static_bytes,
-)
+from ppsim.plan.holding import Holding, amounts, backward_bytes, logits_bytes, moved_fraction, static_bytes
 from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
 from ppsim.plan.streams import RELOADS
 from ppsim.timeline import TimelineColumns

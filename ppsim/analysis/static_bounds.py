@@ -20,12 +20,7 @@ from ppsim.costs.layers import Layer
 from ppsim.costs.setup import once
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
-from ppsim.plan.lengths import (
-    optimizer_step_seconds,
-    row_seconds,
-    shortest_seconds,
-    shortest_transfers,
-)
+from ppsim.plan.lengths import optimizer_step_seconds, row_seconds, shortest_seconds, shortest_transfers
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
 

@@ -21,12 +21,7 @@ _UNITS = {
     "bytes per second": {"B/s": 1.0, "b/s": 0.125, "bit/s": 0.125, "bps": 0.125},
     "FLOP/s": {"FLOP/s": 1.0, "FLOPS": 1.0, "FLOPs": 1.0, "FLOPs/s": 1.0},
 }
-EXAMPLES = {
-    "seconds": "2 ms",
-    "bytes": "80 GB",
-    "bytes per second": "450 GB/s",
-    "FLOP/s": "989 TFLOP/s",
-}
+EXAMPLES = {"seconds": "2 ms", "bytes": "80 GB", "bytes per second": "450 GB/s", "FLOP/s": "989 TFLOP/s"}
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)")
 _LONGEST = 60
 

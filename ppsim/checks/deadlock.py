@@ -6,14 +6,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import DeadlockError
 from ppsim.lowering.posts import Posts
 from ppsim.lowering.rows import crosses_devices
-from ppsim.schedule.barriers import (
-    awaited_rows,
-    blocked_rows,
-    wait_text,
-    waiting_cycle,
-    waiting_message,
-    with_barriers,
-)
+from ppsim.schedule.barriers import awaited_rows, blocked_rows, wait_text, waiting_cycle, waiting_message, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 

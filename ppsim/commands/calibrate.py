@@ -49,8 +49,7 @@ def calibrate(
         typer.Option(metavar="FILE.json", help="A file of validation/operators.py: fit a device's operators instead."),
     ] = None,
     layers: Annotated[
-        str | None,
-        typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: equal numbers]"),
+        str | None, typer.Option(metavar="N,N,...", help="Layers of each stage of the traces. [default: equal numbers]")
     ] = None,
     json: JsonTarget = None,
     verbose: Verbose = False,

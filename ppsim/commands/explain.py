@@ -67,8 +67,7 @@ def explain(
         ),
     ] = None,
     profile: Annotated[
-        Path | None,
-        OutputOption("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml"),
+        Path | None, OutputOption("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml")
     ] = None,
     json: options.JsonTarget = None,
     verbose: options.Verbose = False,

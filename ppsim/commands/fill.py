@@ -36,8 +36,7 @@ def fill(
     work: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TIME[,BYTES]",
-            help="Place as many pieces of this length and memory as fit: 40ms,6GB. Repeatable.",
+            metavar="TIME[,BYTES]", help="Place as many pieces of this length and memory as fit: 40ms,6GB. Repeatable."
         ),
     ] = None,
     headroom: Headroom = DEFAULT_HEADROOM,

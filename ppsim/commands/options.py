@@ -50,8 +50,7 @@ Research = Annotated[
 ]
 DEFAULT_HEADROOM = percent_text(HEADROOM, 0).replace(" ", "")
 Headroom = Annotated[
-    str | None,
-    typer.Option(metavar="FRACTION", help="Fraction of device memory to leave free, such as 0.1 or 10%."),
+    str | None, typer.Option(metavar="FRACTION", help="Fraction of device memory to leave free, such as 0.1 or 10%.")
 ]
 JsonTarget = Annotated[
     str | None, OutputOption("Write one JSON document; `-` prints it instead of the text.", "--json")

@@ -15,16 +15,6 @@ from ppsim.config.config import (
 from ppsim.config.schema import network_fault
 
 __all__ = [
-    "FAMILY_KEYS",
-    "AnyConfig",
-    "Config",
-    "ConfigSource",
-    "as_config",
-    "config_source",
-    "config_yaml",
-    "legal_microbatches",
-    "load_config",
-    "make_config",
-    "network_fault",
-    "value_at",
-]
+    "FAMILY_KEYS", "AnyConfig", "Config", "ConfigSource", "as_config", "config_source", "config_yaml",
+    "legal_microbatches", "load_config", "make_config", "network_fault", "value_at",
+]  # fmt: skip

@@ -3,7 +3,4 @@
 from ppsim.engines.running import run_plan
 from ppsim.engines.times import Times
 
-__all__ = [
-    "Times",
-    "run_plan",
-]
+__all__ = ["Times", "run_plan"]

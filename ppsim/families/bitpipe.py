@@ -45,11 +45,7 @@ def _units_joined(forwards: Block, backwards: Block, unit: int, warmup: int) -> 
             parts.append(b[paired:])
             continue
         following = forwards[first + unit :]
-        parts += [
-            b[paired:turn],
-            alternate(following[: paired - 1], b[turn:unit]),
-            following[paired - 1 : warmup],
-        ]
+        parts += [b[paired:turn], alternate(following[: paired - 1], b[turn:unit]), following[paired - 1 : warmup]]
     return concatenate(*parts)
 
 

@@ -5,11 +5,4 @@ from ppsim.plan.holding import Holding
 from ppsim.plan.jitter import Jitter, JitteredPlan
 from ppsim.plan.resolve import Plan, make_plan
 
-__all__ = [
-    "Holding",
-    "Jitter",
-    "JitteredPlan",
-    "Plan",
-    "make_choices",
-    "make_plan",
-]
+__all__ = ["Holding", "Jitter", "JitteredPlan", "Plan", "make_choices", "make_plan"]

@@ -24,16 +24,7 @@ from ppsim.plan.lengths import (
     transfer_lengths,
     transfers_by_row,
 )
-from ppsim.plan.streams import (
-    Copies,
-    Ports,
-    Posted,
-    find_copies,
-    find_gathers,
-    find_reductions,
-    make_ports,
-    with_costs,
-)
+from ppsim.plan.streams import Copies, Ports, Posted, find_copies, find_gathers, find_reductions, make_ports, with_costs
 from ppsim.schedule.barriers import Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 

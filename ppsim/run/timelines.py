@@ -312,12 +312,7 @@ class Timeline(TimelineColumns):
 
     @checked_call()
     def to_plotly(
-        self,
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        title: str | None = None,
-        theme: str = "light",
+        self, *, start: float | None = None, end: float | None = None, title: str | None = None, theme: str = "light"
     ) -> plotly.graph_objects.Figure:
         """Return an interactive Gantt chart as a plotly figure; hover names the action and what it waited for.
 

@@ -6,12 +6,5 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import read_csv
 
 __all__ = [
-    "Block",
-    "ScheduleColumns",
-    "backward_run",
-    "concatenate",
-    "forward_run",
-    "fuse",
-    "read_csv",
-    "spans_devices",
-]
+    "Block", "ScheduleColumns", "backward_run", "concatenate", "forward_run", "fuse", "read_csv", "spans_devices",
+]  # fmt: skip
