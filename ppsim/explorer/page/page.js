@@ -63,7 +63,7 @@ window.addEventListener("hashchange", () => {
   if (location.hash === written) return;
   clearTimeout(writing);
   readLink();
-  settled = linkText("");
+  settled = linkText(""); earlier = "";
   runs = [];
   shown = false;
   viewer.setState(state.view);

@@ -14,6 +14,7 @@ function chartFor(index) {   // the last good picture, or a part with a name and
 }
 
 async function showRuns() {   // draws the last good result of each schedule
+  if (!all().some(isLive) && !runs.some((run) => run.flight)) failed = linkText("");
   const wanted = all().map(chartFor);
   shown ||= wanted.some((chart) => chart.step);
   await viewer.show(wanted, marks());

@@ -78,15 +78,16 @@ function halve(common) {   // a backward that is a number becomes its two parts,
   Object.assign(common, { input_grad: backward / 2, weight_grad: backward / 2 });
 }
 
-let steps = 0, settled = "";   // the last step that can be done again; the state of the address without its view
+let steps = 0, settled = "", earlier = "", failed = "";   // the last step that can be done again; the state of the address without its view, and the one before; one of which no schedule has a picture: a change takes its place
 function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag; what is set, unlike what is seen, is a step to go back to
   clearTimeout(writing);
   writing = setTimeout(() => {
     if (location.hash !== written) return;   // a new address, which is read next
-    const text = "#" + linkText(), now = linkText(""), is_new = !!settled && now !== settled, at = (history.state?.at || 0) + Number(is_new);
+    const text = "#" + linkText(), now = linkText(""), is_new = !!settled && now !== settled && settled !== failed, at = (history.state?.at || 0) + Number(is_new);
+    if (settled === failed && now === earlier) { history.back(); return; }
     if (text.length > LONGEST_LINK) { notice = "The dropped file is too large to be part of the address."; return showNotes(); }
     history[is_new ? "pushState" : "replaceState"]({ at }, "", location.pathname + location.search + text);
-    if (is_new) steps = at;
+    if (is_new) { steps = at; earlier = settled; }
     written = location.hash; settled = now;
     showSteps();
   }, 150);

@@ -32,8 +32,8 @@ function build(root) {
   };
   parts.tip.setAttribute("aria-hidden", "true");
   parts.canvas.setAttribute("aria-roledescription", "Gantt chart");
-  const zoom = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoomTime(1 / 0.6, middle())),
-    button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoomTime(0.6, middle())));
+  const zooms = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoom(1 / 0.6)),
+    button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoom(0.6)));
   parts.steps = make("div", { className: "steps", role: "group", label: "Iterations", hidden: !options.steps });
   parts.stepWords = make("span", {});
   if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...extra.build()), parts.stepWords);
@@ -41,7 +41,7 @@ function build(root) {
     ...Object.entries(KEYS).map(([title, lines]) => make("table", {}, make("caption", { textContent: title }), ...lines.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text }))))));
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
-  parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zoom, button("?", "Keys", () => parts.keys.showModal()));
+  parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zooms, button("?", "Keys", () => parts.keys.showModal()));
   parts.status = make("div", { className: "status" }, parts.legend, parts.selection);
   root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.totals, parts.keys);
   for (const [name, text, key] of SWITCHES) {
@@ -158,9 +158,10 @@ function reveal(chart, item) {   // move the view so that the item is visible
     const wide = Math.max((to - from) * 60, until * 1e-7);
     view.t0 = (from + to - wide) / 2; view.t1 = view.t0 + wide;
   }
-  const { rows, row } = places().find((one) => one.chart === chart), top = rows + chart.deviceOf(item) * row;
-  if (top < CAPS) view.y -= CAPS - top;
-  if (top + row > CAPS + pane()) view.y += top + row - CAPS - pane();
+  const { rows, end, first, row, hidden } = places().find((one) => one.chart === chart), top = chart.deviceOf(item) * row;
+  if (hidden && (first + top < rows || first + top + row > end)) view.top = (top + (row - end + rows) / 2) / hidden;
+  if (rows < CAPS) view.y -= CAPS + HEAD - rows;
+  if (end > CAPS + pane()) view.y += end - CAPS - pane();
 }
 
 function fillTable() {

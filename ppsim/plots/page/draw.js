@@ -39,12 +39,12 @@ function write(text, x, y, { size = 11, bold = false, align = "left", colour = t
 
 function bandOf(chart, place, device, edges = chart.band) {   // pixels of a row: top and height of the part of its boxes
   if (isLow(chart)) edges = [0, 1];
-  const [begin, end] = [device, device + 1].map((one) => place.rows + one * place.row).map((y) => (place.row < 6 ? y : Math.round(y)));
+  const [begin, end] = [device, device + 1].map((one) => place.first + one * place.row).map((y) => (place.row < 6 ? y : Math.round(y)));
   const whole = end - begin - gapOf(chart);
   return { begin, end, whole, top: begin + edges[0] * whole, tall: (edges[1] - edges[0]) * whole };
 }
 
-function visible(place) { return [Math.max(Math.floor((CAPS - place.rows) / place.row), 0), Math.min(Math.ceil((CAPS + pane() - place.rows) / place.row), place.chart.devices)]; }
+function visible(place) { return [Math.max(Math.floor((Math.max(place.rows, CAPS) - place.first) / place.row + 1e-6), 0), Math.min(Math.ceil((Math.min(place.end, CAPS + pane()) - place.first) / place.row - 1e-6), place.chart.devices)]; }
 
 function drawGrid() {   // lines through all schedules
   context.strokeStyle = theme.grid; context.lineWidth = 1;
@@ -69,9 +69,9 @@ function veil(alpha, x, y, wide, tall) {   // paper over a part of the picture
 }
 
 function drawParts(place) {   // rows, names, idle time by cause and memory, below the numbers
-  const { chart } = place, [first, last] = visible(place);
+  const { chart, hidden } = place, [first, last] = visible(place), around = hidden ? 0 : 3;   // pixels that ends and names take above and below the rows
   if (!isReal(chart)) { context.fillStyle = theme.not_idle; context.fillRect(left(), place.rows, innerWidth(), place.end - place.rows); return; }
-  within(left(), place.title + HEAD - 3, left() + innerWidth() + 1, place.end + 3, () => {
+  within(left(), place.title + HEAD - around, left() + innerWidth() + 1, place.end + around, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
     within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, left() + innerWidth() + 1, place.end, drawGrid);
@@ -90,37 +90,46 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     context.fillStyle = theme.paper; context.fillRect(left() + innerWidth() - wide, place.rows, wide, 15);
     write(text, left() + innerWidth() - 4, place.rows + 11, { align: "right", colour: theme.text });
   }
-  drawNames(place, first, last);
-  if (on.has("ledger") && !phone()) drawCauses(place, first, last);
+  within(0, place.title + HEAD - around, width, place.end + around, () => {
+    drawNames(place, first, last);
+    if (on.has("ledger") && !phone()) drawCauses(place, first, last);
+  });
+  const seen = (place.end - place.rows) ** 2 / (place.row * chart.devices);   // which rows are seen
+  if (hidden) { context.fillStyle = theme.text; context.fillRect(left() + innerWidth() + 5, place.rows + view.top * (place.end - place.rows - seen), 3, seen); }
   if (place.memory) drawMemory(place);
 }
 
-function drawFills(chart, place, first, last) {   // the rows' means, and the paper between rows
+function drawFills(chart, place, first, last) {   // the rows: each action, upon them the mean of narrow ones, and the paper between rows
   if (last <= first) return;
-  const ratio = paper ? 3 : window.devicePixelRatio || 1, cols = Math.round(innerWidth() * ratio), low = place.row * ratio < 6;
+  const ratio = paper ? 3 : window.devicePixelRatio || 1, cols = Math.round(innerWidth() * ratio), low = place.row * ratio < 6, blur = blurOf(chart);
   const high = (last - first) * place.row, lines = low ? Math.max(Math.round(high * ratio), 1) : 0;
-  const drawn = raster(chart, first, last, lines, cols, footOf(chart, ratio)), { halves } = drawn;
   context.imageSmoothingEnabled = false;
-  if (lines) { context.drawImage(drawn.sheet, left(), Math.round((place.rows + first * place.row) * ratio) / ratio, innerWidth(), lines / ratio); return; }
-  for (let device = first; device < last; device++) {
-    const { begin, end, top, tall, whole } = bandOf(chart, place, device), gap = end - begin - whole;
-    const from = (device - first) * halves, all = gap > 0 && top + tall === begin + whole ? tall + gap : tall;
-    for (let half = 0; half < halves; half++) {
-      const y1 = top + half * tall / 2, y2 = half === halves - 1 ? top + all : top + tall / 2;
-      context.drawImage(drawn.sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
+  for (const [foot, strength] of [[1, blur < 1 ? 1 : 0], [footOf(chart, ratio), blur]]) if (strength) {
+    const drawn = raster(chart, first, last, lines, cols, foot), { halves } = drawn;
+    context.globalAlpha = strength;
+    if (lines) context.drawImage(drawn.sheet, left(), Math.round((place.first + first * place.row) * ratio) / ratio, innerWidth(), lines / ratio);
+    else for (let device = first; device < last; device++) {
+      const { begin, end, top, tall, whole } = bandOf(chart, place, device), gap = end - begin - whole;
+      const from = (device - first) * halves, all = gap > 0 && top + tall === begin + whole ? tall + gap : tall;
+      for (let half = 0; half < halves; half++) {
+        const y1 = top + half * tall / 2, y2 = half === halves - 1 ? top + all : top + tall / 2;
+        context.drawImage(drawn.sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
+      }
     }
-    if (!gap) continue;
-    veil(1, left(), end - gap, innerWidth(), gap);
   }
+  context.globalAlpha = 1;
+  for (let device = first; device < last && !lines; device++) { const { begin, end, whole } = bandOf(chart, place, device); if (end - begin > whole) veil(1, left(), begin + whole, innerWidth(), end - begin - whole); }
 }
 
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them
-  for (const { words, parts, first, last, top, bottom } of isMixed(chart) ? chart.areas : []) {
+  for (const { words, parts, first, last, top, bottom } of blurOf(chart) ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], gap = gapOf(chart), [begin, end] = visible(place);
     const [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], row = gap ? Math.floor((y1 + y2) / 2) + 0.5 : (y1 + y2) / 2;
     if (x2 - x1 < widthOf(words) || (y2 - y1) * place.row - gap < 14) continue;
     const mean = [0, 1, 2].map((channel) => Object.entries(parts).reduce((sum, [name, part]) => sum + part * light(theme.kinds[name] || theme.idle)[channel], 0));
-    write(words, (x1 + x2) / 2, place.rows + row * place.row - gap / 2, { align: "center", line: "middle", colour: 0.2126 * mean[0] + 0.7152 * mean[1] + 0.0722 * mean[2] > 0.188 ? "black" : "white" });
+    context.globalAlpha = blurOf(chart);
+    write(words, (x1 + x2) / 2, place.first + row * place.row - gap / 2, { align: "center", line: "middle", colour: 0.2126 * mean[0] + 0.7152 * mean[1] + 0.0722 * mean[2] > 0.188 ? "black" : "white" });
+    context.globalAlpha = 1;
   }
 }
 
@@ -314,18 +323,16 @@ const inSight = (place) => place.end > CAPS + HEAD && place.rows + 12 < CAPS + p
 
 const label = (text, x, y, style) => { if (y < CAPS + pane() - 3) write(text, x, y, style); };   // not cut by the axis
 
-function drawNames({ chart, title, rows, row }, first, last) {   // device numbers at 1, 2, 4 ... steps
+function drawNames({ chart, title, rows, end, first: origin, row, hidden }, first, last) {   // device numbers at 1, 2, 4 ... steps
   const apart = phone() ? 12 : 14, few = !phone() && chart.devices <= 8 && row > 20;
   let every = 1;
   while (every * row < apart) every *= 2;
   if (every * row < 24 && chart.devices > 16) every *= 2;
-  const slow = Object.keys(chart.slow || {}).map(Number);   // stragglers
-  for (let device = Math.ceil(first / every) * every; device < last; device += every) if (!slow.some((one) => Math.abs(one - device) * row < 12) && rows + (device + 0.5) * row > title + HEAD || !device)
-    label(chart.towers?.[device] || `${few ? "dev. " : ""}${device}`, left() - 6, Math.max(rows + (device + 0.5) * row - gapOf(chart) / 2, rows + (device ? 0 : 6)), { size: phone() ? 10 : 11, align: "right", line: "middle" });
-  for (const device of slow) if (device >= first && device < last) {
-    const y = rows + (device + 0.5) * row - gapOf(chart) / 2;
-    write(`${few ? "▸ dev. " : "▸"}${device}`, left() - 6, y, { size: phone() ? 10 : 11, bold: true, align: "right", line: "middle", colour: theme.limit });
-  }
+  const slow = Object.keys(chart.slow || {}).map(Number), yOf = (device) => origin + (device + 0.5) * row - gapOf(chart) / 2;   // stragglers
+  const isSeen = (device) => (hidden ? yOf(device) > rows + 6 && yOf(device) < end - 6 : yOf(device) > title + HEAD);
+  for (let device = Math.ceil(first / every) * every; device < last; device += every) if (!slow.some((one) => Math.abs(one - device) * row < 12) && isSeen(device) || !device)
+    label(chart.towers?.[device] || `${few ? "dev. " : ""}${device}`, left() - 6, Math.max(yOf(device), origin + (device ? 0 : 6)), { size: phone() ? 10 : 11, align: "right", line: "middle" });
+  for (const device of slow) if (device >= first && device < last) write(`${few ? "▸ dev. " : "▸"}${device}`, left() - 6, yOf(device), { size: phone() ? 10 : 11, bold: true, align: "right", line: "middle", colour: theme.limit });
 }
 
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules

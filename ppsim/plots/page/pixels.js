@@ -5,8 +5,9 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
   const part = at / 4096;
   return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
 });
-const isMixed = (chart) => isReal(chart) && pixels(chart.narrow) * (window.devicePixelRatio || 1) < RULES.sharp[+isLow(chart)];   // its actions are too narrow to be drawn singly
-const footOf = (chart, ratio) => (isMixed(chart) ? Math.max(pixels(chart.period) * ratio, 1) : 1);   // columns that a column takes its mean over: a period of narrow actions, whose mean is flat
+const blurOf = (chart) => (isReal(chart) ? Math.min(Math.max(2 - pixels(chart.narrow) * (window.devicePixelRatio || 1) / RULES.sharp[+isLow(chart)], 0), 1) : 0);   // strength of the mean of narrow actions; it fades as they grow to twice the width that shows them singly
+const isMixed = (chart) => blurOf(chart) === 1;   // its actions are too narrow to be drawn singly
+const footOf = (chart, ratio) => Math.max(pixels(chart.period) * ratio, 1);   // columns that this mean is of: a period of actions, whose mean is flat
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${half}`;
@@ -80,7 +81,7 @@ function meaned(row, reach, cols, from, to, finish) {   // the means of each col
 }
 
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
-  const { chart, rows: top, row } = place, [first, last] = visible(place), ratio = window.devicePixelRatio || 1, { tick } = chart;
+  const { chart, first: top, row } = place, [first, last] = visible(place), ratio = window.devicePixelRatio || 1, { tick } = chart;
   const cols = Math.round(innerWidth() * ratio), column = Math.min(Math.max(Math.floor((x - left()) * ratio), 0), cols - 1);
   const spans = columnsOf(chart.makespan / tick, cols, view.t0 / tick, view.t1 / tick, footOf(chart, ratio)), [from, to] = [spans.first[column] * tick, spans.last[column] * tick];
   const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && Math.min(Math.max(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0), lines - 1);

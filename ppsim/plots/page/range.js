@@ -2,7 +2,7 @@
 const finish = () => Math.min(longest(), until);   // seconds at which the last schedule ends, or is cut
 function select(from, to, is_dragged = false) {   // seconds; an empty range lets go; a new panel takes its space after the drag
   hovered = null; hideTip();
-  if (!range) kept = charts.map(rowHeight);
+  if (!range) kept = charts.map((chart) => partOf(chart).rows);
   range = to > from ? [Math.max(from, 0), Math.min(to, finish())] : null;
   if (is_dragged && parts.range.hidden) { redraw(); return; }
   fillRange();

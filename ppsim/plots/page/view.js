@@ -1,10 +1,10 @@
 // What is seen: sizes of the canvas and of its parts, the linear axis of time, and zoom.
 const CAPS = 20, HEAD = 22, AXIS = 40, BELOW = 8, TALLEST = 160;   // pixels: captions, numbers of a schedule, axis
-const view = { t0: 0, t1: 1, row: 0, y: 0 };   // time in seconds; pixels: height of a row (0: automatic), and scrolled offset
+const view = { t0: 0, t1: 1, row: 0, top: 0, y: 0 };   // time in seconds; pixels of a row (0: all fit); part of the rows that do not fit which is above; pixels that schedules are scrolled by
 const on = new Set();   // names of visible parts
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
 let canvas, context, theme = null, themeName = "light", width = 0, height = 0, asked = false, base = 0;
-let kept = [];   // heights of the charts' rows before a range was selected
+let kept = [];   // pixels of the charts' rows before a range was selected
 let viewBefore = null;   // the view before an action was brought into sight, which Escape restores
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
@@ -33,8 +33,7 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   if (isBare(chart)) return { rows: note(), memory: 0 };
   const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + note() + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56 + 34 * charts.some(({ memory: { most, capacity } }) => capacity && most > capacity))) : 0;   // more if it does not fit
-  if (view.row) return { rows: view.row * chart.devices, memory };
-  const held = range && kept[charts.indexOf(chart)] * chart.devices, free = each - HEAD - BELOW, most = !alone ? 110 : chart.devices > 16 ? 72 : 170;
+  const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, most = !alone ? 110 : chart.devices > 16 ? 72 : 170;
   if (held) {   // the panel takes from the memory first: rows stay about where they are
     if (memory) memory = Math.max(Math.min(free - held, most), 24);
     return { rows: Math.max(Math.min(held, free - memory), 12), memory };
@@ -46,14 +45,15 @@ function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   }
   return { rows: Math.max(rows, 12), memory };
 }
-const rowHeight = (chart) => partOf(chart).rows / chart.devices;
+const rowHeight = (chart) => Math.max(partOf(chart).rows / chart.devices, isBare(chart) ? 0 : view.row);
 const isLow = (chart) => rowHeight(chart) < 12;   // rows of actions alone: no lanes, no lines of transfers, slots in the mean of their colours
 const hasLines = (chart) => !isLow(chart) && boxWidth(chart) >= 8;   // of transfers: between narrower actions they would be hatching
 
 function places() {   // per schedule the pixels of the canvas at which its numbers, rows and memory begin
   let y = CAPS - view.y;
   return charts.map((chart) => {
-    const { rows, memory } = partOf(chart), place = { chart, title: y, rows: y += HEAD, end: y += rows, row: rows / chart.devices };
+    const { rows, memory } = partOf(chart), row = rowHeight(chart), hidden = view.row ? Math.max(row * chart.devices - rows, 0) : 0;
+    const place = { chart, title: y, rows: y += HEAD, end: y += rows, row, hidden, first: y - rows - hidden * view.top };   // first: where the row of device 0 begins
     if (memory) { place.memory = y + 6; place.tall = memory - 6; y += memory; }
     place.bottom = y += BELOW;
     place.title = Math.max(place.title, Math.min(CAPS, place.end - HEAD));   // the numbers stay in sight while rows are
@@ -75,24 +75,39 @@ function see(from, to) {   // show these seconds, at least a hundred-millionth o
   Object.assign(view, span > until * (1 - 1e-9) ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
 }
 
-function zoomTime(factor, time) { viewBefore = null; see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor); clamp(); }
-function move(across, down) { viewBefore = null; const span = (view.t1 - view.t0) * across; see(view.t0 + span, view.t1 + span); view.y += down; clamp(); }
-function showWhole() { viewBefore = null; Object.assign(view, { t0: 0, t1: until, row: 0, y: 0 }); clamp(); }
+function zoom(factor, time = middle(), y = CAPS + pane() / 2) {   // in time; rows that are much lower than boxes are long grow with them, and shrink again
+  viewBefore = null;
+  see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor);
+  const chart = placeAt(y)?.chart, long = chart && boxWidth(chart) / rowHeight(chart);
+  if (factor < 1 ? long > 2 && isLow(chart) : view.row && long < 2) zoomRows(1 / factor, y); else clamp();
+}
+function move(across, down) { viewBefore = null; const span = (view.t1 - view.t0) * across; see(view.t0 + span, view.t1 + span); scroll(down); clamp(); }
+function showWhole() { viewBefore = null; Object.assign(view, { t0: 0, t1: until, row: 0, top: 0, y: 0 }); clamp(); }
+
+function scroll(by) {   // pixels: the rows of all schedules, and behind their last one the schedules
+  const hidden = Math.max(...places().map((place) => place.hidden), 0), top = view.top + (hidden && by / hidden);
+  view.top = Math.min(Math.max(top, 0), 1);
+  if (top === view.top && hidden) return;
+  view.y += hidden ? (top - view.top) * hidden : by;
+}
+
+const placeAt = (y) => places().find((one) => y < one.bottom) || places().at(-1);
 
 function zoomRows(factor, y) {   // the row at y does not move
-  const found = places().find((one) => y < one.bottom) || places().at(-1);
+  const found = placeAt(y);
   if (!found) return;
-  const part = (y - found.rows) / (found.end - found.rows), row = found.row * factor;
+  const point = Math.min(Math.max(y, found.rows), found.end), device = (point - found.first) / found.row, row = found.row * factor;
   view.row = 0;
   const fitting = Math.min(...charts.map(rowHeight));
   view.row = row > fitting * 1.001 ? Math.min(row, TALLEST) : 0;
   const now = places().find((one) => one.chart === found.chart);
-  view.y += now.rows + part * (now.end - now.rows) - y;
+  view.top = now.hidden ? (now.rows + device * now.row - point) / now.hidden : 0;
   clamp();
 }
 
 function clamp() {
   if (view.t0 < 0 || view.t1 > until || view.t1 - view.t0 < until * 1e-8) see(view.t0, view.t1);
+  view.top = view.row ? Math.min(Math.max(view.top, 0), 1) : 0;
   const more = Math.max(contentHeight() - pane(), 0);
   view.y = more < 2 ? 0 : Math.min(Math.max(view.y, 0), more);
   parts.filler.style.height = `${more < 2 ? 0 : more}px`;

@@ -74,7 +74,7 @@ function at(x, y) {   // the row of a chart, or its memory, at a point of the ca
   if (y > CAPS + pane() || y < CAPS) return null;
   for (const one of places()) if (isReal(one.chart)) {
     if (y >= one.rows && y < one.end) {
-      const device = Math.min(Math.floor((y - one.rows) / one.row), one.chart.devices - 1), band = bandOf(one.chart, one, device);
+      const device = Math.min(Math.floor((y - one.first) / one.row), one.chart.devices - 1), band = bandOf(one.chart, one, device);
       return { chart: one.chart, place: one, device, time: toTime(x), inside, inRow: (y - band.begin) / (band.whole || 1) };
     }
     if (one.memory && y >= one.memory && y < one.memory + one.tall && inside) return { chart: one.chart, memory: true, time: toTime(x), inside, y: y - one.memory, tall: one.tall };
@@ -174,22 +174,17 @@ function wheel(event) {
   if (event.shiftKey) zoomRows(1 / factor, event.clientY - area.top);
   else if (sideways) move(event.deltaX / innerWidth(), 0);
   else if (event.clientX - area.left < left()) move(0, event.deltaY);   // over the names: the other schedules
-  else {
-    zoomTime(factor, toTime(event.clientX - area.left));
-    const one = charts.length === 1 && charts[0], long = one && boxWidth(one) / rowHeight(one);   // of one schedule, rows that are much lower than boxes are long grow with them, and shrink again
-    if (factor < 1 ? long > 2 && isLow(one) : view.row && long < 2) zoomRows(1 / factor, event.clientY - area.top);
-  }
+  else zoom(factor, toTime(event.clientX - area.left), event.clientY - area.top);
   if (latest) hover(event);   // the same place shows another time
 }
 
 function point() {   // one finger or the mouse drags, two fingers zoom, a tap or click chooses
   const down = new Map(), latest = new Map();   // first and latest event of each finger
-  let held = null, moved = false, selecting = false;
+  let held = null, moved = false, selecting = false;   // held: where the fingers were, and what was seen
   const hold = () => {
     for (const [id, event] of latest) down.set(id, event);
     const x = [...down.values()].map((one) => one.clientX), area = canvas.getBoundingClientRect();
-    held = down.size ? { places: [view.t0, view.t1], x: x.reduce((sum, one) => sum + one, 0) / x.length, y: view.y, top: [...down.values()][0].clientY,
-      wide: Math.max(...x) - Math.min(...x), left: area.left } : null;
+    held = down.size ? { places: [view.t0, view.t1], x: x.reduce((sum, one) => sum + one, 0) / x.length, y: [...down.values()][0].clientY, wide: Math.max(...x) - Math.min(...x), left: area.left, top: area.top } : null;
   };
   canvas.addEventListener("pointerdown", (event) => {
     down.set(event.pointerId, event);
@@ -220,23 +215,23 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
       return;
     }
     if (down.size > 1) {
-      const factor = Math.max(held.wide, 10) / Math.max(Math.max(...x) - Math.min(...x), 10);
-      const place = from + (held.x - held.left - left()) / innerWidth() * (to - from);
-      see(place - (place - from) * factor, place + (to - place) * factor);
+      zoom(Math.max(held.wide, 10) / Math.max(Math.max(...x) - Math.min(...x), 10), toTime(held.x - held.left), held.y - held.top);
+      hold();
     } else {
       viewBefore = null;
       const step = (held.x - event.clientX) / innerWidth() * (to - from);
       see(from + step, to + step);
-      view.y = held.y + held.top - event.clientY;
+      scroll(held.y - event.clientY);
+      held.y = event.clientY;
     }
     clamp();
   });
 }
 
 function tap(event) {
-  const area = canvas.getBoundingClientRect(), hit = itemAt(event.clientX - area.left, event.clientY - area.top);
+  const area = canvas.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top, hit = itemAt(x, y);
   if (hit) choose(hit.chart, hit.item, "", false); else choose(null);   // it is in sight
-  if (event.pointerType === "touch") hover(event);
+  if (!hit && event.pointerType === "touch") tell("", wordsAt(x, y) || []);   // a finger would cover the tip, and the tip the chart
 }
 
 function press(event) {
@@ -248,7 +243,7 @@ function press(event) {
   else if (arrows && !event.shiftKey && chosen) stepTo(...arrows);
   else if (arrows && !event.shiftKey && document.activeElement === canvas && charts.some(isReal)) chooseFirst();
   else if (arrows) move(arrows[0] / 5, arrows[1] * pane() / 5);
-  else if ("+=-".includes(event.key)) zoomTime(event.key === "-" ? 1 / 0.7 : 0.7, middle());
+  else if ("+=-".includes(event.key)) zoom(event.key === "-" ? 1 / 0.7 : 0.7);
   else if ("[]".includes(event.key)) zoomRows(event.key === "[" ? 1 / 1.3 : 1.3, CAPS + pane() / 2);
   else if (event.key === "0" || event.key === "Home") showWhole();
   else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : chooseFirst();
@@ -329,7 +324,7 @@ function print() {   // draw at a high resolution on white, as wide as the paper
   parts.closes = !parts.table.open;
   parts.table.open ||= charts.every(({ devices }) => devices <= 16);
   fillTable();
-  const before = { row: view.row, y: view.y };
+  const before = { row: view.row, top: view.top, y: view.y };
   Object.assign(view, { row: 0, y: 0 });
   width = 1040;
   height = Math.min(CAPS + AXIS + charts.reduce((sum, chart) => sum + HEAD + BELOW + Math.min(chart.devices * 28, 400) + (on.has("memory") ? 60 : 0), 0), 620);
@@ -339,12 +334,12 @@ function print() {   // draw at a high resolution on white, as wide as the paper
   Object.assign(view, before);
 }
 
-// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels, on=..., at=CHART,ITEM, range=FROM,TO, base=CHART, theme=NAME
+// The state as text: t=FROM,TO in seconds, y=ROW,SCROLLED in pixels and the part of the hidden rows above, on=..., at=CHART,ITEM, range=FROM,TO, base=CHART, theme=NAME
 function stateText() {
   const state = new URLSearchParams();
   const number = (value) => String(Number(value.toPrecision(10)));
   if (view.t0 > 0 || view.t1 < until) state.set("t", [view.t0, view.t1].map(number).join(","));
-  if (view.row || view.y) state.set("y", [view.row, view.y].map(Math.round).join(","));
+  if (view.row || view.y) state.set("y", [Math.round(view.row), Math.round(view.y), Number(view.top.toFixed(3))].join(","));
   if ([...on].sort().join() !== [...options.on].sort().join()) state.set("on", [...on].join(","));
   if (range) state.set("range", range.map(number).join(","));
   if (base !== (options.base || 0)) state.set("base", base);
@@ -364,8 +359,8 @@ function setState(text) {   // before the first charts: stored until then
   if (!charts.length) { readState = text; return; }
   readState = null;
   const wanted = new URLSearchParams(text), pair = (key) => (wanted.get(key) || "").split(",").map(Number);
-  const [t0, t1] = pair("t"), [row, y] = pair("y"), [number, item] = wanted.has("at") ? pair("at") : [];
-  Object.assign(view, t1 > t0 ? { t0, t1 } : { t0: 0, t1: until }, { row: row > 0 ? row : 0, y: y > 0 ? y : 0 });
+  const [t0, t1] = pair("t"), [row, y, top] = pair("y"), [number, item] = wanted.has("at") ? pair("at") : [];
+  Object.assign(view, t1 > t0 ? { t0, t1 } : { t0: 0, t1: until }, { row: row > 0 ? row : 0, top: top > 0 ? top : 0, y: y > 0 ? y : 0 });
   on.clear();
   for (const name of (wanted.get("on") ?? options.on.join()).split(",")) if (SWITCHES.some(([known]) => known === name)) on.add(name);
   options.theme = Object.keys(THEMES).find((name) => name === wanted.get("theme")) ?? options.theme;
