@@ -363,6 +363,24 @@ def test_changes_are_undone_and_done_again_by_button_key_and_the_browsers_back(p
     assert settled(page) == [run("1f1b"), run("zb-h1")]
 
 
+def test_undo_passes_over_a_state_without_a_picture(page, explorer):
+    start(page, explorer)
+    before = settled(page)
+    give(page, "devices", "0")
+    page.until("return document.querySelector('.note') && location.hash.includes('p=0')")
+    give(page, "devices", "6")
+    page.until("return location.hash.includes('p=6')")
+    settled(page)
+    page.find("#undo").click()
+    page.until("return find('undo').disabled")
+    assert settled(page) == before
+    give(page, "devices", "0")
+    page.until("return document.querySelector('.note') && location.hash.includes('p=0')")
+    page.find(".note button:last-of-type").click()  # Undo
+    page.until("return find('undo').disabled && !document.querySelector('.note')")
+    assert settled(page) == before
+
+
 def test_a_picture_from_before_a_change_is_cut_and_does_not_set_the_axis(page, explorer):
     start(page, explorer, {**UNIT, "microbatches": 32})
     settled(page)
@@ -518,7 +536,7 @@ def test_a_phone_has_the_tools_of_the_bar_in_a_menu_that_a_touch_elsewhere_close
     )
     assert page.run(shown) == []
     page.find("#views").click()
-    assert page.run(shown) == ["Memory", "Critical path", "Transfers", "", "−", "Fit", "+", "?"]
+    assert page.run(shown) == ["Memory", "Critical path", "Transfers", "", "−", "Fit", "+"]
     ActionChains(page.browser).move_to_element_with_offset(page.find(CANVAS), -100, 200).click().perform()
     assert page.run(shown) == []
 

@@ -282,6 +282,7 @@ def test_two_fingers_zoom_and_a_tap_chooses(page, chart, timeline):
     fingers("touchStart", (x, y))
     fingers("touchEnd")
     assert page.until("return document.querySelector('.selection').textContent").startswith("2B3 ")
+    assert not page.run(SHOWN)  # a tip would cover the chart
     fingers("touchStart", (x - 50, y), (x + 50, y))
     for apart in (60, 80, 100):
         fingers("touchMove", (x - apart, y), (x + apart, y))

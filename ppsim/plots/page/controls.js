@@ -96,7 +96,7 @@ function fillTotals() {   // the colours of causes with the idle time of all dev
 }
 
 function fillLegend() {   // only what is drawn
-  parts.status.style.visibility = charts.some(isReal) ? "" : "hidden";
+  for (const one of [parts.status, parts.totals]) one.style.visibility = charts.some(isReal) ? "" : "hidden";
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
   const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", entries = [];
   const entry = (text, colour = null, className = "") => make("span", {}, ...(colour ? [swatch(colour, className)] : []), text);

@@ -122,12 +122,12 @@ function drawFills(chart, place, first, last) {   // the rows: each action, upon
 }
 
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them
-  for (const { words, parts, first, last, top, bottom } of blurOf(chart) ? chart.areas : []) {
+  for (const { words, parts, first, last, top, bottom } of blurOf(chart) > 0.5 ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], gap = gapOf(chart), [begin, end] = visible(place);
     const [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], row = gap ? Math.floor((y1 + y2) / 2) + 0.5 : (y1 + y2) / 2;
     if (x2 - x1 < widthOf(words) || (y2 - y1) * place.row - gap < 14) continue;
     const mean = [0, 1, 2].map((channel) => Object.entries(parts).reduce((sum, [name, part]) => sum + part * light(theme.kinds[name] || theme.idle)[channel], 0));
-    context.globalAlpha = blurOf(chart);
+    context.globalAlpha = 2 * blurOf(chart) - 1;
     write(words, (x1 + x2) / 2, place.first + row * place.row - gap / 2, { align: "center", line: "middle", colour: 0.2126 * mean[0] + 0.7152 * mean[1] + 0.0722 * mean[2] > 0.188 ? "black" : "white" });
     context.globalAlpha = 1;
   }
@@ -140,19 +140,21 @@ function drawRow(chart, place, device) {
     const [from, to] = chart.spansOf(part, device);
     for (let item = from; item < to; item++) drawGap(band, toX(chart.start(item)), pixels(chart.end(item) - chart.start(item)));
   }
-  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1), mixed = isMixed(chart);
-  if ((mixed || pixels(chart.longest) < 3) && !chart.instants && !chart.begins.size) return;
+  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1), strength = 1 - blurOf(chart);
+  if ((!strength || pixels(chart.longest) < 3) && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
-    if (wide <= 3 || mixed) continue;
-    drawGap(band, x, wide);
+    if (wide <= 3 || !strength) continue;
+    drawGap(band, x, wide, strength);
+    context.globalAlpha = strength;
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
+    context.globalAlpha = 1;
   }
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { context.fillStyle = colour; context.fillRect(toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
-const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * fade(wide, 3), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
+const drawGap = (band, x, wide, strength = 1) => veil(Math.min(1, 0.1 * wide) * fade(wide, 3) * strength, x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
   const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
