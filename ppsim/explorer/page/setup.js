@@ -211,6 +211,7 @@ function card(one, index) {
   box.append(make("span", {}, ...(last ? [] : [plain("Base", () => viewer.setBase(index), { name: "base", label: `Base: schedule ${index + 1}` })]),
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
   const family = offer.families.find((known) => known.name === one.schedule);
+  if (family) box.querySelector("select").title = family.title;
   if (is_file) box.append(make("small", { className: "quiet", textContent: "sizes as in the file" }));
   if (family && (!family.fixed_stages || Object.keys(family.options).length)) {
     const options = make("details", {}, make("summary", { textContent: "options" }));

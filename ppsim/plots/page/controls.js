@@ -1,7 +1,7 @@
 // The elements around the canvas: switches, search, legend, a text on the chosen action, keys, and a table of devices.
 const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], ["critical", "Critical path", "c"], ["transfers", "Transfers", "t"]];
 const KEYS = {
-  "See more or less": [["wheel, + −, pinch", "zoom in time"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
+  "See more or less": [["wheel, + −, pinch", "zoom in time; low rows grow too"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
   "One action": [["click, Enter", "choose it: what it waited for"], ["arrows", "the next one"], ["Backspace", "what it waited for"], ["/", "find it, such as 3F17"]],
   "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"]],
   "Schedules and time": [["1 to 4", "go to a schedule"], ["b", "next base"], ["Space", "play the step in 10 s"], [", .", "the begin or end before, after"]],
@@ -69,7 +69,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), [...on], themeName]);
+  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), places().map(({ memory }) => !!memory), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }

@@ -22,7 +22,8 @@ function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiti
 }
 
 async function show(every, marks = []) {   // replaces the charts; the view does not move
-  const mine = ++showing;
+  const mine = ++showing, { dataset } = document.documentElement;   // its `drawn` tells tests when the picture is complete
+  delete dataset.drawn;
   extra.keep?.(every);
   let found;
   try { found = await Promise.all(every.map(async (data) => leftIdle(await unpacked(data)))); }
@@ -45,7 +46,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   fillRange();
   if (first && real) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) { const item = named(charts[number]).get(open); choose(item === undefined ? null : charts[number], item, "", false); }   // if it still exists
-  if (real) requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
+  if (real) requestAnimationFrame(() => requestAnimationFrame(() => { if (mine === showing) dataset.drawn = Math.round(performance.now()); }));
 }
 
 function shownSeconds(lengths) {   // the longest timeline, unless it takes over 3 times the longest other
@@ -170,7 +171,7 @@ function wheel(event) {
   if (options.framed && document.activeElement !== canvas) return;   // the wheel scrolls the page around the frame
   event.preventDefault();
   const area = canvas.getBoundingClientRect(), sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
-  const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.22);
+  const by = (event.deltaY || event.deltaX) * (event.deltaMode ? 0.07 : event.ctrlKey ? 0.02 : 0.0022), factor = Math.exp(Math.min(Math.max(by, -0.22), 0.22));   // a notch of a wheel; touch pads send many small steps, and pinches with Ctrl
   if (event.shiftKey) zoomRows(1 / factor, event.clientY - area.top);
   else if (sideways) move(event.deltaX / innerWidth(), 0);
   else if (event.clientX - area.left < left()) move(0, event.deltaY);   // over the names: the other schedules
@@ -179,52 +180,31 @@ function wheel(event) {
 }
 
 function point() {   // one finger or the mouse drags, two fingers zoom, a tap or click chooses
-  const down = new Map(), latest = new Map();   // first and latest event of each finger
-  let held = null, moved = false, selecting = false;   // held: where the fingers were, and what was seen
-  const hold = () => {
-    for (const [id, event] of latest) down.set(id, event);
-    const x = [...down.values()].map((one) => one.clientX), area = canvas.getBoundingClientRect();
-    held = down.size ? { places: [view.t0, view.t1], x: x.reduce((sum, one) => sum + one, 0) / x.length, y: [...down.values()][0].clientY, wide: Math.max(...x) - Math.min(...x), left: area.left, top: area.top } : null;
-  };
+  const fingers = new Map();   // the latest event of each
+  let begun = null, moved = false, selecting = false;
+  const spread = () => { const x = [...fingers.values()].map(({ clientX }) => clientX); return { x: x.reduce((sum, one) => sum + one, 0) / x.length, wide: Math.max(...x) - Math.min(...x) }; };
   canvas.addEventListener("pointerdown", (event) => {
-    down.set(event.pointerId, event);
-    latest.set(event.pointerId, event);
+    fingers.set(event.pointerId, event);
     canvas.setPointerCapture(event.pointerId);
-    if (down.size === 1) { moved = false; selecting = event.shiftKey || isAxis(event.clientY - canvas.getBoundingClientRect().top); }
-    hold();
+    if (fingers.size === 1) { begun = event; moved = false; selecting = event.shiftKey || isAxis(event.clientY - canvas.getBoundingClientRect().top); }
   });
   for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => {
-    const first = down.delete(event.pointerId);
-    latest.delete(event.pointerId);
-    if (first && !moved && name === "pointerup" && !down.size) tap(event);
+    const is_last = fingers.delete(event.pointerId) && !fingers.size;
+    if (is_last && !moved && name === "pointerup") tap(event);
     if (moved && selecting && range) select(...range);
-    hold();
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (!held || !down.has(event.pointerId)) return event.buttons ? null : hover(event);   // not while a number beside the chart is dragged
-    const begun = down.get(event.pointerId);
+    const before = fingers.get(event.pointerId), area = canvas.getBoundingClientRect();
+    if (!before) return event.buttons ? null : hover(event);   // not while a number beside the chart is dragged
     if (!moved && Math.hypot(event.clientX - begun.clientX, event.clientY - begun.clientY) < 4) return;
     moved = true; hovered = null;
     hideTip();
-    latest.set(event.pointerId, event);
-    const x = [...latest.values()].map((one) => one.clientX);
-    const [from, to] = held.places;
-    if (selecting && down.size === 1) {
-      const ends = [begun.clientX, event.clientX].map((one) => toTime(Math.min(Math.max(one - held.left, left()), left() + innerWidth()))).sort((one, other) => one - other);
-      select(...ends, true);
-      return;
-    }
-    if (down.size > 1) {
-      zoom(Math.max(held.wide, 10) / Math.max(Math.max(...x) - Math.min(...x), 10), toTime(held.x - held.left), held.y - held.top);
-      hold();
-    } else {
-      viewBefore = null;
-      const step = (held.x - event.clientX) / innerWidth() * (to - from);
-      see(from + step, to + step);
-      scroll(held.y - event.clientY);
-      held.y = event.clientY;
-    }
-    clamp();
+    const from = spread(), now = fingers.set(event.pointerId, event) && spread();
+    if (fingers.size > 1) {
+      zoom(Math.max(from.wide, 10) / Math.max(now.wide, 10), toTime(from.x - area.left), event.clientY - area.top);
+      move((from.x - now.x) / innerWidth(), 0);
+    } else if (selecting) select(...[begun, event].map(({ clientX }) => toTime(Math.min(Math.max(clientX - area.left, left()), left() + innerWidth()))).sort((one, other) => one - other), true);
+    else move((from.x - now.x) / innerWidth(), before.clientY - event.clientY);
   });
 }
 
