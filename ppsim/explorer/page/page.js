@@ -64,8 +64,7 @@ window.addEventListener("hashchange", () => {
   clearTimeout(writing);
   readLink();
   settled = linkText(""); earlier = "";
-  runs = [];
-  shown = false;
+  if (!history.state) { runs = []; shown = false; }   // a new address; after Undo the last pictures stay until the answers come
   viewer.setState(state.view);
   showAll();
 });

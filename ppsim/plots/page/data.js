@@ -134,16 +134,15 @@ class Chart {
   }
 
   peakBetween(device, from, to) {   // the largest amount of memory of a device between two times
-    const offsets = this.column["memory offsets"], times = this.column["memory time"], levels = this.column["memory level"];
-    let point = firstWhere(offsets[device], offsets[device + 1], (one) => times[one] * this.tick > from), most = levels[Math.max(point - 1, offsets[device])];
-    for (; point < offsets[device + 1] && times[point] * this.tick <= to; point++) most = Math.max(most, levels[point]);
+    let most = 0;
+    for (let point = this.pointAt(device, from), last = this.pointAt(device, to); point <= last; point++) most = Math.max(most, this.column["memory level"][point]);
     return most / 65535 * this.memory.most;
   }
 
-  level(device, time) {   // memory at a time, in the unit of `this.memory`
-    const offsets = this.column["memory offsets"], times = this.column["memory time"];
-    const after = firstWhere(offsets[device], offsets[device + 1], (point) => times[point] * this.tick > time);
-    return this.column["memory level"][Math.max(after - 1, offsets[device])] / 65535 * this.memory.most;
+  level(device, time) { return this.column["memory level"][this.pointAt(device, time)] / 65535 * this.memory.most; }   // memory at a time, in the unit of `this.memory`
+  pointAt(device, time) {   // the point of a device's memory that holds at a time
+    const [first, end] = this.column["memory offsets"].subarray(device, device + 2);
+    return Math.max(firstWhere(first, end, (point) => this.column["memory time"][point] * this.tick > time) - 1, first);
   }
 }
 

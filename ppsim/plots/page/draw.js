@@ -1,7 +1,6 @@
 // The picture: fills as means of pixels, and upon them gaps, marks and numbers that fade in with the width of boxes (ppsim.plots.scale).
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
-const fade = (wide, from) => Math.min(Math.max((wide - from) / 3, 0), 1);
 const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < (boxWidth(chart) < 3 ? RULES.lined : 6) ? 0 : Math.min(Math.max(Math.round(row * apart), paper ? 2 : 1), 40 * apart); };
 
 function size(ratio) {
@@ -154,7 +153,7 @@ function drawRow(chart, place, device) {
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { context.fillStyle = colour; context.fillRect(toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
-const drawGap = (band, x, wide, strength = 1) => veil(Math.min(1, 0.1 * wide) * fade(wide, 3) * strength, x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
+const drawGap = (band, x, wide, strength = 1) => veil(Math.min(1, 0.1 * wide) * Math.min(Math.max((wide - 3) / 3, 0), 1) * strength, x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
   const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];

@@ -117,8 +117,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
 
 function strokeLevel(chart, device, toY, colour, wide, opacity = 1) {   // the step curve of a device's memory, which stays the context's path
   const { "memory offsets": offsets, "memory time": times, "memory level": levels } = chart.column;
-  const scale = chart.memory.most / 65535, end = offsets[device + 1];
-  const begin = Math.max(firstWhere(offsets[device], end, (point) => times[point] * chart.tick > view.t0) - 1, offsets[device]);
+  const scale = chart.memory.most / 65535, end = offsets[device + 1], begin = chart.pointAt(device, view.t0);
   context.beginPath();
   let y = toY(levels[begin] * scale);
   context.moveTo(Math.max(toX(times[begin] * chart.tick), left() - 2), y);
