@@ -100,6 +100,10 @@ class Page:
     def find(self, css):
         return self.browser.find_element("css selector", css)
 
+    def click(self, css):
+        """Click at once: the page may replace what stands upon the charts at any time."""
+        self.until("const one = document.querySelector(arguments[0]); one?.click(); return !!one", css)
+
     def keys(self, css, *keys):
         self.find(css).send_keys(*keys)
 

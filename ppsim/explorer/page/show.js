@@ -123,7 +123,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   const lines = find("lines"), shared = commonFault();
   const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2) })).filter(({ index }) => runs[index]);
   const now = JSON.stringify([rows, base, lines.offsetWidth, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
-  if (now === placed) return;
+  if (now === placed || lines.matches(":active")) return;   // a button that is being pressed stays
   placed = now;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
