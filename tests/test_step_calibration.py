@@ -125,19 +125,42 @@ def test_one_bad_run_does_not_pull_the_fit_and_is_named(calibration, runs):
     assert max(abs(error(pulled, run)) for run in runs) < 0.06
 
 
-def test_no_run_alone_moves_a_constant():
+OF_TIME = [name for name in CONSTANTS if not CONSTANTS[name].of_memory]
+
+
+def fit_of(steps, slopes):
+    return fit_constants(np.array(steps), OF_TIME, lambda logs: slopes @ logs, lambda _: slopes)
+
+
+def test_a_fit_is_used_only_if_it_predicts_left_out_runs_better():
     """Slopes of three runs of nanotron 8B, of which the last hung; it alone moved the host by 0.23."""
     slopes = np.zeros((3, 10))
     slopes[:, :3] = [[-0.49, -0.12, -0.28], [-0.41, -0.1, -0.24], [-0.15, -0.04, -0.09]]
     slopes[:, 3:6] = [[0, 0, 0], [0.26, 0, -0.05], [0.95, 0.24, -0.01]]
-    of_time = [name for name in CONSTANTS if not CONSTANTS[name].of_memory]
+    hung, agreed = fit_of((0.05, 0.12, 2.43), slopes), fit_of((0.3, 0.28, 0.3), slopes)
+    assert not hung.logs.any()
+    assert "of 3 steps (3 must be: no fit is used)" in hung.support("steps")
+    assert np.abs(agreed.logs).max() > 0.1
+    assert agreed.support("steps") == "3 of 3 steps"
 
-    def moved(*steps):
-        fit = fit_constants(np.array(steps), of_time, lambda logs: slopes @ logs, lambda _: slopes)
-        return float(np.abs(fit.logs).max())
 
-    assert moved(0.05, 0.12, 2.43) == 0
-    assert moved(0.3, 0.28, 0.3) > 0.1
+def test_no_part_of_a_fit_is_used_that_takes_a_left_out_run_past_its_step():
+    """Equal runs: a fit to two of them predicts a change p of the third; a run of change m supports 2 (m - e/2) / p."""
+    slopes = np.zeros((3, 10))
+    slopes[:, OF_TIME.index("memory")] = -0.8
+    fit = fit_of((0.3, 0.3, 0.12), slopes)
+    whole = fit.logs / fit.part
+    assert 0 < fit.part < 1
+    assert fit.better == fit.needed == 3
+    assert (slopes @ fit.logs).max() < 2 * 0.12
+    assert fit.error > fit_of((0.3, 0.3, 0.3), slopes).error  # the runs' distance from the constants that are used
+    assert (whole[OF_TIME.index("memory")]) < 0
+
+
+def test_one_of_six_runs_may_be_predicted_worse_and_three_of_twelve():
+    slopes = np.full((12, 10), -0.1)
+    needed = [fit_of(np.zeros(count), slopes[:count]).needed for count in (1, 2, 3, 5, 6, 8, 9, 10, 12)]
+    assert needed == [1, 2, 3, 5, 5, 7, 7, 8, 9]
 
 
 def test_a_run_without_memory_leaves_its_constants_at_the_prior(runs):
@@ -233,7 +256,7 @@ def test_the_command_names_constants_runs_and_the_next_run(runs_file, tmp_path):
     assert done.out.startswith("calibrated with 4 runs: median error ")
     assert len(done.out.splitlines()) <= 24
     assert max(map(len, done.out.splitlines())) <= 100
-    for word in (*CONSTANTS, "job0", "next: ", "peak memory: median error"):
+    for word in (*CONSTANTS, "job0", "next: ", "; peak memory ", "predict better: 4 of 4 steps, 4 of 4 peaks"):
         assert word in done.out
     assert read_calibration(made).runs == 4
     for command in (("fits",), ("compare", "--schedules", "gpipe"), ("simulate",), ("sweep", "--over", "engine=event")):

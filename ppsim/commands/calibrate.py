@@ -89,15 +89,11 @@ def calibration_text(calibration: Calibration) -> str:
     """Return the constants before and after, the runs with the largest errors, and the run to do next."""
     runs = calibration.measured
     held = [run for run in runs if run.peak_memory and run.memory_before and run.memory_after]
-    before, after = (_median_error((getattr(run, name), run.seconds) for run in runs) for name in ("before", "after"))
-    lines = [f"{calibration.name}: median error {after} of their steps, {before} without"]
-    said = ["no run alone moves a constant"] if len(runs) > 1 else []
+    errors = [_median_error((run.seconds, run.before, run.after) for run in runs)]
     if held:
-        names = ("memory_before", "memory_after")
-        before, after = (_median_error((getattr(run, name), run.peak_memory) for run in held) for name in names)
-        said = [f"peak memory: median error {after}, {before} without", *said]
-    if said:
-        lines.append("; ".join(said))
+        peaks = _median_error((run.peak_memory, run.memory_before, run.memory_after) for run in held)
+        errors.append(f"peak memory {peaks}")
+    lines = [*paragraph(f"{calibration.name}: median error {'; '.join(errors)}"), *paragraph(calibration.support)]
     lines += ["", *aligned(calibration.constants()), "", *aligned(calibration.errors(MAX_RUNS))]
     if (more := calibration.runs - MAX_RUNS) > 0:
         lines.append(f"and {counted(more, 'run')} with smaller errors")
@@ -105,9 +101,11 @@ def calibration_text(calibration: Calibration) -> str:
     return "\n".join(lines)
 
 
-def _median_error(pairs: Iterable[tuple[Any, Any]]) -> str:
-    """Return the median error of (predicted, measured) as text."""
-    return percent_text(median(abs(predicted / measured - 1) for predicted, measured in pairs))
+def _median_error(runs: Iterable[tuple[Any, Any, Any]]) -> str:
+    """Return the median errors of (measured, predicted without, with) as text."""
+    errors = [(abs(without / measured - 1), abs(now / measured - 1)) for measured, without, now in runs]
+    without, now = (percent_text(median(column)) for column in zip(*errors, strict=True))
+    return f"{now} ({without} without)"
 
 
 def _counts(text: str | None) -> list[int]:

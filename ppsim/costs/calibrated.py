@@ -69,8 +69,8 @@ CONSTANTS: Mapping[str, Constant] = {
     "latency": Constant("latency between nodes", "seconds", 0.5, ("network.latency",)),
     "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.6, ("node_wait",)),
     "exposed": Constant("part of hidden communication that costs time", "", 0.3, ("contention",)),
-    "activations": Constant("bytes of activations over those predicted", "", 0.06, of_memory=True),
-    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.03, of_memory=True),
+    "activations": Constant("bytes of activations over those predicted", "", 0.2, of_memory=True),
+    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.1, of_memory=True),
 }
 
 
@@ -156,6 +156,9 @@ class Calibration:
     ranges: Mapping[str, tuple[float, float]] = declared(
         "(smallest, largest) of each of `ppsim.costs.spread.DIMENSIONS` among the runs"
     )
+    support: str = declared(
+        "words for outputs: how many runs fits to the others predict better, and the part of the fit used", default=""
+    )
     next_run: Mapping[str, Any] | None = declared(
         "config keys to change in the first run's config for the run to measure next; None if there is none to try",
         default=None,
@@ -231,7 +234,8 @@ class Calibration:
         fold = f"<details><summary>unchanged constants: {len(rest)}</summary>{html_table(heads, rest)}</details>"
         names, *runs = self.errors()
         table = html_table(heads, changed) if changed else ""
-        return "".join([table, fold, html_table(names, runs), escaped(self.next_words)])
+        said = "<br>".join(map(escaped, (self.support, self.next_words)))
+        return "".join([table, fold, html_table(names, runs), said])
 
     def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
         """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""
@@ -286,6 +290,7 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
         "covariance": calibration.covariance,
         "error": calibration.error,
         "ranges": calibration.ranges,
+        "support": calibration.support,
         "measured": [vars(run) for run in calibration.measured],
     }
     return nine_digits(document | {name: value for name, value in optional.items() if value is not None})
@@ -336,7 +341,8 @@ def _schemas() -> tuple[Any, Any, Any]:
     whole = record(
         "Calibration", constants=(dict[checked_by(choice(*CONSTANTS)), constant], ...),
         covariance=(list[list[any_number]], ...), error=(above, ...), ranges=(dict[words, pair], ...),
-        measured=(list[run], ...), next_run=(dict[words, Any] | None, None), next_interval=(pair | None, None),
+        measured=(list[run], ...), support=(words, ""), next_run=(dict[words, Any] | None, None),
+        next_interval=(pair | None, None),
     )  # fmt: skip
     return whole, run, constant
 

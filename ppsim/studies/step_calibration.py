@@ -2,11 +2,10 @@
 
 The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measured / predicted) of each run follows
 Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
-the t distribution, section 3. How wide the priors are altogether is unknown, too: the answer is the mean over `SCALES`,
-each with the evidence of the runs (MacKay 1992, Bayesian interpolation, section 4), so that runs without a common error
-move nothing. Constants change only as far as this surely brings runs nearer that are left out of the fit, also if any
-one run is not counted: no run alone moves a constant. The normal approximation at the maximum gives what is still
-unknown.
+the t distribution, section 3. The fit is used where it predicts runs that it has not seen better: each run is predicted
+by a fit to the others, and constants change by the largest part of the fit that brings these runs nearer by more than
+they scatter. Up to five runs must all come nearer; of three more, one need not. The normal approximation at these
+constants gives what is still unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ppsim.base.documents import read_yaml, unknown_keys
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import checked_call
-from ppsim.base.units import parse_quantity
+from ppsim.base.units import parse_quantity, percent_text
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.calibrated import (
     CONSTANTS,
@@ -49,11 +48,9 @@ from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
 
 KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
-SCALES = {0.05: 1.0, 0.5: 2.0, 1.0: 1.0}  # of the deviations of priors: odds before any run
-SCALES_OF_MEMORY = SCALES | {4.0: 0.05}  # every run tells of its constants, so that no single run can bend one
 ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
-SURE = 1.28  # standard errors within which left-out runs must come nearer: nine in ten
+SCATTER = 0.5  # standard deviations of runs from the fit: a measured change counts as far as it exceeds them
 CLOSE = 3e-3  # the fit ends if no logarithm changes by more
 FAR = 0.1  # change of a logarithm after which slopes are found again
 TELLS = 1.1  # factor by which a constant's deviation grows without a run that tells of it
@@ -220,73 +217,57 @@ class Fit:
     weight: np.ndarray  # of each run
     slopes: np.ndarray  # (runs, constants)
     evidence: float  # log-likelihood of the runs over all constants, but for a number that only the priors set
+    better: int = 0  # runs that a fit to the others predicts better, or does not change
+    part: float = 1.0  # of the most probable constants' change that these runs support
+
+    @property
+    def needed(self) -> int:
+        """Number of runs that must be predicted better; chance makes so many better in at most one of eight cases."""
+        return len(self.residual) - max(len(self.residual) // 3 - 1, 0)
+
+    def support(self, what: str) -> str:
+        """Return how many runs fits to the others predict better, and what follows."""
+        runs = len(self.residual)
+        if runs == 1:
+            return f"{what} not known, of a single run"
+        used = f" ({percent_text(self.part, 0)} of the fit is used)" if self.part < 1 else ""
+        return f"{self.better} of {runs} {what}" + (used if self.part else f" ({self.needed} must be: no fit is used)")
 
 
 Predicted = Callable[[np.ndarray], np.ndarray]
 
 
 def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
-    """Return the constants' means over `SCALES`, as far as left-out runs support them, and what is still unknown.
+    """Return the constants, as far as runs left out of the fit support them, and what is still unknown.
 
     `measured` has logarithms. `predict` and `slopes` are functions of the constants' logarithms: what is predicted, in
     logarithms, and its derivatives (runs, constants).
     """
-    fit = _most_probable(measured, names, predict, slopes, 1.0)
-    moved = fit.residual + fit.slopes @ fit.logs  # what the constants would explain, where slopes do not change
-    logs, evidence = _mean_constants(moved, names, fit.slopes)
-    logs *= _sure_part(moved, names, fit)
-    return replace(fit, logs=logs, residual=measured - predict(logs), evidence=evidence)
+    fit = _most_probable(measured, names, predict, slopes)
+    parts = _supported_parts(names, fit)
+    part = min(max(float(np.sort(parts)[len(parts) - fit.needed]), 0.0), 1.0)
+    logs = part * fit.logs
+    found = _fit_at(logs, measured - predict(logs), fit.error, slopes(logs), names)
+    return replace(found, evidence=fit.evidence, better=int(np.sum(parts > 0)), part=part)
 
 
-def _mean_constants(moved: np.ndarray, names: Sequence[str], slopes: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the constants' means over `SCALES` if slopes do not change, and the evidence of the runs."""
-    prior = SCALES_OF_MEMORY if CONSTANTS[names[0]].of_memory else SCALES
-    fits = [_most_probable(moved, names, lambda logs: slopes @ logs, lambda _: slopes, scale) for scale in prior]
-    evidence = np.array([one.evidence for one in fits]) + np.log([*prior.values()])
-    whole = float(np.logaddexp.reduce(evidence))
-    return np.exp(evidence - whole) @ np.array([one.logs for one in fits]), whole
+def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
+    """Return the part of the fit up to which each run comes nearer if a fit to the others predicts it.
 
-
-def _sure_part(moved: np.ndarray, names: Sequence[str], fit: Fit) -> float:
-    """Return the largest part of the constants' change that all runs support, and the runs without any one of them.
-
-    So no run alone moves a constant, unless it is the only one. Each run is predicted by a fit to the others.
+    Slopes do not change here. A run that the others do not move supports any part.
     """
-
-    @cache
-    def without(*runs: int) -> np.ndarray:
-        return _mean_constants(np.delete(moved, runs), names, np.delete(fit.slopes, runs, 0))[0]
-
-    part, every = 1.0, range(len(moved))
-    for absent in (set[int](), *({run} for run in every)):
-        runs = [run for run in every if run not in absent]
-        if len(runs) > 1:
-            predicted = np.array([fit.slopes[run] @ without(*sorted({run} | absent)) for run in runs])
-            part = min(part, _supported_part(moved[runs], predicted, fit.error))
-    return part
+    moved = fit.residual + fit.slopes @ fit.logs
+    predicted = np.zeros(len(moved))
+    for run, slope in enumerate(fit.slopes):
+        others, of_others = np.delete(moved, run), np.delete(fit.slopes, run, 0)
+        predicted[run] = slope @ _most_probable(others, names, of_others.__matmul__, lambda _, own=of_others: own).logs
+    sure = np.sign(moved) * np.maximum(np.abs(moved) - SCATTER * fit.error, 0)
+    return np.divide(2 * sure, predicted, out=np.full(len(moved), np.inf), where=np.abs(predicted) > CLOSE)
 
 
-def _supported_part(moved: np.ndarray, predicted: np.ndarray, error: float) -> float:
-    """Return the largest part of predicted changes that surely brings runs nearer, from 0 to 1.
-
-    A part helps if it is below twice the slope of the measured logarithms on the predicted ones: Copas 1983,
-    Regression, prediction and shrinkage.
-    """
-    if not predicted.any():
-        return 1.0
-    slope, squares = 1.0, 1.0
-    for _ in range(ROUNDS):
-        weight = _weights(moved - slope * predicted, error)
-        squares = float(weight @ predicted**2)
-        slope = float(weight @ (moved * predicted)) / squares
-    return min(max(2 * (slope - SURE * error / math.sqrt(squares)), 0.0), 1.0)
-
-
-def _most_probable(
-    measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted, scale: float
-) -> Fit:
+def _most_probable(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
     """Return the most probable constants, by damped Gauss-Newton steps with reweighted runs."""
-    precision = np.diag([1 / (scale * CONSTANTS[name].deviation) ** 2 for name in names])
+    precision = _precision(names)
     logs, error = np.zeros(len(names)), PRIOR_ERROR
     residual, jacobian, moved = measured - predict(logs), slopes(logs), 0.0
     for _ in range(ROUNDS):
@@ -308,12 +289,22 @@ def _most_probable(
         logs, residual, moved = logs + step, other, moved + float(np.abs(step).max(initial=0.0))
         if np.abs(step).max(initial=0.0) < CLOSE:
             break
+    return _fit_at(logs, residual, error, slopes(logs), names)
+
+
+def _fit_at(logs: np.ndarray, residual: np.ndarray, error: float, slopes: np.ndarray, names: Sequence[str]) -> Fit:
+    """Return the normal approximation at some constants."""
+    precision = _precision(names)
     error = _error(residual, error)
-    weight, jacobian = _weights(residual, error), slopes(logs)
-    curvature = jacobian.T @ (weight[:, None] * jacobian) / error**2 + precision
+    weight = _weights(residual, error)
+    curvature = slopes.T @ (weight[:, None] * slopes) / error**2 + precision
     volume = (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(curvature)[1]) / 2
     evidence = float(volume) - _objective(residual, error, logs, precision)
-    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, jacobian, evidence)
+    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, evidence)
+
+
+def _precision(names: Sequence[str]) -> np.ndarray:
+    return np.diag([1 / CONSTANTS[name].deviation ** 2 for name in names])
 
 
 def _weights(residual: np.ndarray, error: float) -> np.ndarray:
@@ -399,6 +390,8 @@ def fitted_to(priced: Sequence[PricedRun]) -> Calibration:
         values={name: (value_of(own, name), value_of(scaled(own, factors), name)) for name in CONSTANTS},
         measured=tuple(_measured(run, fit, number, before, after, first) for number, run in enumerate(runs)),
         ranges={name: (min(one[name] for one in sizes), max(one[name] for one in sizes)) for name in DIMENSIONS},
+        support="fits to the other runs predict better: "
+        + ", ".join(one.support(what) for (_, one), what in zip(fits, ("steps", "peaks"), strict=False)),
     )
 
 
