@@ -145,7 +145,7 @@ def test_a_fit_is_used_only_if_it_predicts_left_out_runs_better():
 
 
 def test_no_part_of_a_fit_is_used_that_takes_a_left_out_run_past_its_step():
-    """Equal runs: a fit to two of them predicts a change p of the third; a run of change m supports 2 (m - e/2) / p."""
+    """If two runs predict a change p of the third, and it changes by m, it supports 2 (m - e) / p of the fit."""
     slopes = np.zeros((3, 10))
     slopes[:, OF_TIME.index("memory")] = -0.8
     fit = fit_of((0.3, 0.3, 0.12), slopes)
@@ -159,8 +159,15 @@ def test_no_part_of_a_fit_is_used_that_takes_a_left_out_run_past_its_step():
 
 def test_one_of_six_runs_may_be_predicted_worse_and_three_of_twelve():
     slopes = np.full((12, 10), -0.1)
-    needed = [fit_of(np.zeros(count), slopes[:count]).needed for count in (1, 2, 3, 5, 6, 8, 9, 10, 12)]
-    assert needed == [1, 2, 3, 5, 5, 7, 7, 8, 9]
+    needed = [fit_of(np.zeros(count), slopes[:count]).needed for count in (3, 5, 6, 8, 9, 10, 12)]
+    assert needed == [3, 5, 5, 7, 7, 8, 9]
+
+
+def test_fewer_than_three_runs_change_no_constant():
+    for count, slopes in ((1, np.full((1, 10), -0.1)), (2, np.full((2, 10), -0.1))):
+        fit = fit_of(np.full(count, 0.3), slopes)
+        assert not fit.logs.any()
+        assert fit.support("steps") == f"none of {count} steps (3 are the fewest: no fit is used)"
 
 
 def test_a_run_without_memory_leaves_its_constants_at_the_prior(runs):
@@ -174,7 +181,7 @@ def test_peaks_of_the_first_device_are_recognised():
         run = calibrated_config(measured(size)["config"], one).simulate()
         return {"config": config_of(*size), "seconds": run.iteration_time, "peak_memory": float(run.peak_memory[0])}
 
-    one = library.calibrate_steps([measured(SIZES[0])])
+    one = library.calibrate_steps([measured(size) for size in SIZES[:3]])
     sizes = [(1, 8, 1, 1), (1, 4, 1, 8), (2, 4, 1, 8), (1, 2, 1, 8), (2, 2, 1, 16)]
     found = library.calibrate_steps([first(size) for size in sizes])
     for run in found.measured:
@@ -226,8 +233,8 @@ def test_a_file_holds_the_calibration_and_a_config_names_it(calibration, tmp_pat
 def test_a_calibrated_config_in_a_run_is_fitted_from_the_priors(calibration, runs, tmp_path):
     calibration.save(tmp_path / "calibration.yaml")
     path = _written(tmp_path / "job.yaml", config_of(*SIZES[1], calibration="calibration.yaml"))
-    again = library.calibrate_steps([{**runs[1], "config": path}])
-    assert again.factors == pytest.approx(library.calibrate_steps([runs[1]]).factors)
+    again = library.calibrate_steps([{**runs[1], "config": path}, *runs[2:4]])
+    assert again.factors == pytest.approx(library.calibrate_steps(runs[1:4]).factors)
 
 
 def _written(path, document):

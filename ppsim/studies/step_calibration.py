@@ -3,9 +3,9 @@
 The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measured / predicted) of each run follows
 Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
 the t distribution, section 3. The fit is used where it predicts runs that it has not seen better: each run is predicted
-by a fit to the others, and constants change by the largest part of the fit that brings these runs nearer by more than
-they scatter. Up to five runs must all come nearer; of three more, one need not. The normal approximation at these
-constants gives what is still unknown.
+by a fit to the others, and constants change by the largest part of the fit that brings these runs nearer, by more than
+their scatter (half of it with four runs, a third with more). Up to five runs must all come nearer; of three more, one
+need not. The normal approximation at these constants gives what is still unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
 ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
-SCATTER = 0.5  # standard deviations of runs from the fit: a measured change counts as far as it exceeds them
+FEWEST = 3  # runs that support a fit: with two, each fit to the others is a fit to one run
 CLOSE = 3e-3  # the fit ends if no logarithm changes by more
 FAR = 0.1  # change of a logarithm after which slopes are found again
 TELLS = 1.1  # factor by which a constant's deviation grows without a run that tells of it
@@ -85,7 +85,8 @@ def calibrate_steps(runs: Sequence[Mapping[str, Any]]) -> Calibration:
 
     Examples
     --------
-    >>> calibration = ppsim.calibrate_steps([{"config": "job.yaml", "seconds": 14.2}])
+    >>> jobs = {"job.yaml": 14.2, "wider.yaml": 9.8, "deeper.yaml": 11.5}
+    >>> calibration = ppsim.calibrate_steps([{"config": job, "seconds": seconds} for job, seconds in jobs.items()])
     >>> calibration.save("calibration.yaml")
     >>> ppsim.load_config("job.yaml").changed({"calibration": "calibration.yaml"}).simulate().interval
     """
@@ -228,8 +229,8 @@ class Fit:
     def support(self, what: str) -> str:
         """Return how many runs fits to the others predict better, and what follows."""
         runs = len(self.residual)
-        if runs == 1:
-            return f"{what} not known, of a single run"
+        if runs < FEWEST:
+            return f"none of {runs} {what} ({FEWEST} are the fewest: no fit is used)"
         used = f" ({percent_text(self.part, 0)} of the fit is used)" if self.part < 1 else ""
         return f"{self.better} of {runs} {what}" + (used if self.part else f" ({self.needed} must be: no fit is used)")
 
@@ -257,12 +258,14 @@ def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
     Slopes do not change here. A run that the others do not move supports any part.
     """
     moved = fit.residual + fit.slopes @ fit.logs
-    predicted = np.zeros(len(moved))
+    predicted, runs = np.zeros(len(moved)), len(moved)
+    if runs < FEWEST:
+        return predicted
     for run, slope in enumerate(fit.slopes):
         others, of_others = np.delete(moved, run), np.delete(fit.slopes, run, 0)
         predicted[run] = slope @ _most_probable(others, names, of_others.__matmul__, lambda _, own=of_others: own).logs
-    sure = np.sign(moved) * np.maximum(np.abs(moved) - SCATTER * fit.error, 0)
-    return np.divide(2 * sure, predicted, out=np.full(len(moved), np.inf), where=np.abs(predicted) > CLOSE)
+    sure = np.sign(moved) * np.maximum(np.abs(moved) - fit.error / min(runs - FEWEST + 1, FEWEST), 0)
+    return np.divide(2 * sure, predicted, out=np.full(runs, np.inf), where=np.abs(predicted) > CLOSE)
 
 
 def _most_probable(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
