@@ -1,6 +1,7 @@
 """Charts by matplotlib: what is drawn, where, and the files."""
 
 import base64
+import functools
 import io
 import re
 import sys
@@ -556,22 +557,30 @@ def test_a_notebook_shows_an_svg_within_its_page_or_a_png_and_in_large_ones_the_
     assert len(small["text/html"]) < 60_000
 
 
-@pytest.mark.parametrize("draw", [
-    lambda **theme: run().plot(**theme),
-    lambda **theme: run().plot(memory=True, critical_path=True, **theme),
-    lambda **theme: run(devices=16, microbatches=64).plot(**theme),
-    lambda **theme: run().plot_ledger(**theme),
-    lambda **theme: ppsim.compare([run("1f1b"), run("zb-h1")]).plot(**theme),
-    lambda **theme: ppsim.explain(ppsim.Timeline.from_trace(STRAGGLING)).plot(**theme),
-    lambda **theme: SWEPT.plot("bubble_fraction", **theme),
-    lambda **theme: SWEPT.plot_front(**theme),
+STRAGGLING = ROOT / "validation" / "data" / "cpu" / "mlp" / "4" / "1f1b.json"
+SWEPT = ppsim.sweep(
+    {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}, over={"schedule.microbatches": [4, 8]}
+)
+
+
+@pytest.mark.parametrize("drawing", [
+    lambda: run().plot,
+    lambda: functools.partial(run().plot, memory=True, critical_path=True),
+    lambda: run(devices=16, microbatches=64).plot,
+    lambda: run().plot_ledger,
+    lambda: ppsim.compare([run("1f1b"), run("zb-h1")]).plot,
+    lambda: ppsim.explain(ppsim.Timeline.from_trace(STRAGGLING)).plot,
+    lambda: functools.partial(SWEPT.plot, "bubble_fraction"),
+    lambda: SWEPT.plot_front,
 ])  # fmt: skip
-def test_a_chart_in_a_notebook_is_light_or_dark_as_the_page_around_it(draw):
+def test_a_chart_in_a_notebook_is_light_or_dark_as_the_page_around_it(drawing):
+    draw = drawing()
     light, dark = on_page(draw()).split(f'<div style="{ON_DARK}">')
-    for seen, theme in ((light, LIGHT), (dark, DARK)):
+    always_dark = draw(theme="dark")
+    for seen, theme, figure in ((light, LIGHT, draw(theme="light")), (dark, DARK, always_dark)):
         assert theme.paper in seen
-        assert WORDS.findall(seen) == WORDS.findall(draw(theme=theme.name).to_svg())
-    assert "var(" not in on_page(draw(theme="dark"))
+        assert WORDS.findall(seen) == WORDS.findall(figure.to_svg())
+    assert "var(" not in on_page(always_dark)
 
 
 def test_a_chart_that_its_user_changes_stays_light():
@@ -587,12 +596,6 @@ def on_page(figure):
     """Return what a notebook's script puts into its page."""
     page = figure._repr_mimebundle_()[0]["text/html"]
     return zlib.decompress(base64.b64decode(re.findall(r'atob\("([^"]*)', page)[0])).decode()
-
-
-STRAGGLING = ROOT / "validation" / "data" / "cpu" / "mlp" / "4" / "1f1b.json"
-SWEPT = ppsim.sweep(
-    {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}, over={"schedule.microbatches": [4, 8]}
-)
 
 
 def test_drawing_leaves_pyplot_and_its_settings_alone():
