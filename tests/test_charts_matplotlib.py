@@ -106,12 +106,12 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
 def test_actions_that_no_stage_repeats_are_mixed_over_their_own_length():
     boxes = make_boxes(run("1f1b", 64, 1))
     assert boxes.period == boxes.narrow
-    assert areas(boxes) == []
+    assert areas(boxes)[0] == []
 
 
 def test_an_area_has_the_mean_colour_of_its_parts():
     boxes = make_boxes(run("zb-h1", 64, 128, ppsim.Costs(forward=1, input_grad=1, weight_grad=1)))
-    found = {area.words: area for area in areas(boxes)}
+    found = {area.words: area for area in areas(boxes)[0]}
     assert found["F + I + W"].parts == pytest.approx({Kind.F: 1 / 3, Kind.I: 1 / 3, Kind.W: 1 / 3, None: 0}, abs=0.01)
     assert found["W"].colour(GREY) == GREY.kinds[Kind.W]
     for area in (found[name] for name in ("F", "F + I", "F + I + W", "I + W", "W")):  # pixels in its middle have it
@@ -186,11 +186,11 @@ def test_microbatches_are_numbered_where_they_fit():
 
 
 def test_equal_boxes_have_numbers_alike():
-    # of one digit, the boxes hold those of 24, and of 48 only backwards; of two digits, only the backwards of 24
-    for microbatches, numbered in ((16, 2 * 16), (24, 10 + 24), (48, 10)):
+    # boxes of a kind that do not hold numbers of two digits have none: forwards of 24, and all of 48
+    for microbatches, numbered in ((16, 2 * 16), (24, 24), (48, 0)):
         texts = rows_of(run("1f1b", 4, microbatches).plot())[0].numbers()
         assert len(texts) == 4 * numbered
-        assert len({text.get_fontsize() for text in texts}) == 1
+        assert len({text.get_fontsize() for text in texts}) == (numbered > 0)
 
 
 def test_boxes_that_are_nearly_as_wide_as_the_usual_box_of_their_device_have_numbers_as_that():
@@ -240,7 +240,7 @@ def test_time_is_linear_for_any_number_of_actions():
 def test_a_timeline_more_than_three_times_as_long_as_the_others_is_cut_with_its_end():
     figure = compared([run("1f1b"), run("gpipe"), run("naive", microbatches=16)])
     assert [axes.get_xlim()[1] for axes in figure.axes] == pytest.approx([33 * 1.05] * 4)
-    assert [text.get_text() for text in figure.axes[2].texts] == ["→ 192.0 s"]
+    assert {text.get_text() for text in figure.axes[2].texts} == {"→"}
     assert compared([run("1f1b"), run("naive")]).axes[0].get_xlim()[1] == 96
 
 

@@ -53,7 +53,7 @@ def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
         return before[:, whole] + (place - whole)[:, None] * light[:, whole]
 
     mean = (until(last) - until(first)) / (last - first)[:, None] * step
-    return from_linear(meaned(mean, int(foot / 3), columns, finish))
+    return from_linear(meaned(mean, round(foot / 3), columns, finish))
 
 
 @pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 130, 20), ("zb-v", 64, 80), ("dualpipe", 384, 20)])

@@ -128,7 +128,8 @@ def test_a_crowded_chart_shades_columns_of_several_kinds_by_their_busy_time():
     column = timeline.makespan / len(rows_of(text)[0])
     assert column > 5
     assert text.splitlines()[-1] == "░ ▒ ▓ █ several kinds: busy up to 25, 50, 75, 100 % of the time"
-    for device, row in enumerate(rows_of(text)):
+    assert text.count(" F + B ") == 1  # the name of the area, in its middle
+    for device, row in enumerate(rows_of(text.replace(" F + B ", 7 * "█"))):
         mine = timeline.schedule.device == device
         for place, letter in enumerate(row):
             inside = np.minimum(timeline.end, (place + 1) * column) - np.maximum(timeline.start, place * column)

@@ -1,28 +1,29 @@
-"""Areas of a chart whose narrow actions have one composition, and the words that name them."""
+"""Areas of a chart whose narrow actions have one composition: the words that name them, and the lines between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
+from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.palette import Theme, light_of
 from ppsim.plots.pixels import from_linear, kind_shares
 
-_PRESENT, _IDLE = 0.08, 0.12  # parts of the time of an area that are named
-_SMALLEST, _TWIN = 0.004, 0.4  # of a chart that an area fills; of the largest area of the same composition
-_COLUMNS, _ROWS, _LEAST = 256, 64, 4  # cells in which areas are looked for; columns of an area, at least
-_HEIGHTS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64)  # of the rectangles, in cells
+_PRESENT, _IDLE = 0.08, 0.11  # parts of the time of an area that are named
+_SMALLEST, _TWIN = 0.001, 0.25  # of a chart, and of the largest of the same kinds, that a rectangle in an area fills
+_COLUMNS, _ROWS = 1024, 64  # cells in which areas are looked for
 
 
 class Area(NamedTuple):
-    """The largest rectangle in an area: its seconds, devices (`bottom` is the first below it), and parts of its time.
+    """The place for the name of an area: its seconds, devices (`bottom` is the first below it), and parts of its time.
 
     `parts` has its kinds by letter, and idle time as None.
     """
@@ -47,54 +48,115 @@ class Area(NamedTuple):
         return f"#{bytes(from_linear(np.asarray(mean)).tolist()).hex()}"
 
 
-def areas(boxes: Boxes) -> list[Area]:
-    """Return the areas of a chart, the largest of each composition first; none if its boxes are few and wide."""
+class _Run(NamedTuple):
+    """Cells of a row from `first` to before `last` with the kinds of a code; 0 are cells of idle time."""
+
+    first: int
+    last: int
+    code: int
+
+
+@cached_on
+def areas(boxes: Boxes) -> tuple[list[Area], np.ndarray]:
+    """Return the areas of a chart, and the lines between them as in `_lines`; none if its boxes are few and wide."""
     finish, devices = makespan(boxes.timeline), boxes.timeline.schedule.devices
     if not 0 < 100 * boxes.narrow < finish:
-        return []
-    edges = np.linspace(0.0, finish, int(min(2 * finish / boxes.period, _COLUMNS)) + 1)
+        return [], np.empty((0, 2, 2))
+    edges = np.linspace(0.0, finish, _COLUMNS + 1)
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
-    parts = _parts(boxes, rows, edges)
+    borders = np.concatenate([[0.0], (rows[1:] + rows[:-1] + 1) / 2, [devices]])
+    parts = parts_around(boxes, rows, edges, boxes.period)
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
-    code |= (np.sum([*parts.values()], axis=0) <= 1.0 - _IDLE).astype(int) << 15
-    borders = np.append((rows[1:] + rows[:-1] + 1) / 2, devices)
-    borders, found = np.insert(borders, 0, 0.0), list[Area]()
-    for one in np.unique(code[code & 0x7FFF > 0]).tolist():
-        for top, bottom, first, last in _rectangles(code == one):
+    code += ((np.sum([*parts.values()], axis=0) <= 1.0 - _IDLE) & (code > 0)).astype(int) << 15
+    least = max(round(1.5 * boxes.period / edges[1]), 4)  # of cells; narrower runs are between two areas
+    every = [_roomiest(runs) for runs in _joined([_runs(row, least) for row in code])]
+    found, named, largest = list[Area](), list[dict[int, _Run]](), dict[int, int]()
+    for cells, (top, bottom, first, last), runs in sorted(every, key=lambda one: -one[0]):
+        kinds = runs[top].code
+        if not kinds or cells < _SMALLEST * code.size:
+            continue
+        named.append(runs)
+        if cells >= _TWIN * largest.setdefault(kinds, cells):
             inside = {kind: float(part[top:bottom, first:last].mean()) for kind, part in parts.items()}
             whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
             place = float(edges[first]), float(edges[last]), float(borders[top]), float(borders[bottom])
             found.append(Area(*place, whole))
-    return found
+    by_row = [sorted(runs[row] for runs in named if row in runs) for row in range(len(rows))]
+    ends = [
+        edges[[(a.last + b.first) // 2 for a, b in pairwise(row) if b.first - a.last < 1.4 * least]] for row in by_row
+    ]
+    return found, _lines(ends, (borders[1:] + borders[:-1]) / 2, edges[-1] / len(rows))
 
 
-def _parts(boxes: Boxes, rows: np.ndarray, edges: np.ndarray) -> dict[Kind, np.ndarray]:
-    """Return by kind its part (rows, columns) of the time around each cell; a slot is half of either."""
-    reach = edges[1] / 2
-    around = np.maximum(edges[:-1] - reach, 0.0), np.minimum(edges[1:] + reach, edges[-1])  # about a period
+def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float) -> dict[Kind, np.ndarray]:
+    """Return by kind its part (rows, cells) of a period around each cell, or of the cell; a slot is half of either.
+
+    A part is the mean of three windows, which does not beat with actions that repeat after two thirds of a period.
+    """
+    reach, shifts = max(period, edges[1]) / 2, np.array([[-4], [0], [4]]) / 9 * (period > edges[1])
+    middle = (edges[1:] + edges[:-1]) / 2 + shifts * reach
+    around = np.maximum(middle - reach, 0.0).ravel(), np.minimum(middle + reach, edges[-1]).ravel()
     found, halves = dict[Kind, np.ndarray](), (0, 1) if Kind.OVERLAP_F_B in boxes.kinds else (0,)
     for half in halves:
         own = replace(boxes, kind=boxes.kinds_of_parts(half))
         parts = np.stack([kind_shares(own, device, *around) for device in rows.tolist()], axis=1) / len(halves)
-        for kind, part in zip(own.kinds, parts, strict=True):
+        for kind, part in zip(own.kinds, parts.reshape(len(own.kinds), len(rows), 3, -1).mean(axis=2), strict=True):
             found[kind] = found.get(kind, 0.0) + part
     return found
 
 
-def _rectangles(cells: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the largest rectangles (top, bottom, first, last) of true cells, each without the cells of those before."""
-    least = _SMALLEST * cells.size
-    while True:
-        best = (0, 0, 0, 0, 0)
-        for tall in [one for one in _HEIGHTS if one <= len(cells)]:
-            full = np.lib.stride_tricks.sliding_window_view(cells, tall, axis=0).all(axis=2)
-            row, change = np.nonzero(np.diff(np.pad(full, ((0, 0), (1, 1))).astype(int), axis=1))
-            if len(row):
-                at = 2 * int(np.argmax(change[1::2] - change[::2]))
-                begin, end, top = int(change[at]), int(change[at + 1]), int(row[at])
-                best = max(best, (tall * (end - begin) * (end - begin >= _LEAST), top, top + tall, begin, end))
-        if best[0] < least:
-            return
-        least = max(least, _TWIN * best[0])
-        yield best[1:]
-        cells[best[1] : best[2], best[3] : best[4]] = False
+def _runs(codes: np.ndarray, least: int) -> list[_Run]:
+    """Return the runs of a row that have `least` cells, or are idle; neighbours of one code are one run."""
+    starts, found = np.flatnonzero(np.append(True, np.diff(codes) != 0)).tolist(), list[_Run]()
+    for first, last in pairwise([*starts, len(codes)]):
+        if found and found[-1].code == codes[first]:
+            found[-1] = found[-1]._replace(last=last)
+        elif last - first >= least or not codes[first]:
+            found.append(_Run(first, last, int(codes[first])))
+    return found
+
+
+def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
+    """Return the areas, each with its run by row: runs of one code that overlap from row to row."""
+    found = list[dict[int, _Run]]()
+    for row, runs in enumerate(every):
+        for run in runs:
+            for area in found:
+                above = area.get(row - 1)
+                if (
+                    above
+                    and row not in area
+                    and above.code == run.code
+                    and max(above.first, run.first) < min(above.last, run.last)
+                ):
+                    area[row] = run
+                    break
+            else:
+                found.append({row: run})
+    return found
+
+
+def _roomiest(runs: dict[int, _Run]) -> tuple[int, tuple[int, int, int, int], dict[int, _Run]]:
+    """Return cells, and top, bottom, first and last, of an area's rectangle with most space for words; the area."""
+    best, found = 0.0, (0, (0, 0, 0, 0), runs)
+    for top in runs:
+        first, last = runs[top].first, runs[top].last
+        for bottom in range(top + 1, max(runs) + 2):
+            first, last = max(first, runs[bottom - 1].first), min(last, runs[bottom - 1].last)
+            room = float(max(last - first, 0)) ** 1.5 * (bottom - top)  # words are wide and low
+            if room > best:
+                best, found = room, ((bottom - top) * (last - first), (top, bottom, first, last), runs)
+    return found
+
+
+def _lines(ends: Sequence[np.ndarray], middles: np.ndarray, most: float) -> np.ndarray:
+    """Return lines, (lines, 2, 2) seconds and devices, from the `ends` of areas in a row to the nearest in the next.
+
+    They have the middles of rows; ends that are `most` seconds apart make no line.
+    """
+    found = list[list[tuple[float, float]]]()
+    for (above, y), (below, z) in pairwise(zip(ends, middles.tolist(), strict=True)):
+        apart = np.abs(above[:, None] - below)
+        is_near = (apart == apart.min(0, initial=most)) & (apart == apart.min(1, initial=most, keepdims=True))
+        found += [[(above[one], y), (below[other], z)] for one, other in np.argwhere(is_near).tolist()]
+    return np.array(found).reshape(-1, 2, 2)

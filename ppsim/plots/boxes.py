@@ -190,39 +190,30 @@ class Boxes(Spans):
     ) -> dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]:
         """Return by kind the size of its boxes' labels, 0 without one, and whether these have numbers.
 
-        If `lettered`, the letter of the kind is before them, and alone where they do not fit. A box that is nearly as
-        wide as its device's usual one counts as that. All labels have one size. Boxes are `second` pixels wide a
-        second, and `tall`.
+        Boxes that hold the longest number of the chart have numbers, so that equal boxes are alike. If `lettered`, the
+        letter of the kind is before the numbers, and alone where they do not fit. A box that is nearly as wide as its
+        device's usual one counts as that. All labels have one size. A second is `second` pixels wide, boxes are `tall`.
         """
-
-        def size(key: tuple[Kind, bool], characters: int, seconds: np.ndarray) -> np.ndarray:
-            long = characters + lettered * (1.0 + LETTER * (key[0] == Kind.W))
-            room = LETTER_ROOM * (lettered and characters > 0)
-            return number_size(long, seconds * second - room, tall / (1 + key[1]), digit)
-
         found, least = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]](), float("inf")
-        for key, usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
-            mine = (self.length > 0) & (self.slot == key[1]) & ((self.kind == key[0]) | key[1])
+        for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
+            mine = (self.length > 0) & (self.slot == slot) & ((self.kind == kind) | slot)
             own = np.where(mine, usual[self.device], np.nan)
-            seconds = np.where(np.abs(self.length - own) < NEARLY * own, own, self.length)
-            sizes, has_number = np.zeros(len(mine)), np.zeros(len(mine), bool)
-            for characters in range(1 - lettered, int(self._characters.max()) * numbered + 1):
-                own = mine & ((self._characters == characters) | (characters == 0))
-                fits = np.where(own, size(key, characters, seconds), 0.0)
-                least = min(least, float(fits.max(initial=0.0)) or least)
-                sizes, has_number = np.where(fits > 0, fits, sizes), has_number | ((fits > 0) & (characters > 0))
+            wide = np.where(np.abs(self.length - own) < NEARLY * own, own, self.length) * (mine * second)
+            high, widest = tall / (1 + slot), 1.0 + LETTER * (Kind.W in self.kinds)  # so that all kinds are alike
+            characters = self._digits + widest * lettered
+            number = number_size(characters, wide - LETTER_ROOM * lettered, high, digit) * numbered
+            alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
+            sizes = np.where(number > 0, number, alone)
             if sizes.any():
-                found[key] = sizes, has_number
+                least = min(least, float(sizes.max()))
+                found[kind, slot] = sizes, number > 0
         return {key: (np.minimum(sizes, least), has_number) for key, (sizes, has_number) in found.items()}
 
     @cached_property
-    def _characters(self) -> np.ndarray:
-        """Characters of each box's number, or of the longer one of a slot."""
-        schedule = self.timeline.schedule
-        number, first = np.unique(schedule.microbatch, return_index=True)
-        long = np.array([len(self.number(row)) for row in first.tolist()])
-        of_row = long[np.searchsorted(number, schedule.microbatch)]
-        return np.maximum(of_row[self.row], of_row[self.row + self.slot])
+    def _digits(self) -> int:
+        """Characters of the longest number."""
+        first = np.unique(self.timeline.schedule.microbatch, return_index=True)[1]
+        return max((len(self.number(row)) for row in first.tolist()), default=1)
 
     def title(self, box: int) -> str:
         """Return the name of an action, and of its tower if the model has several, such as `0F2 of encoder`."""
@@ -297,8 +288,11 @@ class LegendEntry:
     def swatch(self, theme: Theme) -> list[tuple[float, float, float, float, str]]:
         """Return the rectangles of the symbol: left, top, width and height in a square of 12 pixels, and colour."""
         if self.lane is not None:
+            colour = {**theme.lanes, **theme.causes}[self.lane]
             top, tall = (3, 5) if self.sort == "lane" and self.lane not in (STEPS, FILLS) else (0, 12)
-            return [(0, top, 12, tall, {**theme.lanes, **theme.causes}[self.lane])]
+            if self.lane == STEPS:  # has a frame
+                return [(0, 0, 12, 12, theme.text), (1.5, 1.5, 9, 9, colour)]
+            return [(0, top, 12, tall, colour)]
         if self.sort == "slot":
             return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
         if self.sort in ("low", "mixed"):

@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
@@ -21,14 +21,14 @@ from ppsim.plots import scale
 from ppsim.plots.areas import areas
 from ppsim.plots.boxes import Boxes, halves, kind_letter
 from ppsim.plots.figures import text_width
-from ppsim.plots.lanes import LaneSpans, Spans, lane_edges, part_of_row
+from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels, label_colour
 from ppsim.plots.pixels import PixelColumns, is_mixed, picture
 
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
-_NAME, _AROUND = 11.0, 3.0  # pixels: size of the name of an area, and space above and below it
+_NAMES, _AROUND = (11.0, 9.0), 3.0  # pixels: sizes of the name of an area, and space above and below it
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,16 @@ class ChartRows(Artist):
         start, end = (np.clip(times, *self._ax.get_xlim()) for times in (start, end))
         self._rectangles(renderer, place.x(start), place.x(end), band[0], band[1], colour)
 
-    def _rectangles(self, renderer: Any, left: Any, right: Any, top: Any, bottom: Any, colour: Any) -> None:
+    def _rectangles(
+        self, renderer: Any, left: Any, right: Any, top: Any, bottom: Any, colour: Any, **frame: Any
+    ) -> None:
         if not len(left):
             return
         corners: Any = np.stack(
             [np.stack([left, right, right, left], 1), np.stack([top, top, bottom, bottom], 1)], axis=2
         )
-        drawn = PolyCollection(corners, facecolors=colour, edgecolors="none", linewidths=0, antialiaseds=False)
+        style: Any = {"edgecolors": "none", "linewidths": 0, "antialiaseds": False, **frame}
+        drawn = PolyCollection(corners, facecolors=colour, **style)
         self._draw_part(drawn, renderer)
 
     def _draw_part(self, part: Any, renderer: Any) -> None:
@@ -183,6 +186,18 @@ class ChartRows(Artist):
             above, below = place.band(lane.device[alone], lane_edges(lane, boxes.sorts), gap)
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
             self._lines(renderer, middle, above, below, 1.5 * place.pixel, theme.lanes[lane.sort])
+        for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
+            band = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
+            ends, edge = (place.x(times) for times in (lane.start, lane.end)), 0.75 * place.pixel
+            frame: Any = {"edgecolors": theme.text, "linewidths": 1.5 * POINTS}
+            self._rectangles(
+                renderer,
+                *(x + side * edge for x, side in zip(ends, (3, -1), strict=True)),
+                band[0] - edge,
+                band[1] + edge,
+                "none",
+                **frame,
+            )
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
             self._lines(renderer, left[begins], top[begins], bottom[begins] - gap, thick * place.pixel, colour)
@@ -193,6 +208,10 @@ class ChartRows(Artist):
         singly = (boxes.length > 0) & (not self._is_mixed(place))
         for kind, mine, edges in boxes.parts(singly):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
+        if self.labels and not gap and self._is_mixed(place):
+            ends = areas(boxes)[1] * [place.second, -place.row] + [place.x(0.0), place.top]
+            lines = LineCollection(ends, colors=theme.paper, linewidths=POINTS, capstyle="projecting", snap=False)
+            self._draw_part(lines, renderer)
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
 
@@ -283,14 +302,17 @@ class ChartRows(Artist):
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
-        for area in areas(self.boxes) if self._is_mixed(place) else ():
+        for area in areas(self.boxes)[0] if self._is_mixed(place) else ():
             wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
-            if min(wide / text_width(area.words, _NAME), tall / (_NAME + _AROUND)) >= place.pixel:
+            sizes = [
+                one for one in _NAMES if min(wide / text_width(area.words, one), tall / (one + _AROUND)) >= place.pixel
+            ]
+            if sizes:
                 middle = (area.top + area.bottom) / 2
                 y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
                 fill = area.colour(self.theme)
-                words = place.x((area.first + area.last) / 2), y - 0.36 * _NAME * place.pixel, area.words
-                yield self._text(*words, (label_colour(fill), fill), _NAME)
+                words = place.x((area.first + area.last) / 2), y - 0.36 * sizes[0] * place.pixel, area.words
+                yield self._text(*words, (label_colour(fill), fill), sizes[0])
 
 
 class _NumbersAbove(ChartRows):

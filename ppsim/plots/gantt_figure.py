@@ -230,13 +230,13 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
 
 
 def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -> None:
-    """Draw a line at the end of the step over all rows; a cut timeline has its end in words instead."""
+    """Draw a line at the end of the step over all rows; the rows of a cut timeline end in arrows."""
     if end > longest * (1 + 1e-9):
-        unit = time_unit(longest)
-        style: Any = {"fontsize": font_points(11 * POINTS), "va": "center", "color": theme.text, "zorder": 8}
-        style |= {"ha": "right", "bbox": {"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0}}
-        words = f"→ {end * unit.factor:,.1f} {unit.symbol}"
-        ax.annotate(words, (1, 0.5), (-6, 0), "axes fraction", "offset points", **style)
+        for row in ax.get_yticks():  # beside the rows; their numbers have the end
+            style: Any = {"fontsize": font_points(11 * POINTS), "va": "center", "color": theme.text}
+            ax.annotate(
+                "→", (1, row), (2, 0), ax.get_yaxis_transform(), "offset points", annotation_clip=False, **style
+            )
         return
     beyond = 3 / (high or 1)
     ax.plot(

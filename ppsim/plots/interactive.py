@@ -19,9 +19,10 @@ from ppsim.base.host import need
 from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
+from ppsim.plots.areas import areas
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
-from ppsim.plots.palette import GREY, Theme, theme_of
+from ppsim.plots.palette import FONT, GREY, Theme, label_colour, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, kind_shares, picture, png_address
 from ppsim.plots.scale import named_devices
 from ppsim.timeline import TimelineColumns
@@ -212,6 +213,11 @@ class _Drawing:
             source=png_address(pixels), xref="x", yref="y", x=0, y=-0.5, sizex=length * unit.factor, sizey=devices,
             sizing="stretch", layer="below",
         )  # fmt: skip
+        for area in areas(boxes)[0]:
+            if (area.last - area.first) / length * _CHART_PIXELS >= 9 * len(area.words):
+                x, y = (area.first + area.last) / 2 * unit.factor, (area.top + area.bottom) / 2 - 0.5
+                ink = {"color": label_colour(area.colour(self.theme))}
+                self.figure.add_annotation(x=x, y=y, text=area.words, showarrow=False, font=ink)
         first, last = bins(PixelColumns(0.0, length, _OVERVIEW_BINS), 1.0, length)
         parts = np.stack([kind_shares(boxes, device, first, last).T for device in range(devices)])
         parts = np.append(parts, 1.0 - parts.sum(axis=2, keepdims=True), axis=2)
@@ -233,19 +239,22 @@ class _Drawing:
         devices, labels = timeline.schedule.devices, device_labels(timeline)
         named = named_devices(devices, _MAX_HEIGHT / devices, 28.0)
         names = {"tickvals": named, "ticktext": [labels[device] for device in named]}
-        bare = {"showgrid": False, "zeroline": False, "ticks": "outside"}
+        bare = {"showgrid": False, "zeroline": False, "tickfont": {"color": theme.quiet}}
         self.figure.update_layout(
-            title={"text": f"<b>{html.escape(title)}</b>", "x": 0.01}, template="plotly_white",
-            plot_bgcolor=theme.paper, paper_bgcolor=theme.paper, font={"color": theme.text},
+            title={"text": f"<b>{html.escape(title)}</b>", "x": 0.01, "font": {"size": 15}}, template="plotly_white",
+            plot_bgcolor=theme.paper, paper_bgcolor=theme.paper, font={"color": theme.text, "family": FONT},
             barmode="overlay", bargap=0, hovermode="closest", dragmode="zoom",
-            height=134 + min(34 * devices, _MAX_HEIGHT),
-            margin={"l": 60, "r": 20, "t": 50, "b": 84}, uniformtext={"minsize": 8, "mode": "show"},
+            height=114 + min(34 * devices, _MAX_HEIGHT),
+            margin={"l": 60, "r": 20, "t": 44, "b": 70}, uniformtext={"minsize": 8, "mode": "show"},
             legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0},
-            xaxis={"title": {"text": f"time ({unit.symbol})", "standoff": 4},
+            xaxis={"ticksuffix": f" {unit.symbol}", "showticksuffix": "last", "ticks": "outside", "showline": True,
+                   "linecolor": theme.edge, "tickcolor": theme.edge, "ticklen": 4,
                    "range": [edge * unit.factor for edge in self.window], **bare},
-            yaxis={"title": "device", "range": [devices - 0.5, -0.5], "fixedrange": True, "tickcolor": theme.paper,
-                   **names, **bare},
+            yaxis={"title": {"text": "device", "font": {"color": theme.quiet, "size": 12}}, "fixedrange": True,
+                   "range": [devices - 0.5, -0.5], "ticks": "outside", "tickcolor": theme.paper, **names, **bare},
         )  # fmt: skip
+        end = makespan(timeline) * unit.factor
+        self.figure.add_vline(end, line={"color": theme.text, "width": 1.5}, layer="above")
 
 
 def _gaps(boxes: Boxes) -> Spans:

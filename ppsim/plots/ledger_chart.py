@@ -61,7 +61,9 @@ def draw_ledger(
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
             reached += part
         longest = float(reached.max()) or 1.0
-        ax.set_xlim(0.0, longest * (1.1 if devices <= _NAMED else 1.0))
+        differ = len({percent_text(part / 100) for part in reached.tolist()}) > 1  # else the notes say it once
+        is_named = devices <= _NAMED and differ
+        ax.set_xlim(0.0, longest * (1.1 if is_named else 1.0))
         ax.set_xticks(round_ticks(longest, 10 if wide > 700 else 5))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
         ax.spines["bottom"].set_bounds(0.0, longest)
@@ -74,8 +76,7 @@ def draw_ledger(
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
-        differ = len({percent_text(part / 100) for part in reached.tolist()}) > 1  # else the notes say it once
-        for device, idle in enumerate(reached.tolist() if devices <= _NAMED and differ else ()):
+        for device, idle in enumerate(reached.tolist() if is_named else ()):
             ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)
         legend.draw(writer, margin, top + rows + _AXIS)

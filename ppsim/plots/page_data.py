@@ -88,7 +88,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "box": boxes.median,
         "narrow": boxes.narrow,
         "period": boxes.period,
-        "areas": [_area(area) for area in areas(boxes)],
+        "areas": [_area(area) for area in areas(boxes)[0]],
         "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,

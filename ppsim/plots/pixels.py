@@ -104,7 +104,7 @@ def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0,
     lanes = [lane for lane in boxes.lanes if lane.has_band]
     found += [Strip(*lane_edges(lane, boxes.sorts), _lane(lane, boxes, theme, first, last, inside)) for lane in lanes]
     found.sort(key=lambda strip: strip.top)
-    return [strip._replace(light=meaned(strip.light, int(foot / 3), columns, finish)) for strip in found]
+    return [strip._replace(light=meaned(strip.light, round(foot / 3), columns, finish)) for strip in found]
 
 
 def meaned(light: np.ndarray, reach: int, columns: PixelColumns, finish: float) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
 MAX_DEVICES, MAX_SLOTS = 32, 100  # limits of a notebook's table
+_WIDE = 820  # pixels of a notebook's page beside the names of devices
 _OTHER = "other"
 
 
@@ -66,18 +68,27 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, t
         kind = Kind.OVERLAP_F_B if text.startswith("(") else kind
         marks = ("bottom",) * bool(local[row]) + ("top",) * bool(reverse[row])
         cells[device[number]][layout.slot[number]] = _cell(text, kind.name, shades, marks)
-    head = "".join(f"<th>{slot}</th>" for slot in range(slots))
-    body = "".join(
-        f'<tr><th style="white-space:nowrap">device {number}</th>{"".join(row)}</tr>'
-        for number, row in enumerate(cells)
-    )
+    longest = max((len(_text(schedule, row)) for row in layout.row.tolist()), default=1)
+    blocks = -(-slots // max(_WIDE // (7 * longest + 8), 1))  # of as many slots each, below each other
+    ends = np.linspace(0, slots, blocks + 1).round().astype(int).tolist()
+    body = "".join(_block(cells, first, last) for first, last in pairwise(ends))
     note = layout.rule + _left_out(schedule, devices, slots, layout.slots)
     table = (
-        f'<div style="overflow-x:auto;font:12px {FONT}"><b>{html.escape(sizes_text(schedule))}</b>'
-        f'<table cellspacing="1" cellpadding="3" style="border-collapse:separate;font-size:11px;text-align:center">'
-        f'<tr><th>slot</th>{head}</tr>{body}</table><div style="opacity:0.75">{html.escape(note)}</div></div>'
+        f'<div style="overflow-x:auto;font:12px {FONT}"><b>{html.escape(sizes_text(schedule))}</b>{body}'
+        f'<div style="opacity:0.75">{html.escape(note)}</div></div>'
     )
     return Html((_reader_style() if theme is None else "") + table)
+
+
+def _block(cells: Sequence[Sequence[str]], first: int, last: int) -> str:
+    """Return a table of the slots from `first` to before `last`."""
+    head = "".join(f"<th>{slot}</th>" for slot in range(first, last))
+    body = "".join(
+        f'<tr><th style="white-space:nowrap">device {number}</th>{"".join(row[first:last])}</tr>'
+        for number, row in enumerate(cells)
+    )
+    style = "border-collapse:separate;font-size:11px;text-align:center"
+    return f'<table cellspacing="1" cellpadding="3" style="{style}"><tr><th>slot</th>{head}</tr>{body}</table>'
 
 
 def _shades(theme: Theme) -> dict[str, tuple[str, str]]:

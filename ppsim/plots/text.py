@@ -15,10 +15,11 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import seconds_text, time_unit
+from ppsim.plots.areas import areas, parts_around
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, label_colour, light_of
-from ppsim.plots.pixels import from_linear, kind_shares
+from ppsim.plots.pixels import from_linear
 from ppsim.plots.scale import named_devices, number_text, round_ticks
 from ppsim.timeline import TimelineColumns
 
@@ -184,22 +185,27 @@ def _fill_columns(
     cells: _Cells, boxes: Boxes, devices: Sequence[int], per_second: float, style: _Style, theme: Theme
 ) -> None:
     """Give each column of these devices the kind that fills it, or a shade, and the mean colour of what it holds."""
-    edges, usual = np.arange(cells.text.shape[1] + 1) / per_second, boxes.median * per_second
-    reach = 0.0 if usual >= 1 else round(2 * usual) / per_second  # columns of narrow actions would beat with them
-    first, last = np.maximum(edges[:-1] - reach, 0.0), np.minimum(edges[1:] + reach, edges[-1])
-    light = np.array([light_of(theme.kinds[kind]) for kind in boxes.kinds])
-    letters = np.array([kind_letter(kind) for kind in boxes.kinds])
-    for device in devices:
-        parts = kind_shares(boxes, device, first, last)
-        busy, most = np.minimum(parts.sum(axis=0), 1.0), parts.max(axis=0)
+    edges, is_fine = np.arange(cells.text.shape[1] + 1) / per_second, boxes.median * per_second >= 1
+    parts = parts_around(boxes, np.array(devices), edges, 0.0 if is_fine else boxes.period)
+    light = np.array([light_of(theme.kinds[kind]) for kind in parts])
+    letters = np.array([kind_letter(kind) for kind in parts])
+    for device, own in zip(devices, np.stack([*parts.values()], axis=1), strict=True):
+        busy, most = np.minimum(own.sum(axis=0), 1.0), own.max(axis=0)
         shade = np.array(list(style.shades))[np.ceil(4 * busy - 1e-9).astype(int).clip(1) - 1]
-        is_clear = np.full(len(busy), True) if usual >= 1 else (most >= _CLEAR[0] * busy) & (busy >= 0.5)
-        is_idle = 1.0 - busy > (most if usual >= 1 else _CLEAR[1])
-        named = np.where(is_clear, letters[parts.argmax(axis=0)], shade)
+        is_clear = np.full(len(busy), True) if is_fine else (most >= _CLEAR[0] * busy) & (busy >= 0.5)
+        is_idle = 1.0 - busy > (most if is_fine else _CLEAR[1])
+        named = np.where(is_clear, letters[own.argmax(axis=0)], shade)
         cells.text[device] = np.where(is_idle, cells.text[device], named)
         rest = np.array([light_of(colour) for colour in cells.ground[device]]) * (1.0 - busy)[:, None]
-        mean = from_linear(parts.T @ light + rest)
+        mean = from_linear(own.T @ light + rest)
         cells.ground[device] = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in mean.tolist()]
+    for area in () if is_fine else areas(boxes)[0]:  # its name, in the shown row nearest to its middle
+        words, middle = f" {area.words} ", (area.first + area.last) / 2 * per_second
+        device = min(devices, key=lambda one: abs(one + 0.5 - (area.top + area.bottom) / 2))
+        begin = max(int(middle - len(words) / 2), 0)
+        under = cells.text[device, begin : begin + len(words)]
+        if area.top <= device < area.bottom and len(under) == len(words) and {*under} <= {*style.shades}:
+            under[:] = list(words)
 
 
 def _colored(text: str, ground: str, hidden: bool = False) -> str:

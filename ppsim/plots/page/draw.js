@@ -204,14 +204,14 @@ function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pi
   return (bottom - top) * (rowHeight(chart) - gapOf(chart));
 }
 
-function numbersOf(chart) {   // the label of a box, and its size, 0 without one (Boxes.numbers): in grey with the letter of its kind, which is alone where the number does not fit; all of one size
-  const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart);
-  const fitting = (name, number, wide) => {
-    const texts = themeName === "grey" ? [name[0] + number, name[0]] : [number], sizes = texts.map((text) => numberSize(text, wide, tall / name[1])), at = Math.max(sizes.findIndex((size) => size), 0);
-    return { text: texts[at], size: sizes[at] };
+function numbersOf(chart) {   // the label of a box, and its size, 0 without one (Boxes.numbers): boxes that hold the longest number have numbers, in grey with the letter of their kind, which is alone where they do not fit, as where W would not fit; all of one size
+  const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), grey = themeName === "grey", longest = "0".repeat(chart.digits), widest = chart.kinds.some(({ name }) => name === "W") && "W";
+  const fitting = (name, wide) => {
+    const sizes = (grey ? [(widest || name[0]) + longest, name[0]] : [longest]).map((text) => numberSize(text, wide, tall / name[1])), at = Math.max(sizes.findIndex((size) => size), 0);
+    return { text: (number) => (at ? name[0] : (grey ? name[0] : "") + number), size: sizes[at] };
   };
-  const least = Math.min(...[...usual].flatMap(([name, { most }]) => Array.from({ length: chart.digits }, (_, at) => fitting(name, "0".repeat(at + 1), pixels(most)).size || Infinity)));
-  const of = (name, device, wide, number) => { const { text, size } = fitting(name, number, nearly(wide, pixels(usual.get(name)[device]))); return { text, size: Math.min(size, least) }; };
+  const least = Math.min(...[...usual].map(([name, { most }]) => fitting(name, pixels(most)).size || Infinity));
+  const of = (name, device, wide, number) => { const { text, size } = fitting(name, nearly(wide, pixels(usual.get(name)[device]))); return { text: text(number), size: Math.min(size, least) }; };
   return { of, tall };
 }
 

@@ -101,7 +101,7 @@ function raster(chart, first, last, lines, cols, foot) {   // a canvas of the de
   const mean = new Float32Array(3 * cols * tall);
   for (let line = 0; line < rows; line++) {
     rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
-    if (foot > 1) meaned(row, Math.floor(foot / 3), cols, from, to, finish);
+    if (foot > 1) meaned(row, Math.round(foot / 3), cols, from, to, finish);
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
       const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
