@@ -187,17 +187,10 @@ class ChartRows(Artist):
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
             self._lines(renderer, middle, above, below, 1.5 * place.pixel, theme.lanes[lane.sort])
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
-            band = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
-            ends, edge = (place.x(times) for times in (lane.start, lane.end)), 0.75 * place.pixel
-            frame: Any = {"edgecolors": theme.text, "linewidths": 1.5 * POINTS}
-            self._rectangles(
-                renderer,
-                *(x + side * edge for x, side in zip(ends, (3, -1), strict=True)),
-                band[0] - edge,
-                band[1] + edge,
-                "none",
-                **frame,
-            )
+            above, below = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
+            edge, frame = 0.75 * place.pixel, {"edgecolors": theme.text, "linewidths": 1.5 * POINTS}
+            ends = place.x(lane.start) + 3 * edge, place.x(lane.end) - edge
+            self._rectangles(renderer, ends[0], ends[1], above - edge, below + edge, "none", **frame)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
             self._lines(renderer, left[begins], top[begins], bottom[begins] - gap, thick * place.pixel, colour)

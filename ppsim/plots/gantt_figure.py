@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ppsim.analysis.bubbles import makespan
-from ppsim.base.units import time_unit
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows
