@@ -94,8 +94,8 @@ CHARTS = (
         "Transfers",
         "A line from the sender to the receiver; those of backwards are dashed.",
         'run("interleaved-1f1b", p, m).plot(transfers=True, theme=theme)',
-        "no mock-up has transfers; those from the last device back to the first pass behind the actions of the devices "
-        "between, and show in gaps and idle time; rows of less than 12 pixels have no lines, as the legend says",
+        "no mock-up has transfers; those from the last device back to the first pass behind the rows of the devices "
+        "between; rows of less than 12 pixels have no lines, as the legend says",
     ),
     Chart(
         "steps",

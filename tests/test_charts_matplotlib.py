@@ -654,21 +654,6 @@ def test_slices_are_labelled_with_microbatch_and_piece():
     assert sorted(labels) == sorted([f"{microbatch}.{piece}" for microbatch in range(8) for piece in (0, 1)] * 8)
 
 
-def lies_behind(lines, timeline, ways, apart=0.1):
-    """Whether lines join each way (start, end, sender, receiver), in pieces that cross no action of another device."""
-    pieces = np.array(lines.get_segments())
-    ends = pieces.reshape(-1, 2).tolist()
-    points = {(round(time, 9), round(row + apart / 2)) for time, row in ends}
-    joined = {(round(time, 9), row) for start, end, sender, to in ways for time, row in ((start, sender), (end, to))}
-    top, bottom = ((1 - apart) * (edge + 0.43) / 0.86 - 0.5 for edge in make_boxes(timeline).band)
-    for time, row in pieces.mean(axis=1).tolist():
-        device = round(row + apart / 2)
-        runs = (timeline.schedule.device == device) & (timeline.start < time) & (timeline.end > time)
-        assert not (top < row - device < bottom and runs.any())
-    assert len(pieces) > len(ways)
-    return joined <= points
-
-
 def test_evictions_go_to_their_host_and_come_back_above_the_actions_of_others():
     timeline = run("bpipe", costs=ppsim.Costs(forward=1, backward=2, latency=0.25))
     lines = [part for part in timeline.plot().axes[0].collections if isinstance(part, LineCollection)]
@@ -682,17 +667,17 @@ def test_evictions_go_to_their_host_and_come_back_above_the_actions_of_others():
             assert segment[:, 1].tolist() == pytest.approx([sender, receiver], abs=0.6)  # the rows' edges
 
 
-def test_transfers_to_far_devices_pass_behind_the_actions_of_others():
+def test_transfers_to_far_devices_pass_behind_the_rows_of_others():
     timeline = run("interleaved-1f1b", costs=ppsim.Costs(latency=0.5))
-    forward, _ = [
-        part for part in timeline.plot(transfers=True).axes[0].collections if isinstance(part, LineCollection)
-    ]
+    figure = timeline.plot(transfers=True)
+    forward, backward = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
+    assert max(forward.get_zorder(), backward.get_zorder()) < rows_of(figure)[0].get_zorder()
     plan, device = timeline.plan, timeline.schedule.device
     mine = np.flatnonzero(plan.remote & (timeline.schedule.kind == Kind.F))
-    times = zip(timeline.transfer_start[mine].tolist(), timeline.transfer_end[mine].tolist(), strict=True)
-    rows = zip(device[plan.source[mine]].tolist(), device[mine].tolist(), strict=True)
-    ways = [(*time, *row) for time, row in zip(times, rows, strict=True)]
-    assert lies_behind(forward, timeline, ways, apart=0.3)
+    times = np.stack([timeline.transfer_start[mine], timeline.transfer_end[mine]], axis=1)
+    drawn = np.array(forward.get_segments())
+    assert drawn[:, :, 0] == pytest.approx(times)
+    assert np.rint(drawn[:, :, 1] + 0.15) == pytest.approx(np.stack([device[plan.source[mine]], device[mine]], axis=1))
 
 
 def test_low_rows_show_actions_alone_and_the_legend_says_so():

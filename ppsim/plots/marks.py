@@ -113,32 +113,6 @@ def _strength(ax: Axes, boxes: Boxes) -> float:
     return 0.0 if boxes.plain or is_mixed(boxes, second) else box_fade((boxes.narrowest or boxes.median) * second)
 
 
-def _behind(ax: Axes, boxes: Boxes, times: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return what is seen of lines between rows that pass behind the boxes of other rows: (pieces, 2, 2) points.
-
-    `times` and `rows` are the ends, (lines, 2) each. A piece goes from the line's first end to its second.
-    """
-    top, bottom, _ = row_edges(ax, boxes)
-    low, high = rows.min(axis=1), rows.max(axis=1)
-    first, last = np.ceil(low - top + 1e-9).astype(int), np.floor(high - bottom - 1e-9).astype(int)
-    crossed = np.maximum(last - first + 1, 0)
-    line = np.repeat(np.arange(len(rows)), 2 * crossed + 2)
-    begin = np.cumsum(2 * crossed + 2) - (2 * crossed + 2)
-    number = np.arange(len(line)) - begin[line]  # of a knot: 0, the edges of the rows between, the last
-    device = first[line] + (number - 1) // 2
-    y = np.where(number == 0, low[line], device + np.where(number % 2 == 1, top, bottom))
-    y = np.where(number == 2 * crossed[line] + 1, high[line], y)
-    slope = np.diff(times, axis=1)[:, 0] / np.diff(rows, axis=1)[:, 0]
-    points = np.stack([times[line, 0] + (y - rows[line, 0]) * slope[line], y], axis=1)
-    pieces = np.stack([points[:-1], points[1:]], axis=1)
-    middle, span = pieces[:, :, 0].mean(axis=1), 2.0 * float(boxes.end.max(initial=0.0)) + 1.0
-    box = np.searchsorted(boxes.device * span + boxes.start, device[:-1] * span + middle, side="right") - 1
-    is_covered = (number[:-1] % 2 == 1) & (boxes.device[box] == device[:-1]) & (boxes.end[box] > middle)
-    seen = (line[:-1] == line[1:]) & ~is_covered
-    upwards = (rows[:, 1] < rows[:, 0])[line[:-1]]
-    return np.where(upwards[:, None, None], pieces[:, ::-1], pieces)[seen]
-
-
 def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
     """Draw lines, (lines, 2, 2) points each."""
     ax.add_collection(LineCollection(segments, **{"zorder": 3, **style}), autolim=False)
@@ -168,7 +142,7 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
     for name, mine in (("forward", forward), ("backward", ~forward)):
         if mine.any():
             style: Any = {"colors": theme.quiet, "alpha": strength, "linewidths": 0.5, "linestyles": DASHES[name]}
-            add_lines(ax, _behind(ax, boxes, times[mine], rows[mine]), **style)
+            add_lines(ax, np.stack([times[mine], rows[mine]], axis=2), zorder=1.9, **style)  # behind the rows
 
 
 def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
