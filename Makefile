@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 # Python compiles what it imports; all files of all packages would take a minute.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 CONFIG := configs/llama-3-8b-8xh100.yaml
-TESTS := -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable -m "not alone and not slow and not gpu"
+# Three workers for two cores, because tests of browsers and of other processes wait during much of their time.
+TESTS := -n 3 --dist loadfile --no-loadscope-reorder --benchmark-disable -m "not alone and not slow and not gpu"
 ALONE := $(shell grep -lr "mark\.alone" --include="test_*.py" tests)
 # Compiled modules are kept even if the environment says otherwise: hundreds of processes of the tests import the same.
 unexport PYTHONDONTWRITEBYTECODE

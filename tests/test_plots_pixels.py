@@ -77,7 +77,7 @@ def test_a_figures_rows_are_the_picture():
     rule = 150 / 144  # pixels of the picture per pixel of the rules
     second = boxes.median * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
-    expected = averaged(boxes, columns, height, 60, gap, rule / columns.per_second, rule).astype(int)
+    expected = averaged(boxes, columns, height, 20, gap, rule / columns.per_second, rule).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
 
