@@ -261,11 +261,12 @@ def _check_actions(config: Config) -> None:
         return
     stages = section.get("stages_per_device") or find_family(section["name"]).stages_per_device
     factors = [value for value in section.get("options", {}).values() if isinstance(value, int) and value > 1]
-    actions = 2 * math.prod([section["devices"], section["microbatches"], stages, *factors])
+    count = section["microbatches"]
+    actions = 2 * math.prod([section["devices"], count, stages, *factors])
     if actions > MAX_ACTIONS:
-        most = MAX_ACTIONS * section["microbatches"] // actions
+        most = MAX_ACTIONS * count // actions
         legal = f"at most {most} microbatches" if most else "fewer devices"
-        raise ConfigError(f"{actions:,} actions are more than the explorer draws; use {legal}")
+        raise ConfigError(f"microbatches={count}: {actions:,} actions, more than the explorer draws; use {legal}")
 
 
 def simulated(case: Case, changes: Mapping[str, Any], configs: Configs) -> tuple[Config, Timeline]:

@@ -27,9 +27,7 @@ _LEGAL = re.compile(
     r"; use (?:at (?:least|most) |a multiple of \d+: )?(\d+)(?: or (\d+))?\b|: use \w+=(\d+)|mean (.+?)(?: or (.+?))?\?"
 )
 _TOTAL = re.compile(r"(batch is )?(\d+)(?: GPUs)?, but .* make (\d+)$")
-_ABOUT = {
-    "actions are more": "microbatches", "in one proportion": "by_device", "the partition lists": "layout.partition",
-}  # fmt: skip
+_ABOUT = {"in one proportion": "by_device", "the partition lists": "layout.partition"}
 
 
 def faults_body(faults: Sequence[str | Mapping[str, Any]]) -> bytes:

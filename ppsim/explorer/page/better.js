@@ -60,7 +60,7 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0); return others.find((one) => one.runs) ?? others[0] ?? found.find((one) => placeOf(one) !== index); };   // what is not on the page comes first, and what a framework runs
   const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? ", above" : ", below"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
   if (capacity && most > capacity * (1 + 1e-9)) {
-    const other = best((one) => fits(one, capacity));
+    const other = best((one) => fits(one, capacity) && one.step < 2 * chart.step);   // a step of twice the length is no help
     return !other ? {} : { text: `${named(other)} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, acts: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
