@@ -113,8 +113,6 @@ class TimelineColumns(Columns):
         same_times = equal(tuple(self.times), tuple(other.times))
         return self.transport == other.transport and self.schedule == other.schedule and same_times
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def times(self) -> Times:
         """All columns of times."""

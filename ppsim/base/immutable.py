@@ -95,8 +95,6 @@ class EqualColumns(Columns):
     def __eq__(self, other: object) -> bool:
         return equal(self, other) if type(self) is type(other) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 def list_of_rows(offsets: np.ndarray) -> np.ndarray:
     """Return the number of the list that each row belongs to, int32."""

@@ -151,8 +151,6 @@ class Batch:
         """Return whether both hold equal measures of equal runs of one schedule."""
         return equal(vars(self), vars(other)) if isinstance(other, Batch) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __len__(self) -> int:
         """Return the number of runs."""
         return len(self.case)

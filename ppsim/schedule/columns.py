@@ -279,8 +279,6 @@ class ScheduleColumns:
             return NotImplemented
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _COMPARED)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self.name}: {counted(self.devices, 'device')}, "
