@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -58,7 +57,10 @@ class _Run(NamedTuple):
 
 @cached_on
 def areas(boxes: Boxes) -> tuple[list[Area], np.ndarray]:
-    """Return the areas of a chart, and the lines between them as in `_lines`; none if its boxes are few and wide."""
+    """Return the areas of a chart, and the lines between them; none if its boxes are few and wide.
+
+    Lines, (lines, 2, 2) seconds and devices, join the middles of neighbouring rows in which the same two areas meet.
+    """
     finish, devices = makespan(boxes.timeline), boxes.timeline.schedule.devices
     if not 0 < 100 * boxes.narrow < finish:
         return [], np.empty((0, 2, 2))
@@ -81,11 +83,18 @@ def areas(boxes: Boxes) -> tuple[list[Area], np.ndarray]:
             whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
             place = float(edges[first]), float(edges[last]), float(borders[top]), float(borders[bottom])
             found.append(Area(*place, whole))
-    by_row = [sorted(runs[row] for runs in named if row in runs) for row in range(len(rows))]
+    by_row = [sorted((runs[row], name) for name, runs in enumerate(named) if row in runs) for row in range(len(rows))]
     ends = [
-        edges[[(a.last + b.first) // 2 for a, b in pairwise(row) if b.first - a.last < 1.4 * least]] for row in by_row
+        {(one, other): float(edges[(a.last + b.first) // 2])
+         for (a, one), (b, other) in pairwise(row) if b.first - a.last < 1.4 * least} for row in by_row
+    ]  # fmt: skip
+    middles = ((borders[1:] + borders[:-1]) / 2).tolist()
+    lines = [
+        [(above[pair], y), (below[pair], z)]
+        for (above, y), (below, z) in pairwise(zip(ends, middles, strict=True))
+        for pair in sorted(above.keys() & below.keys())
     ]
-    return found, _lines(ends, (borders[1:] + borders[:-1]) / 2, edges[-1] / len(rows))
+    return found, np.array(lines).reshape(-1, 2, 2)
 
 
 def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float) -> dict[Kind, np.ndarray]:
@@ -147,16 +156,3 @@ def _roomiest(runs: dict[int, _Run]) -> tuple[int, tuple[int, int, int, int], di
             if room > best:
                 best, found = room, ((bottom - top) * (last - first), (top, bottom, first, last), runs)
     return found
-
-
-def _lines(ends: Sequence[np.ndarray], middles: np.ndarray, most: float) -> np.ndarray:
-    """Return lines, (lines, 2, 2) seconds and devices, from the `ends` of areas in a row to the nearest in the next.
-
-    They have the middles of rows; ends that are `most` seconds apart make no line.
-    """
-    found = list[list[tuple[float, float]]]()
-    for (above, y), (below, z) in pairwise(zip(ends, middles.tolist(), strict=True)):
-        apart = np.abs(above[:, None] - below)
-        is_near = (apart == apart.min(0, initial=most)) & (apart == apart.min(1, initial=most, keepdims=True))
-        found += [[(above[one], y), (below[other], z)] for one, other in np.argwhere(is_near).tolist()]
-    return np.array(found).reshape(-1, 2, 2)

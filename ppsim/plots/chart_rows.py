@@ -187,9 +187,10 @@ class ChartRows(Artist):
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
             self._lines(renderer, middle, above, below, 1.5 * place.pixel, theme.lanes[lane.sort])
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
-            above, below = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
+            mine = lane.length * place.second > 6 * place.pixel
+            above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
             edge, frame = 0.75 * place.pixel, {"edgecolors": theme.text, "linewidths": 1.5 * POINTS}
-            ends = place.x(lane.start) + 3 * edge, place.x(lane.end) - edge
+            ends = place.x(lane.start[mine]) + 3 * edge, place.x(lane.end[mine]) - edge
             self._rectangles(renderer, ends[0], ends[1], above - edge, below + edge, "none", **frame)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):

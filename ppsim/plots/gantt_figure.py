@@ -163,7 +163,7 @@ def compose(
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
         every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest,
-        without_transfers=wanted.transfers and not lines.transfers, until=longest, second=second,
+        without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
     below, notes = _place_notes(layout, texts)
     several = len(blocks) > 1

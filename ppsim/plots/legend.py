@@ -19,7 +19,6 @@ from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference
 from ppsim.plots.memory_strip import LIMIT, MemoryStrip
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import NARROWEST_MARK
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
@@ -88,7 +87,7 @@ class Legend:
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
         mixed: bool = False, marked: Sequence[Boxes] = (), slowest: Sequence[Difference] = (),
-        without_transfers: bool = False, until: float = np.inf, second: float = np.inf,
+        without_transfers: bool = False, until: float = np.inf,
     ):  # fmt: skip
         self.theme = theme
         drawn = {"stage": any(one.locals > 1 for one in marked), "reverse": any(one.reverse.any() for one in marked)}
@@ -123,12 +122,6 @@ class Legend:
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         remarks += ["narrow actions mix their colours"] if mixed else []
-        unmarked = [boxes for boxes in every if not any(boxes is one for one in marked) or second * min(
-            (np.nanmin(usual) for usual in boxes.usual.values()), default=1.0) < NARROWEST_MARK]  # fmt: skip
-        if any(boxes.locals > 1 or boxes.reverse.any() for boxes in unmarked):
-            remarks.append(
-                f"{remarks.pop()}; their stages are not marked" if mixed else "narrow actions: stages not marked"
-            )
         self.entries += [LegendEntry("mixed", text) for text in remarks]
         self.first_remark = self.entries[-len(remarks)] if remarks else None  # begins a line
 

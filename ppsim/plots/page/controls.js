@@ -109,7 +109,7 @@ function fillLegend() {   // only what is drawn
   parts.legend.style.setProperty("--mark", theme.on[first]);
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
-  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : "");
+  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" ? "edged" : "");
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
   add(on.has("transfers") && !lined && low.length < charts.length, "actions too narrow for transfers: wheel");

@@ -135,9 +135,13 @@ function drawAreas(chart, place) {   // the names of areas of narrow actions (pp
 function drawRow(chart, place, device) {
   const band = bandOf(chart, place, device);
   if (!isLow(chart)) for (const part of chart.lanes) if (part.banded) drawLane(chart, place, device, part);
-  for (const part of chart.lanes) if (part.sort === "fills") {
+  for (const part of chart.lanes) if (!part.banded) {
     const [from, to] = chart.spansOf(part, device);
-    for (let item = from; item < to; item++) drawGap(band, toX(chart.start(item)), pixels(chart.end(item) - chart.start(item)));
+    for (let item = from; item < to; item++) {
+      const x = toX(chart.start(item)), wide = pixels(chart.end(item) - chart.start(item));
+      if (part.sort === "fills") drawGap(band, x, wide);
+      else if (wide > 5 && !isLow(chart)) { context.strokeStyle = theme.text; context.lineWidth = 1.5; context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
+    }
   }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1), strength = 1 - blurOf(chart);
   if ((!strength || pixels(chart.longest) < 3) && !chart.instants && !chart.begins.size) return;
