@@ -302,19 +302,6 @@ def test_a_row_of_another_shape_is_recomputed(tmp_path, capsys):
     assert "damaged rows: 6;" in capsys.readouterr().err
 
 
-def test_a_store_of_an_earlier_version_is_recomputed(tmp_path, capsys):
-    store = tmp_path / "runs.sqlite"
-    with closing(sqlite3.connect(store)) as base, base:
-        base.execute("PRAGMA journal_mode=WAL")
-        base.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, result TEXT NOT NULL)")
-        base.execute("INSERT INTO results VALUES ('a', 'null')")
-    assert list(run_points(UNIT_COSTS, POINTS, store=store)) == list(run_points(UNIT_COSTS, POINTS))
-    assert kept(store) == len(POINTS)
-    assert (
-        capsys.readouterr().err == f"ppsim: {store}: results of an earlier version of ppsim: 1; they are recomputed\n"
-    )
-
-
 def test_a_file_of_another_program_is_left_as_it_is(tmp_path):
     store = tmp_path / "places.sqlite"
     with closing(sqlite3.connect(store)) as base, base:

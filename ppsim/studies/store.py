@@ -27,7 +27,6 @@ _TABLE = (
     "CREATE TABLE results (key TEXT NOT NULL, files TEXT NOT NULL, result TEXT NOT NULL, checksum TEXT NOT NULL, "
     "PRIMARY KEY (key, files))"
 )
-_EARLIER = ("CREATE TABLE results (key TEXT PRIMARY KEY, result TEXT NOT NULL)",)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 _SECONDS_BEFORE_SAYING, _POLL_SECONDS = 1.0, 0.05
 
@@ -138,20 +137,13 @@ class Store:
             self._base.close()
 
     def _prepare(self) -> None:
-        """Create the table, in place of the table of an earlier version; ConfigError for another program's file."""
-        tables = self._tables()
-        if tables and tables.get("results") not in (_TABLE, *_EARLIER):
+        """Create the table unless it is there; ConfigError for another program's file."""
+        if (tables := self._tables()) and tables.get("results") != _TABLE:
             raise ConfigError(f"{self.path}: an SQLite file, but not a store of ppsim; give a new file")
         self._base.execute("BEGIN IMMEDIATE")  # fails now, not after hours of work, if the file cannot be written
-        earlier, count = self._tables().get("results"), 0
-        if earlier in _EARLIER:
-            count = self._base.execute("SELECT count(*) FROM results").fetchone()[0]
-            self._base.execute("DROP TABLE results")
-        if earlier != _TABLE:
+        if not self._tables():
             self._base.execute(_TABLE)
         self._base.execute("COMMIT")
-        if count:
-            say(f"ppsim: {self.path}: results of an earlier version of ppsim: {count}; they are recomputed")
         self._base.execute("PRAGMA journal_mode=WAL")
         self._base.execute("PRAGMA synchronous=NORMAL")
 

@@ -202,7 +202,6 @@ DAMAGES = {
         "DELETE FROM results", "CREATE TRIGGER no AFTER INSERT ON results BEGIN DELETE FROM results; END"
     ),
     "a view of that name": in_place(sql("CREATE TABLE t (a)", "CREATE VIEW results AS SELECT a AS key FROM t")),
-    "an earlier store": other_table("results (key TEXT PRIMARY KEY, result TEXT NOT NULL)", "('a', 'null')"),
     "a foreign table": other_table("results (a, b, c, d)", "(1, 2, 3, 4)"),
     "a foreign table of two columns": other_table("results (key, result)", "('a', 'null')"),
     "a foreign table without columns of ours": other_table("results (id INTEGER PRIMARY KEY)", "(1)"),
