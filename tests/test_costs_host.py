@@ -43,6 +43,25 @@ def test_a_layer_ends_no_sooner_than_its_host_has_started_it_and_those_before_it
         assert length == pytest.approx(max(sum(gpu), *late))
 
 
+@pytest.mark.parametrize("size", [1, 64])
+def test_a_host_that_waits_for_each_kernel_adds_its_time_to_that_of_the_gpu(size):
+    setup = costs(framework="megatron-lm", microbatch_size=size, launch_blocking=True)
+    stage, work = setup.for_stages(4, devices=1), setup.work(setup.model.layers[1])
+    assert stage.forward[1] == pytest.approx(work.forward + 110 * START)
+    assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(work.whole - work.forward + 145 * START)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_gated_models_in_megatron_deepspeed_activate_by_separate_operators(gated):
+    apart, joined = (
+        make_config({"model": SMALL | {"gated": gated}, "hardware": HARDWARE, "layout": {"framework": framework},
+                     "schedule": {"name": "1f1b", "devices": 1, "microbatches": 4}}, place="test").costs
+        for framework in ("megatron-deepspeed", "megatron-lm")
+    )  # fmt: skip
+    activations = [one.work(one.model.layers[1]).activations for one in (apart, joined)]
+    assert activations[0] == pytest.approx((3 if gated else 1) * activations[1])
+
+
 def test_a_small_block_takes_the_starts_of_its_framework():
     eager = costs(framework="eager").for_stages(4, devices=1)
     assert eager.forward[1] == pytest.approx(100 * START)

@@ -87,8 +87,9 @@ def host(setup: Setup) -> str | None:
     routing = setup.layout.router_kernels * (setup.model.experts > 0)
     counts = facts.host.forward, facts.host.backward
     forward, backward = (format_quantity((count + routing) * start, "seconds") for count in counts)
+    lasts = "lasts longer, by the time that" if setup.layout.launch_blocking else "lasts at least as long as"
     return (
-        f"a block lasts at least as long as {facts.name} takes to start it: {forward} in F, {backward} in B "
+        f"a block {lasts} {facts.name} takes to start it: {forward} in F, {backward} in B "
         f"({facts.host_source}){'' if setup.layout.run_by.asked else _stall(facts.stall)}"
     )
 

@@ -253,7 +253,7 @@ class DerivedCosts(Setup):
         ways = [one for one, _ in works], [one for _, one in reversed(works)]
         forward, backward = (
             wait + drift + stall_seconds(self, devices, wait + sum(layer.gpu for layer in layers))
-            for wait, layers in zip(map(waiting, ways), ways, strict=True)
+            for wait, layers in ((waiting(way, self.layout.launch_blocking), way) for way in ways)
         )
         return forward, backward
 

@@ -94,7 +94,7 @@ EFFECTS = (
     Effect("layout.context", action=context_parallel),
     Effect("layout.expert", action=expert_parallel),
     Effect("layout.framework", assumed.framework_version),
-    Effect("layout.framework, layout.cuda_graphs, layout.fused_router", assumed.host),
+    Effect("layout.framework, layout.cuda_graphs, layout.launch_blocking, layout.fused_router", assumed.host),
     Effect("layout.grouped_experts", assumed.experts),
     Effect("layout.tensor", action=tensor_parallel_outside),
     Effect("layout.sharded_by", action=sharded_blocks, repeated=False),

@@ -94,11 +94,13 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
     return each * min(devices - 1, 2) * late * bool(start_seconds(setup))
 
 
-def waiting(layers: Iterable[LayerTimes]) -> float:
+def waiting(layers: Iterable[LayerTimes], blocking: bool) -> float:
     """Return the seconds that the GPU waits for its host in F or B of one stage, with its layers in order.
 
-    A pass begins with an empty queue.
+    A pass begins with an empty queue. A `blocking` host waits for each kernel before it starts the next one.
     """
+    if blocking:
+        return sum(layer.host for layer in layers)
     gpu = host = busy = 0.0
     for layer in layers:
         host += layer.host

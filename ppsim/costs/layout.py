@@ -133,9 +133,7 @@ class Layout:
     overlap_data: bool | None = _by_framework(
         "gradients are reduced by buckets while backwards run, weights gathered under the next forward"
     )
-    scatter_transfers: bool | None = _by_framework(
-        "each GPU of a tensor-parallel group sends its part of a border, gathered again on the other side"
-    )
+    scatter_transfers: bool | None = _by_framework("a tensor-parallel group sends a border in parts and gathers them")
     sharded_by: str | None = declared(
         "with `sharded`: `stage`, gathered by UNSHARD (torchtitan's pipelines); `block`, gathered under the block "
         "before it and freed; or `step`, gathered once a step and held, gradients reduced after the last backward",
@@ -200,6 +198,7 @@ class Layout:
     fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")
     fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)")
     cuda_graphs: bool | None = _by_framework("CUDA graphs start the kernels, so that no GPU waits for its host")
+    launch_blocking: bool = _policy("the host waits for each kernel before the next (CUDA_LAUNCH_BLOCKING=1)")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
         "tokens between experts as Megatron-Core's combined 1F1B does, layer by layer; `false` none, its parts run one "

@@ -102,8 +102,9 @@ class Setup:
         whole = layout.tensor if layout.sequence_parallel else 1
         sequences = layout.microbatch_size / layout.context
         separate = layout.fused_norms is False or not (layout.chosen("fused") or layout.chosen("fused_norms"))
+        fused = layout.chosen("fused") and not (layout.run_by.facts.moves.gates and self.model.gated)
         share = GpuShare(
-            tokens, sequences, layout.tensor, layout.expert, whole, layout.chosen("fused"), layout.split_experts,
+            tokens, sequences, layout.tensor, layout.expert, whole, fused, layout.split_experts,
             layout.casts, layout.regroups(self.model), layout.router_kernels, not layout.groups_experts,
             layout.run_by.facts.moves.norm if separate else 1.0,
         )  # fmt: skip

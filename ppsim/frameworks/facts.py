@@ -71,6 +71,7 @@ class Moves(NamedTuple):
     # loss_forward, loss_backward: bytes of each logit, from the bf16 ones to the loss, and back
     loss_forward: float = 0.0
     loss_backward: float = 0.0
+    gates: bool = False  # True if gated models rotate positions and activate by PyTorch's operators, one by one
     copies: int = 0  # copies of tokens in the order of experts and back, if their dispatcher is no kernel of its own
     # bytes of each parameter of a GPU at the end of a step: norm of the gradient, clipping, setting it to 0
     step: float = 0.0
