@@ -161,9 +161,8 @@ def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     for effect in EFFECTS:
         seconds = effect.step(setup, stage) if effect.step else None
         reduced_last = effect.hidden_under == "backward" and layout.shards_by("step")  # after the last backward
-        late = effect.hidden_under == "forward" and layout.run_by.facts.messages.late_gather
         beside = layout.chosen("overlap_data") or (effect.hidden_under == "backward" and layout.reduces_blocks)
-        if seconds and effect.hidden_under and beside and not (reduced_last or late):
+        if seconds and effect.hidden_under and beside and not reduced_last:
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
         if seconds is not None:

@@ -58,7 +58,6 @@ class Messages(NamedTuple):
     lone: bool = True
     # bytes of each parameter of a block that copies move out of a gather's buffer, and into a reduction's to scale it
     copies: tuple[float, float] = (0.0, 0.0)
-    late_gather: bool = False  # True if a distributed optimizer gathers all new weights before the first forward
 
 
 class Moves(NamedTuple):

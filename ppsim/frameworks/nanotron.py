@@ -11,7 +11,7 @@ FACTS = Facts(
     # fused_norms: nn/layer_norm.py, Triton's RMS norm of flash-attn
     # 25 MiB of bf16 (config: ddp_bucket_cap_mb); with ZeRO-1 each tensor (optim/gradient_accumulator.py), and a step
     # ends with the gathers of weights (optim/zero.py)
-    messages=Messages(bucket=12.5 * 2**20, tensors=6, late_gather=True),
+    messages=Messages(bucket=12.5 * 2**20, tensors=6),
     moves=Moves(loss_forward=38, loss_backward=14, step=150),
     # `.grad` of all parameters until loss.backward() ends (optim/gradient_accumulator.py); two buffers of gathered
     # inputs, gradients of input and output, an output (parallel/tensor_parallel/functional.py). Fragments: peaks of 1B
