@@ -11,7 +11,7 @@ from ppsim.costs.microbatches import causal_slice_costs
 from ppsim.costs.model import Model
 from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
-from ppsim.costs.packing import MicrobatchSlots, SequenceLengths, context_groups, packed
+from ppsim.costs.packing import MicrobatchSlots, context_groups, packed
 from ppsim.costs.pairs import ports_by_node
 from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
 from ppsim.costs.profile import Profile, read_profile, write_profile
@@ -30,51 +30,10 @@ from ppsim.costs.spread import (
 from ppsim.costs.table import CostModel, CostTable
 
 __all__ = [
-    "CONSTANTS",
-    "DEVICES",
-    "EFFECTS",
-    "HALVED_ERROR",
-    "LINKS",
-    "PARAMETERS",
-    "PRICED_BY_OTHERS",
-    "SUMMED_ERROR",
-    "Cluster",
-    "CostModel",
-    "CostTable",
-    "Costs",
-    "DerivedCosts",
-    "DeviceSheet",
-    "EncoderTower",
-    "LayerPieces",
-    "Layout",
-    "LayoutString",
-    "LinkSheet",
-    "MicrobatchSlots",
-    "Model",
-    "OperatorLaw",
-    "Pieces",
-    "Profile",
-    "SequenceLengths",
-    "TowerCosts",
-    "balanced",
-    "border_width",
-    "by_cost",
-    "causal_slice_costs",
-    "combined_slot",
-    "context_groups",
-    "even",
-    "expected_maximum",
-    "find_device",
-    "find_link",
-    "interval_reach",
-    "order_error",
-    "packed",
-    "ports_by_node",
-    "read_calibration",
-    "read_operators",
-    "read_profile",
-    "scaled",
-    "slowdown",
-    "straggler_seconds",
-    "write_profile",
-]
+    "CONSTANTS", "DEVICES", "EFFECTS", "HALVED_ERROR", "LINKS", "PARAMETERS", "PRICED_BY_OTHERS", "SUMMED_ERROR",
+    "Cluster", "CostModel", "CostTable", "Costs", "DerivedCosts", "DeviceSheet", "EncoderTower", "LayerPieces",
+    "Layout", "LayoutString", "LinkSheet", "MicrobatchSlots", "Model", "OperatorLaw", "Pieces", "Profile", "TowerCosts",
+    "balanced", "border_width", "by_cost", "causal_slice_costs", "combined_slot", "context_groups", "even",
+    "expected_maximum", "find_device", "find_link", "interval_reach", "order_error", "packed", "ports_by_node",
+    "read_calibration", "read_operators", "read_profile", "scaled", "slowdown", "straggler_seconds", "write_profile",
+]  # fmt: skip

@@ -167,8 +167,6 @@ class Calibration:
         "90 % interval (low, high) of that run's step in seconds", default=None
     )
 
-    __repr__ = short_repr
-
     @property
     def runs(self) -> int:
         """Number of runs that it is fitted to."""

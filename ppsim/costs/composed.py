@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError
-from ppsim.base.immutable import short_repr
 from ppsim.base.rules import check_fields, choice, declared, described, flag, text, whole_number
 from ppsim.costs.pairs import distinct_values
 from ppsim.costs.setup import Setup, card_columns
@@ -97,8 +96,6 @@ class TowerCosts:
     border: tuple[float, float] | None = declared(
         "(latency, seconds per byte) of the link between the towers. Default: the slowest link of either.", default=None
     )
-
-    __repr__ = short_repr
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
         """Return the costs of a schedule; CostError if it has no stages beside the encoder's, or costs do not fit."""

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppsim.base.immutable import short_repr
 from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
 from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Linear, Operators
 
@@ -116,8 +115,6 @@ class OperatorLaw:
         "seconds that the host takes to start a kernel: a slow one two or three times as long", weight, 9e-6,
         example="20e-6", unit="seconds",
     )  # fmt: skip
-
-    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)

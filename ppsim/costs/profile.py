@@ -116,8 +116,6 @@ class Profile:
     source: str = declared("device name of the machine", default="unknown device")
     recorded: str = declared("date of the newest run", default="")
 
-    __repr__ = short_repr
-
     @property
     def provenance(self) -> dict[str, str]:
         """Origin of each cost."""

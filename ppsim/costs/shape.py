@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.immutable import short_repr
 from ppsim.base.rules import check_fields, choice, declared, described, flag, rule, whole_number
 
 LARGEST = 2**40
@@ -32,7 +31,7 @@ def _word(default: str, other: str) -> Any:
 
 
 @described
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Shape:
     """Shape of a decoder-only transformer; 0 stands for a field's default.
 
@@ -106,8 +105,6 @@ class Shape:
     residual_block: int = _size(
         "blocks that share a residual; a stage sends those of all blocks before (Kimi K3)", "12", "0: one residual"
     )
-
-    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.immutable import short_repr
 from ppsim.base.rules import argument, check_fields, checked_methods, choice, declared, described, instance
 from ppsim.costs.operators import FITTED, FITTED_WORDS, OperatorLaw, Rates
 
@@ -56,8 +55,6 @@ class DeviceSheet:
         default_text="that of the known device; of another one `achieved` is needed",
     )
 
-    __repr__ = short_repr
-
     def __post_init__(self) -> None:
         check_fields(self, f"; device {shown(self.name)}")
         if self.achieved is None and (self.operators is None or self.memory_bandwidth is None):
@@ -96,8 +93,6 @@ class LinkSheet:
     latency_source: str = _source("`latency` comes")
     achieved: float = declared("part of `bandwidth` that collectives reach", rules.fraction, 1.0, example="0.8")
 
-    __repr__ = short_repr
-
     def __post_init__(self) -> None:
         check_fields(self, f"; link {shown(self.name)}")
 
@@ -123,7 +118,7 @@ _LINK_WANTED = instance(LinkSheet, "ppsim.costs.LINKS['NVLink 4'] is one")
 
 @checked_methods
 @described
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Cluster:
     """Devices in nodes: one link inside a node, network cards to other nodes.
 
@@ -163,8 +158,6 @@ class Cluster:
     all_reduce: str = declared(
         "`ring`, `tree`, `fastest` of both, as NCCL chooses", choice(*ALL_REDUCES), "fastest", example="ring"
     )
-
-    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         check_fields(self)
