@@ -58,8 +58,8 @@ CHARTS = (
     Chart(
         "comparison",
         "Comparison with memory",
-        "Boxes have the number of their microbatch if it fits; in grey, their kind too. Narrow actions mix their "
-        "colours, and their areas have names.",
+        "Boxes have the number of their microbatch if all numbers fit; in grey, their kind too. Narrow actions mix "
+        "their colours; their areas have names, and lines part them.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.78; it has a limit of memory, which "
@@ -69,7 +69,8 @@ CHARTS = (
         "the chart's legend also names the lines of memory; letters of "
         "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
         "place of all others; B is darker than T in grey; narrow actions are mixed over a period, where the mock-up "
-        "has 1 to 3 pixels, and their areas have names; marks have their full colour from 4 pixels on",
+        "has 1 to 3 pixels, and their areas have names and lines between them; marks have their full colour from 4 "
+        "pixels on",
     ),
     Chart(
         "column",
@@ -116,8 +117,8 @@ CHARTS = (
     Chart(
         "recompute",
         "Recompute, gradient reductions and the optimizer step",
-        "R repeats a forward before its backward. Thin bars below the rows are gradient reductions; the optimizer "
-        "steps at the end.",
+        "R repeats a forward before its backward. Thin bars below the rows are gradient reductions; the framed boxes "
+        "at the end are optimizer steps.",
         """ppsim.simulate(
     ppsim.build("1f1b", devices=p, microbatches=m, recompute="all"),
     ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=3.0, optimizer_step=0.8),
@@ -238,13 +239,14 @@ OTHERS = (
         "As a plotly figure",
         "For pages that embed figures.",
         'run("zb-h1", p, m).to_plotly(theme=theme)',
-        "no mock-up has it; plotly sets numbers and legend, so that numbers have one size, and the end of the step is "
-        "that of the axis; a fused slot has the legend's colours of its parts and no entry of its own",
+        "no mock-up has it; plotly sets numbers and legend, so that numbers have one size; a fused slot has the "
+        "legend's colours of its parts and no entry of its own",
     ),
 )
 ENDING = """## In a terminal
 
-Time is to scale. Where actions are narrow, the letters of a row are in proportion to the time of each kind.
+Time is to scale. Where actions are narrow, a column has the letter of the kind that fills it, or a shade, and
+areas have names.
 
 ```text
 {text}```
