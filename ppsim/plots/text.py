@@ -75,8 +75,8 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     Each action is a box that shows kind and microbatch if they fit, else the kind alone; idle time is dotted. Boxes
     have an edge at their start if all have three columns. If most actions are narrower than two columns, a column is an
     equal part of the time, and shows the kind that fills it, or a shade for several kinds, whose areas have names; in
-    colour it has their mean colour. At most 32 devices are shown. Colours are for a dark terminal, unless COLORFGBG names a light one.
-    The options, and the error for another width, are those of `ppsim.Timeline.to_text`.
+    colour it has their mean colour. At most 32 devices are shown. Colours are for a dark terminal, unless COLORFGBG
+    names a light one. The options, and the error for another width, are those of `ppsim.Timeline.to_text`.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
     if isinstance(columns, bool) or not isinstance(columns, int | np.integer):
