@@ -217,6 +217,21 @@ def test_the_wheel_zooms_in_time_about_the_pointer(page, chart, timeline):
     assert tip(page).startswith("2B3 ")
 
 
+def test_keys_zoom_about_the_chosen_action(page, many):
+    page.open(many)
+    page.find(".viewer [type=search]").send_keys("60F250")
+    page.until("return location.hash.includes('at=')")
+    page.find(".viewer [type=search]").send_keys(Keys.ESCAPE)
+    page.keys(CANVAS, Keys.SHIFT, Keys.ARROW_RIGHT, Keys.NULL, "++++++")  # it is left of the middle
+    first, last = page.until(
+        "const [from, to] = new URLSearchParams(location.hash.slice(1)).get('t').split(',').map(Number);"
+        "return to - from < 30 && [from, to]"
+    )
+    begin = re.search(r"start ([\d.]+) s", page.text(".selection"))
+    assert begin
+    assert first <= float(begin[1]) < last
+
+
 def test_shift_and_wheel_make_rows_taller_and_keep_row_axis_and_tooltip_together(page, chart, timeline):
     page.open(chart)
     x, y = place(page, timeline, "2B3", 2)

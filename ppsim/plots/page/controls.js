@@ -32,8 +32,8 @@ function build(root) {
   };
   parts.tip.setAttribute("aria-hidden", "true");
   parts.canvas.setAttribute("aria-roledescription", "Gantt chart");
-  const zooms = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoom(1 / 0.6)),
-    button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoom(0.6)));
+  const zooms = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoom(1 / 0.6, ...focus())),
+    button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoom(0.6, ...focus())));
   parts.steps = make("div", { className: "steps", role: "group", label: "Iterations", hidden: !options.steps });
   parts.stepWords = make("span", {});
   if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...extra.build()), parts.stepWords);

@@ -65,8 +65,7 @@ function rangeOf(chart) {   // seconds of all devices by kind and by cause, and 
 }
 
 function fillRange() {
-  const panel = parts.range;
-  const real = charts.filter(isReal);
+  const panel = parts.range, real = charts.filter(isReal);
   panel.hidden = !range || !real.length;
   if (!panel.hidden) {
     const found = real.map(rangeOf), idle = found.map(({ causes }) => [...causes.values()].reduce((sum, one) => sum + one, 0));

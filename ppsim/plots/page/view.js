@@ -66,7 +66,6 @@ const axisTop = () => CAPS + Math.min(pane(), contentHeight() - BELOW + 6);
 
 const toX = (time) => left() + (time - view.t0) / (view.t1 - view.t0) * innerWidth();
 const toTime = (x) => view.t0 + (x - left()) / innerWidth() * (view.t1 - view.t0);
-const middle = () => (view.t0 + view.t1) / 2;
 const pixels = (seconds) => seconds / (view.t1 - view.t0) * innerWidth();
 const boxWidth = (chart) => pixels(chart.box);   // of the median box
 
@@ -75,7 +74,12 @@ function see(from, to) {   // show these seconds, at least a hundred-millionth o
   Object.assign(view, span > until * (1 - 1e-9) ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
 }
 
-function zoom(factor, time = middle(), y = CAPS + pane() / 2) {   // in time; rows that are much lower than boxes are long grow with them, and shrink again
+function focus() {   // [time, y] about which keys and buttons zoom: those of the chosen action if it is in sight
+  const { chart, item } = chosen || {}, place = chart && places().find((one) => one.chart === chart), time = chart && (chart.start(item) + chart.end(item)) / 2;
+  return time > view.t0 && time < view.t1 ? [time, Math.min(Math.max(place.first + (chart.deviceOf(item) + 0.5) * place.row, place.rows), place.end)] : [(view.t0 + view.t1) / 2, CAPS + pane() / 2];
+}
+
+function zoom(factor, time, y) {   // in time; rows that are much lower than boxes are long grow with them, and shrink again
   viewBefore = null;
   see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor);
   const chart = placeAt(y)?.chart, long = chart && boxWidth(chart) / rowHeight(chart);

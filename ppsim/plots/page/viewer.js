@@ -170,12 +170,11 @@ function listen() {
 function wheel(event) {
   if (options.framed && document.activeElement !== canvas) return;   // the wheel scrolls the page around the frame
   event.preventDefault();
-  const area = canvas.getBoundingClientRect(), sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
   const by = (event.deltaY || event.deltaX) * (event.deltaMode ? 0.07 : event.ctrlKey ? 0.02 : 0.0022), factor = Math.exp(Math.min(Math.max(by, -0.22), 0.22));   // a notch of a wheel; touch pads send many small steps, and pinches with Ctrl
-  if (event.shiftKey) zoomRows(1 / factor, event.clientY - area.top);
-  else if (sideways) move(event.deltaX / innerWidth(), 0);
-  else if (event.clientX - area.left < left()) move(0, event.deltaY);   // over the names: the other schedules
-  else zoom(factor, toTime(event.clientX - area.left), event.clientY - area.top);
+  if (event.shiftKey) zoomRows(1 / factor, event.offsetY);
+  else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) move(event.deltaX / innerWidth(), 0);
+  else if (event.offsetX < left()) move(0, event.deltaY);   // over the names: the other schedules
+  else zoom(factor, toTime(event.offsetX), event.offsetY);
   if (latest) hover(event);   // the same place shows another time
 }
 
@@ -223,8 +222,8 @@ function press(event) {
   else if (arrows && !event.shiftKey && chosen) stepTo(...arrows);
   else if (arrows && !event.shiftKey && document.activeElement === canvas && charts.some(isReal)) chooseFirst();
   else if (arrows) move(arrows[0] / 5, arrows[1] * pane() / 5);
-  else if ("+=-".includes(event.key)) zoom(event.key === "-" ? 1 / 0.7 : 0.7);
-  else if ("[]".includes(event.key)) zoomRows(event.key === "[" ? 1 / 1.3 : 1.3, CAPS + pane() / 2);
+  else if ("+=-".includes(event.key)) zoom(event.key === "-" ? 1 / 0.7 : 0.7, ...focus());
+  else if ("[]".includes(event.key)) zoomRows(event.key === "[" ? 1 / 1.3 : 1.3, focus()[1]);
   else if (event.key === "0" || event.key === "Home") showWhole();
   else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : chooseFirst();
   else if (event.key === "Backspace" && chosen && followed.length > 1) choose(chosen.chart, followed.at(-2));
