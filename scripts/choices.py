@@ -74,25 +74,18 @@ LATER: dict[str, dict[str, Any]] = {
 # Models whose recipes count embedding and head as a block each (Megatron-Bridge v0.3.0, recipes/qwen/qwen3_moe.py and
 # recipes/llama/llama3.py: account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split).
 COUNTS_HEADS = ("Qwen3 235B-A22B", "Llama 3.1 405B")
-# What the software of a run had. Megatron-LM recomputes a part of the blocks from v2.6 on (August 2021, megatron/
-# arguments.py), attention from 2022 on, other modules and shards more than the optimizer from core 0.12 on (May 2025:
-# --recompute-modules, --data-parallel-sharding-strategy). Hybrid sharding and combined-1f1b come with core 0.14
-# (October 2025). Stages of any layers come with --pipeline-model-parallel-layout (core 0.13, July 2025), stages that
-# count embedding and head as a block each with core 0.11; before, stages are equal. NeMo of dgxc-benchmarking has core
-# 0.12; DeepSpeed's own stages of BLOOM and GLM count the ends.
-BEFORE_12 = {"layout.recompute": ["none", "selective", "full"], "layout.sharding": ["optimizer"]}
-CORE_12 = {
-    "layout.sharding": ["optimizer", "gradients", "weights"], "schedule.name": ["1f1b", "interleaved-1f1b"],
+# Version of the software by the beginning of a run's name; `ppsim.frameworks` knows what it lacks. NeMo of
+# dgxc-benchmarking has core 0.12. Papers are priced as in configs/: 3.0 lacks what core before 0.12 lacks, too.
+SOFTWARE = {
+    "dgxc-": "megatron-core 0.12", "mlperf-": "megatron-core 0.6",
+    "gpt-145b-1536xa100": "megatron-lm 2.6", "gpt-1t-3072xa100": "megatron-lm 2.6",
+    **dict.fromkeys(
+        ("gpt-1t-512xa100", "gpt-3-175b-64xa100", "mt-nlg-530b-280xa100", "megascale-175b-12288xa100",
+         "nemotron-4-340b-6144xh100", "llama-3-405b-16384xh100"), "megatron-lm 3.0",
+    ),
 }  # fmt: skip
-OLD = {"layout.recompute": ["none", "full"], "layout.sequence_parallel": False}
-DEEPSPEED = OLD | {"schedule.name": ["1f1b"]}
-PAPERS: dict[str, dict[str, Any]] = {
-    "bloom-176b-384xa100": DEEPSPEED, "glm-130b-768xa100": DEEPSPEED, "gpt-145b-1536xa100": OLD,
-    "gpt-1t-3072xa100": OLD, "gpt-neox-20b-96xa100": DEEPSPEED, "gpt-1t-512xa100": {}, "gpt-3-175b-64xa100": {},
-    "mt-nlg-530b-280xa100": {}, "megascale-175b-12288xa100": {}, "nemotron-4-340b-6144xh100": {},
-    "llama-3-405b-16384xh100": {},
-}  # fmt: skip
-SOFTWARE = {"dgxc-": CORE_12, "mlperf-": BEFORE_12} | {name: BEFORE_12 | own for name, own in PAPERS.items()}
+DEEPSPEED = ("bloom-176b-384xa100", "glm-130b-768xa100", "gpt-neox-20b-96xa100")
+PAPERS = (*DEEPSPEED, *(name for name in SOFTWARE if not name.endswith("-")))
 # Beginnings of names of runs whose software cuts stages anywhere (the paper's own are uneven), or counts the ends.
 ANY_STAGES, COUNTED_STAGES = ("llama-3-405b-16384xh100", "bridge-"), ("dgxc-", "bloom-176b", "glm-130b")
 # Before PyTorch 2.1 (October 2023) the allocator has no expandable segments. A run of Llama 3 70B whose tensors took
@@ -161,7 +154,7 @@ def tuned() -> Iterator[tuple[str, Config]]:
                 "fp8" in run["layout"]
             )
             config = make_config(config_of(data, run) | {"name": title}, place=run["id"])
-            config = config.changed(_of_run(LATER, run["id"]))
+            config = config.changed(_of_run(run["id"]))
             stages = config.schedule["devices"] * config.schedule.get("stages_per_device", 1)
             if run["model"] in COUNTS_HEADS and stages > 1:
                 config = config.changed({"layout.partition": _counting_ends(_layers(config), stages)})
@@ -170,15 +163,15 @@ def tuned() -> Iterator[tuple[str, Config]]:
         if run.name in MLPERF:
             given = {**run.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
             title = f"GPT-3 175B, {given['hardware']['gpus']} H100, MLPerf {run.name.split('-')[1]}"
-            yield run.name, make_config(given | {"name": title}, place=run.name).changed(_of_run(LATER, run.name))
+            yield run.name, make_config(given | {"name": title}, place=run.name).changed(_of_run(run.name))
     for name in PAPERS:
-        config = ppsim.load_config(ROOT / "configs" / f"{name}.yaml").changed(_of_run(LATER, name))
+        config = ppsim.load_config(ROOT / "configs" / f"{name}.yaml").changed(_of_run(name))
         yield name, config if name in OVERLAPPED_TRANSFERS else config.changed({"transport": "blocking"})
 
 
-def _of_run(changes: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """Return the changes whose key is the beginning of a run's name."""
-    return next((changes[key] for key in changes if name.startswith(key)), {})
+def _of_run(name: str) -> dict[str, Any]:
+    """Return the changes of `LATER` whose key is the beginning of a run's name."""
+    return next((LATER[key] for key in LATER if name.startswith(key)), {})
 
 
 def _layers(config: Config) -> int:
@@ -269,20 +262,17 @@ def _published(name: str, config: Config) -> dict[str, Any]:
 def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the config's data, and the free keys with their values, None for the usual ones."""
     free: dict[str, Any] = dict.fromkeys(FREE, ())
-    data = dict(config.data)
     if not config.model or not config.model.experts:
         free = {key: values for key, values in free.items() if "expert" not in key}
-    if not name.startswith(ANY_STAGES):
-        # DeepSpeed balances stages of any number of blocks
-        free["layout.partition"] = ["even"] if PAPERS.get(name) is DEEPSPEED else _equal_stages(config, 0)
+    if name.startswith(ANY_STAGES):
+        free["layout.partition"] = ["even", "balanced", "searched"]
+    else:  # DeepSpeed balances stages of any number of blocks
+        free["layout.partition"] = ["even"] if name in DEEPSPEED else _equal_stages(config, 0)
         free["layout.partition"] += _equal_stages(config, 1) if name.startswith(COUNTED_STAGES) else ()
-    own = dict(_of_run(SOFTWARE, name))
-    if "layout.sequence_parallel" in own:
-        data["layout"] = {**data["layout"], "sequence_parallel": own.pop("layout.sequence_parallel")}
-    free |= own
     if name in PAPERS:
         del free["layout.sharding"]
-    return data, free
+    version = next((SOFTWARE[key] for key in SOFTWARE if name.startswith(key)), None)
+    return (config.changed({"layout.framework": version}) if version else config).data, free
 
 
 def _config(name: str, config: Config) -> dict[str, Any]:

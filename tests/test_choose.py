@@ -219,11 +219,41 @@ def test_combined_1f1b_is_offered_as_megatron_runs_it():
     assert {one["layout.recompute"] for one in own.layouts() if own.combines(one) is False} == {"full"}
 
 
-@pytest.mark.parametrize(("framework", "values"), [("Megatron-LM", [True]), ("PyTorch", None), (None, [True])])
-def test_routers_are_fused_where_a_flag_of_the_framework_decides(framework, values):
+@pytest.mark.parametrize(
+    ("framework", "named", "values"),
+    [
+        ("Megatron-LM", None, [True]), ("PyTorch", None, None), (None, None, [True]), (None, "torchtitan", None),
+        ("Megatron-LM", "megatron-core 0.14.0", [True]), ("Megatron-LM", "megatron-lm core 0.4.0", None),
+    ],
+)  # fmt: skip
+def test_routers_are_fused_where_a_flag_of_the_framework_decides(framework, named, values):
     data = dict(ppsim.load_config(Path(LLAMA).with_name("mixtral-8x7b-64xh100.yaml")).data)
-    space = search_space({**data, "layout": {}, "schedule": {}, "batch": 512}, framework=framework)
+    layout = {"framework": named} if named else {}
+    space = search_space({**data, "layout": layout, "schedule": {}, "batch": 512}, framework=framework)
     assert space.values.get("layout.fused_router") == values
+
+
+def test_old_versions_are_searched_for_what_they_have():
+    data = dict(ppsim.load_config(LLAMA).data)
+    data = {
+        **data, "layout": {"framework": "megatron-lm 2.6"}, "schedule": {}, "batch": 64,
+        "hardware": {**data["hardware"], "gpus": 8},
+    }  # fmt: skip
+    space = search_space(data, framework="Megatron-LM")
+    assert space.values["schedule.name"] == ["1f1b", "interleaved-1f1b"]
+    assert space.values["layout.recompute"] == ["none", "full"]
+    assert space.values["layout.partition"] == ["even"]
+    assert not space.values.keys() & {"layout.sharding", "layout.overlap_tensor"}
+    assert {one["layout.sequence_parallel"] for one in space.layouts()} == {False}
+
+
+@pytest.mark.parametrize(("only", "beside"), [(None, False), ({"layout.sharding": ["weights"]}, True)])
+def test_megatrons_fsdp_is_tried_beside_a_pipeline_only_if_it_is_named(only, beside):
+    data = dict(ppsim.load_config(LLAMA).data)
+    data |= {"layout": {}, "schedule": {}, "batch": 64, "hardware": {**data["hardware"], "gpus": 8}}
+    space = search_space(data, only=only, framework="Megatron-LM")
+    piped = {one["schedule.devices"] > 1 for one in space.layouts() if one["layout.sharded"]}
+    assert piped == ({False, True} if beside else {False})
 
 
 def test_the_winner_is_a_config_that_gives_the_same_step():
@@ -312,8 +342,12 @@ def test_where_nothing_fits_the_status_is_1():
     assert document["nearest"]["over"] == pytest.approx(peak.max() - 0.849e9, rel=1e-2)
 
 
-def test_if_nothing_fits_the_nearest_has_the_smallest_peak_of_all_points():
-    free = {"schedule.name": ["1f1b", "gpipe"], "schedule.devices": [2, 4], "layout.tensor": [1, 2]}
+@pytest.mark.parametrize("levels", [["none"], ["none", "norms"], ["norms", "full"]])
+def test_if_nothing_fits_the_nearest_has_the_smallest_peak_of_all_points(levels):
+    free = {
+        "schedule.name": ["1f1b", "gpipe"], "schedule.devices": [2, 4], "layout.tensor": [1, 2],
+        "layout.recompute": levels,
+    }  # fmt: skip
     fitting = ppsim.choose(SMALL, free, top=100)
     found = ppsim.choose(SMALL, free, headroom=0.99)
     assert not found.ranked

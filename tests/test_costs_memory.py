@@ -85,7 +85,7 @@ def test_memory_without_a_model_is_one_clear_error():
 
 def test_the_summary_names_every_part_with_its_unit():
     text = run_of().memory().summary()
-    names = ("weights", "gradients", "optimizer state", "activations", "transfer buffers", "peak", "moment")
+    names = ("weights", "gradients", "optimizer state", "activations", "transfer buffers", "peak", "peak at")
     units = ("kB", "kB", "MB", "kB", "kB", "MB", "ms")
     heads, second = text.splitlines()[:2]
     assert re.split(r"\s{2,}", heads) == ["device", *names]

@@ -7,7 +7,8 @@ import pytest
 from command_line import CONFIGS
 
 import ppsim
-from ppsim.frameworks import FACTS, SCHEDULES, Facts, Host, framework
+from ppsim.frameworks import FACTS, LAUNCH_OPTIONS, SCHEDULES, Facts, Host, framework, options_of
+from ppsim.launch import megatron_script
 
 PACKAGE = Path(ppsim.__file__).parent
 # A file each for what it writes or reads; `grouping` of a family has values that are names, too
@@ -42,6 +43,31 @@ def test_a_version_has_the_facts_of_the_nearest_known_one():
     assert facts.nearest("25.11") == "25.09"
     assert facts.nearest("26.02.01") == facts.nearest("27.1") == "26.02"
     assert Facts("x", {}, Host(1, 1), "").nearest("1.0") == ""
+
+
+def test_a_version_lacks_keys_whose_option_its_parser_does_not_have():
+    rows = {row.key: row.flag for row in (*megatron_script.LAYOUT, *megatron_script.EXPERT_LAYOUT)}
+    record = LAUNCH_OPTIONS["Megatron-LM"]
+    for version in (record["version"], *record["others"]):
+        named, options = framework(f"Megatron-LM {version}"), options_of(record, version)
+        assert {key for key in rows if named.lacks(key)} == {key for key in rows if rows[key] not in options}, version
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking", "known"),
+    [
+        ("megatron-lm 2.6", [("layout.recompute", "selective"), ("layout.sequence_parallel", True)], []),
+        ("megatron-lm core 0.4.0", [("layout.fused_router", True)], [("layout.recompute", "selective")]),
+        ("megatron-core 0.12.1", [("schedule.name", "combined-1f1b"), ("layout.partition", "balanced")],
+         [("layout.recompute", "norms+activations"), ("layout.partition", "even"), ("layout.sharded", True)]),
+        ("megatron-core 0.6", [("layout.recompute", "selective+norms")], [("layout.sharded", False)]),
+        ("megatron-deepspeed", [("schedule.name", "interleaved-1f1b")], [("schedule.name", "1f1b")]),
+        ("megatron-lm", [], [("layout.fused_router", True)]),
+    ],
+)  # fmt: skip
+def test_versions_lack_what_came_later(name, lacking, known):
+    assert all(framework(name).lacks(*one) for one in lacking)
+    assert not any(framework(name).lacks(*one) for one in known)
 
 
 @pytest.mark.parametrize(

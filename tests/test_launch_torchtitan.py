@@ -33,6 +33,10 @@ CASES = {
     },
     "own sizes": {"model.hidden": 2048, "layout.fp8": "tensor", "schedule.name": "looped-bfs"},
     "tensor": {"schedule.devices": 4, "layout.tensor": 2, "layout.recompute": "full", "schedule.name": "gpipe"},
+    "hybrid": {
+        "schedule.devices": 1, "layout.data": 16, "layout.sharded": True, "layout.sharded_by": "block",
+        "layout.replicas": 2, "hardware.network": "InfiniBand NDR", "hardware.gpus": None,
+    },
     "one device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
 }  # fmt: skip
 
@@ -113,7 +117,8 @@ def test_printed_flags_say_what_was_simulated(changes):
     assert size("parallelism.tensor_parallel_degree") == layout.tensor
     assert size("training.seq_len") == derived(config).model.sequence
     copies = [size(f"parallelism.data_parallel_{kind}_degree") for kind in ("shard", "replicate")]
-    assert copies == ([layout.data, 1] if layout.sharded else [1, layout.data])
+    replicas = layout.replicas if layout.sharded else layout.data
+    assert copies == [layout.data // replicas, replicas]
     batch = layout.microbatch_size * layout.data * schedule.microbatches
     assert size("training.global_batch_size") == batch
     if schedule.devices == 1:

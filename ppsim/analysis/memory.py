@@ -259,7 +259,7 @@ class Memory(EqualColumns):
         columns = [["device", "", *map(str, range(len(self.peak)))]]
         for name in (*PARTS, "peak", "moment"):
             symbol, cells = even_column(getattr(self, name).tolist(), "seconds" if name == "moment" else "bytes")
-            columns.append([name.replace("_", " "), symbol, *cells])
+            columns.append([name.replace("_", " ").replace("moment", "peak at"), symbol, *cells])
         return columns
 
     def summary(self) -> str:

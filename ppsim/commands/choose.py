@@ -160,8 +160,8 @@ def choice_lines(
     shown = found.ranked if verbose else found.ranked[:MAX_ROWS]
     yield from _table(found, shown)
     if found.ranked[0].alike:
-        variants = f"{found.ranked[0].alike + 1} variants within {percent_text(SAME, 0)}"
-        yield f"1 stands for {variants}: other stages, microbatches, sharding"
+        variants = f"{found.ranked[0].alike + 1} variants within {percent_text(SAME, 0)} of each other"
+        yield f"row 1: the simplest of {variants}, with other stages, microbatches or sharding"
     tied = "=: order not certain, the simplest first; " * any("=" in one.place for one in shown)
     yield f"{tied}{LEGEND if config.model is not None else found.points}"
     yield ""

@@ -63,15 +63,23 @@ class SearchedLayouts(NamedTuple):
     shardings: tuple[str, ...]
     recompute: tuple[str, ...]  # its recompute levels
     flags: bool  # True if flags decide what overlaps and is fused; else its policies do
+    without_pipeline: tuple[str, ...] = ()  # shardings that are tried on one pipeline device only
 
 
-_MEGATRON = SearchedLayouts("megatron-lm", megatron.SHARDINGS, megatron.RECOMPUTE, True)
+_MEGATRON = SearchedLayouts("megatron-lm", megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE)
 SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework is named
     None: _MEGATRON,
     "Megatron-LM": _MEGATRON,
     "Primus": _MEGATRON,
     "PyTorch": SearchedLayouts("torchtitan", pytorch.SHARDINGS, pytorch.RECOMPUTE, False),
 }
+
+
+def searched_layouts(name: str | None, policies: str | None) -> SearchedLayouts:
+    """Return the layouts to try in a framework; None: in the one that `layout.framework` names, or else Megatron-LM."""
+    named = framework(policies).facts.name.lower() if policies and name is None else None
+    return next((one for one in SEARCHED_LAYOUTS.values() if one.policies == named), SEARCHED_LAYOUTS[name])
+
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.
 LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIONS, "torchtitan": torchtitan.OPTIONS}
@@ -126,6 +134,10 @@ class Named(NamedTuple):
     def host(self) -> Host:
         """Work of its host."""
         return self.facts.host
+
+    def lacks(self, key: str, value: Any = True) -> bool:
+        """Return whether the version lacks a value of a config's key; the newest if none was asked for."""
+        return self.facts.lacks(self.asked, key, value)
 
 
 @cache

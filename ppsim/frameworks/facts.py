@@ -107,6 +107,8 @@ class Facts:
     # each stage
     empty_stages: bool = True
     recompute_blocks: bool = True
+    # by a key of a config, or KEY=VALUE: the first version that has it; "" if none has
+    since: Mapping[str, str] = field(default_factory=dict)
 
     def nearest(self, version: str) -> str:
         """Return the known version that is nearest, for "" the newest; "" if none is known."""
@@ -118,6 +120,19 @@ class Facts:
             return [abs(one - other) for one, other in zip_longest(_numbers(known), wanted, fillvalue=0)]
 
         return min(self.versions, key=distance, default="")
+
+    def lacks(self, version: str, key: str, value: Any = True) -> bool:
+        """Return whether a version, "" for the newest, lacks a value of a config's key; "+" joins several values."""
+        names = [f"{key}={part}" for part in str(value).split("+")]
+        if value is True or value not in (None, False, 1, "none", "even"):  # these need no option
+            names.append(key)
+        firsts = [self.since[name] for name in names if name in self.since]
+        age = _age(f"{self.name} {version}")
+        return any(not first or (version and age < _age(first)) for first in firsts)
+
+
+def _age(version: str) -> tuple[bool, tuple[int, ...]]:
+    return "core" in version.lower(), _numbers(version)  # core 0.4 comes after 2.6
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -35,6 +35,22 @@ HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy
 # Passes of core/tensor_parallel/cross_entropy.py without --cross-entropy-loss-fusion: in F a cast to fp32, largest, its
 # difference, exponential, sum and quotient; in B a product and a cast.
 LOSS = Moves(loss_forward=38, loss_backward=14)
+# First versions with an option. Sources: megatron/arguments.py of tag v2.6 and of 2022 (commits 329fe58, cfd2e21: 3.0),
+# and megatron/training/arguments.py of tags from core_v0.4.0 on. A layout string gives a stage any layers.
+SINCE = {
+    "layout.distributed_optimizer": "3.0", "layout.sequence_parallel": "3.0", "layout.recompute=selective": "3.0",
+    "layout.context": "core 0.4", "layout.expert": "core 0.4", "layout.fp8": "core 0.4",
+    "layout.overlap_data": "core 0.4", "layout.overlap_tensor": "core 0.4", "layout.grouped_experts": "core 0.5",
+    "layout.fused_loss": "core 0.8", "layout.fp8_gather": "core 0.9", "layout.expert_tensor=1": "core 0.10",
+    "layout.bf16_gradients": "core 0.12", "layout.expert_exchange=hierarchical": "core 0.12",
+    "layout.sharded": "core 0.12", "layout.sharded_gradients": "core 0.12",
+    **{f"layout.recompute={one}": "core 0.12" for one in ("norms", "activations", "latent")},
+    "layout.partition": "core 0.13", "layout.fused_router": "core 0.14", "layout.replicas": "core 0.14",
+    "layout.overlap=two-stream": "core 0.14", "schedule.name=combined-1f1b": "core 0.14",
+}  # fmt: skip
+# Its FSDP runs beside tensor, expert and context parallelism (docs/user-guide/features/custom_fsdp.md of core 0.16). No
+# functional test of it, and no recipe of Megatron-Bridge, has a pipeline.
+WITHOUT_PIPELINE = ("gradients", "weights", "hybrid")
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,
 # but nothing reads it.
 FACTS = Facts(
@@ -45,6 +61,7 @@ FACTS = Facts(
     messages=BUCKETS,
     moves=LOSS,
     versions={"2.6": {"scatter_transfers": True}, "core 0.4.0": {}},
+    since=SINCE,
 )
 CORE_FACTS = Facts(
     "Megatron-Core",
@@ -52,6 +69,7 @@ CORE_FACTS = Facts(
     HOST,
     HOST_SOURCE,
     messages=BUCKETS,
+    since=SINCE,
 )
 
 # Options that change no step time or memory that ppsim models, by the groups of Megatron-LM's own parser, and by name.

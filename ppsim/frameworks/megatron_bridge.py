@@ -12,5 +12,6 @@ FACTS = replace(
     name="Megatron-Bridge",
     # grad_reduce_in_fp32 = False, moe_router_fusion = True: v0.2.0 and v0.3.1, scripts/performance/configs
     policies={**megatron.CORE_FACTS.policies, "bf16_gradients": True, "fused_router": True},
+    since={},  # the first release has core 0.14
     versions={"25.11": {}, "26.02": {}, "26.04": {}, "26.06": {"fused_experts": True}},
 )

@@ -15,4 +15,8 @@ FACTS = Facts(
     megatron.HOST_SOURCE,
     moves=megatron.LOSS._replace(gates=True),
     extra=Extra(gradients=True),
+    since={
+        **dict.fromkeys(megatron.SINCE.keys() - {"layout.distributed_optimizer"}, ""),
+        "schedule.name=interleaved-1f1b": "",
+    },
 )

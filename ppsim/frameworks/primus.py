@@ -8,4 +8,4 @@ from dataclasses import replace
 from ppsim.frameworks import megatron
 
 SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "v-half", "v-min")  # the last two are modes of zbv-greedy
-FACTS = replace(megatron.CORE_FACTS, name="Primus")
+FACTS = replace(megatron.CORE_FACTS, name="Primus", since={})

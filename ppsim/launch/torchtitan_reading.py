@@ -186,12 +186,7 @@ def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, 
     if gpus is not None and gpus != group * shards:
         raise ConfigError(f"{gpus} GPUs are not tensor x context x pipeline x data = {group * max(shards, 1)}")
     sharded = shards > 1 or sizes["context"] > 1
-    if sharded and copies > 1:
-        reading.unknown.append(
-            f"parallelism.data_parallel_replicate_degree {copies}: {copies} copies of weights sharded {shards} ways "
-            f"are priced as one, sharded {copies * shards} ways"
-        )
-    return {**sizes, "data": copies * shards, "sharded": sharded}
+    return {**sizes, "data": copies * shards, "sharded": sharded, "replicas": copies if sharded else 1}
 
 
 def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], reading: Reading) -> None:

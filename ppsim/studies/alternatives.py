@@ -16,6 +16,7 @@ from ppsim.base.units import counted
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import MODULES, RECOMPUTE
+from ppsim.frameworks import searched_layouts
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family
 from ppsim.search.partitions import fastest_stages
@@ -31,9 +32,10 @@ from ppsim.studies.free_keys import (
     RECOMPUTE_LEVEL,
     SHARDINGS,
     TENSOR,
+    lacks,
 )
 from ppsim.studies.points import memory_limit
-from ppsim.studies.space import ONE_DEVICE
+from ppsim.studies.space import ONE_DEVICE, SEQUENCE
 from ppsim.studies.towers import DATA as ENCODER_DATA
 from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, PREFETCH, VALUES, encoder_size
 from ppsim.studies.towers import TENSOR as ENCODER_TENSOR
@@ -78,7 +80,8 @@ def single_changes(config: Config, run: Timeline, names: Iterable[str], headroom
         changes = _changes(config, run, names, headroom)
     for change in changes:
         keys = {key: value for key, value in change.keys.items() if value_at(config.data, key) != value}
-        if keys and all(keys != one.keys for one in found):
+        lacking = any(lacks(config.data, key, value) for key, value in keys.items())
+        if keys and not lacking and all(keys != one.keys for one in found):
             found.append(change._replace(keys=keys))
     return found
 
@@ -133,7 +136,7 @@ def _changes(config: Config, run: Timeline, names: Iterable[str], headroom: floa
         yield from _expert_changes(costs)
         yield from _partition_changes(config, costs, run, headroom)
         yield from _recompute_changes(costs, run)
-        yield from _sharding_changes(costs)
+        yield from _sharding_changes(costs, run.schedule.devices)
         yield from _policy_changes(costs, run)
         yield from _link_changes(costs)
     elif "latency" in config.data.get("costs", {}):
@@ -221,7 +224,7 @@ def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> d
     """Return the keys that follow from other sizes of the parallel groups."""
     layout, keys = costs.layout, dict[str, Any]()
     if (new[TENSOR] > 1) != (layout.tensor > 1):
-        keys["layout.sequence_parallel"] = new[TENSOR] > 1
+        keys[SEQUENCE] = new[TENSOR] > 1 and not lacks(config.data, SEQUENCE, True)
     before, copies = layout.data * layout.context, new[DATA] * new[CONTEXT]
     if copies > 1 == before and not layout.sharded:
         keys["layout.distributed_optimizer"] = True
@@ -301,12 +304,13 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
             yield Change(words, {RECOMPUTE_LEVEL: levels, **whole}, "recompute")
 
 
-def _sharding_changes(costs: DerivedCosts) -> Iterator[Change]:
+def _sharding_changes(costs: DerivedCosts, devices: int) -> Iterator[Change]:
     layout = costs.layout
+    alone = searched_layouts(None, layout.framework).without_pipeline if devices > 1 else ()
     if max(layout.data_groups) == 1:
         return
     for name, keys in SHARDINGS.items() if costs.layout.replicas == 1 else ():
-        if any(getattr(layout, key.partition(".")[2]) != value for key, value in keys.items()):
+        if name not in alone and any(getattr(layout, key.partition(".")[2]) != value for key, value in keys.items()):
             yield Change(f"{name} sharded" if name != "none" else "nothing sharded", keys, "sharding")
 
 
@@ -314,7 +318,7 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     """Yield the flags of a framework that are off, or have another value, where they can matter."""
     layout, model = costs.layout, costs.model
     if layout.tensor > 1 and not layout.sequence_parallel:
-        yield Change("sequence parallelism", {"layout.sequence_parallel": True}, "sequence parallelism")
+        yield Change("sequence parallelism", {SEQUENCE: True}, "sequence parallelism")
     experts = model.experts > 0 and layout.expert > 1
     flags = {
         "overlap_data": ("data-parallel collectives overlapped", max(layout.data_groups) > 1),
@@ -329,7 +333,7 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         if matters and not layout.chosen(name):
             keys = {f"layout.{name}": True}
             if name == "overlap_tensor" and not layout.sequence_parallel:  # frameworks demand both
-                words, keys = "sequence parallelism, overlapped", {**keys, "layout.sequence_parallel": True}
+                words, keys = "sequence parallelism, overlapped", {**keys, SEQUENCE: True}
             yield Change(words, keys, name)
     exchanges = {"expert_exchange": (("all-to-all", "hierarchical"), experts),
                  "context_exchange": (("gather", "ring", "all-to-all"), layout.context > 1)}  # fmt: skip

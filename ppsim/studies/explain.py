@@ -67,8 +67,8 @@ VARIANTS = {
 }
 REPLAYED_WELL = 0.05  # fraction of the measured step by which the replayed one may differ
 ROUGH = (
-    "the replayed step is more than 5 % off the measured one: actions waited for what the trace does not show, such as "
-    "the host, other work on the machine or a rank that is missing, and what the step would be is rough"
+    "the replayed step is more than 5 % off the measured one, so that the gains are rough: actions waited for "
+    "something that the trace does not show, such as the host, other work on the machine or a missing rank"
 )
 OUTSIDE = "the measured step"  # first words of the note about a step outside the simulated interval
 COMMUNICATION = {
@@ -411,8 +411,8 @@ def _outside(measured: Timeline, run: Timeline | None) -> list[str]:
     low, high = (seconds_text(one, 3) for one in bounds)
     return [
         f"{OUTSIDE} of {seconds_text(measured.makespan)} lies outside {low} to {high}, the 90 % interval of "
-        "the simulated one: list this run and others with their measured seconds in RUNS.yaml, then run `ppsim "
-        "calibrate --steps RUNS.yaml -o calibration.yaml` and set calibration: calibration.yaml in the config"
+        "the simulated one. List this run and others with their measured seconds in RUNS.yaml, run `ppsim calibrate "
+        "--steps RUNS.yaml -o calibration.yaml`, and set calibration: calibration.yaml in the config"
     ]
 
 
@@ -440,9 +440,9 @@ def assumed(framework: str) -> str:
     who = framework or f"{', '.join(SCHEDULES)} (the measured run does not say which ran it)"
     names = ", ".join(schedules_run_by(framework or None))
     return (
-        f"a better schedule is one of {names}, which {who} can run; at the measured medians: a stage's seconds and "
-        f"activations split evenly over its chunks, but for what the last stage takes above the others (the head), and "
-        f"every action, however short, pays the measured overhead"
+        f"a better schedule is one that {who} can run: {names}. Its costs are the measured medians. A stage's seconds "
+        "and activations are split evenly over its chunks; the last chunk also has the head. Every action pays the "
+        "measured overhead"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.config import Config
+from ppsim.config import Config, value_at
 from ppsim.costs import layout
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
@@ -15,7 +15,14 @@ from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.operators import RECIPES
 from ppsim.costs.partition import BALANCED
-from ppsim.frameworks import EXPERT_SCHEDULES, SCHEDULES, SEARCHED_LAYOUTS, frameworks_running
+from ppsim.frameworks import (
+    EXPERT_SCHEDULES,
+    SCHEDULES,
+    SearchedLayouts,
+    framework,
+    frameworks_running,
+    searched_layouts,
+)
 from ppsim.search import families, find_family, split_stages
 
 TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
@@ -64,6 +71,20 @@ class Job:
     framework: str | None
     research: bool
 
+    @property
+    def searched(self) -> SearchedLayouts:
+        """Layouts that the framework has."""
+        return searched_layouts(self.framework, value_at(self.config.data, "layout.framework"))
+
+
+def lacks(data: Mapping[str, Any], key: str, value: Any) -> bool:
+    """Return whether the version of a framework that a config names lacks a value of a key."""
+    named = value_at(data, "layout.framework")
+    if named is None or key != SHARDING:
+        return named is not None and framework(named).lacks(key, value)
+    keys = {**SHARDINGS[value], REPLICAS: 2 if value == "hybrid" else 1}
+    return any(lacks(data, *item) for item in keys.items())
+
 
 def _divisors(number: int, most: int) -> list[int]:
     return [count for count in range(1, min(number, most) + 1) if number % count == 0]
@@ -101,7 +122,7 @@ def _recompute_levels(job: Job) -> list[str]:
     has = {
         "selective": model.attention == "full", "activations": model.experts > 0, "latent": bool(model.key_value_rank),
     }  # fmt: skip
-    levels = SEARCHED_LAYOUTS[job.framework].recompute
+    levels = job.searched.recompute
     levels = [level for level in levels if all(has.get(module, True) for module in level.split("+"))]
     levels = [level for level in levels if not any(other.startswith(f"{level}+act") for other in levels)]
     return [*levels, *(["norms+activations+up"] if job.research else [])]
@@ -119,7 +140,7 @@ def _if_experts(*values: Any) -> Callable[[Job], list[Any]]:
 
 def _by_flag(job: Job) -> list[bool]:
     """Return True, as what overlaps or is fused is never slower, for frameworks that leave the choice to a flag."""
-    return [True] if SEARCHED_LAYOUTS[job.framework].flags else []
+    return [True] if job.searched.flags else []
 
 
 def _slot_overlaps(job: Job) -> list[Any]:
@@ -142,7 +163,7 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     RECOMPUTE_LEVEL: _recompute_levels,
     RECOMPUTE_BLOCKS: _recompute_blocks,
     # Whole states are slower and larger.
-    SHARDING: lambda job: [kind for kind in SEARCHED_LAYOUTS[job.framework].shardings if kind != "none"],
+    SHARDING: lambda job: [kind for kind in job.searched.shardings if kind != "none"],
     EXPERT_TENSOR: _if_experts(None, 1),
     EXCHANGE: _if_experts("all-to-all", "hierarchical"),
     GROUPED: _if_experts(True),

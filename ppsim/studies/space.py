@@ -47,12 +47,14 @@ from ppsim.studies.free_keys import (
     Changes,
     Job,
     check_values,
+    lacks,
     names_run_by,
     schedules_run_by,
 )
 from ppsim.studies.store import noting_basis
 
 _whole = whole_number()
+SEQUENCE = "layout.sequence_parallel"
 ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one device
 
 
@@ -71,6 +73,7 @@ class Space:
     fixed: Mapping[str, int] = field(default_factory=dict)
     # digest by path of each file that the config names; None if it is not known
     files: Mapping[str, str | None] = field(default_factory=dict)
+    without_pipeline: tuple[str, ...] = ()  # kinds of sharding that are tried on one pipeline device only
 
     @functools.cached_property
     def _given_sizes(self) -> dict[str, int]:
@@ -103,6 +106,8 @@ class Space:
             return None
         if SHARDING in point:
             kind = point.pop(SHARDING)
+            if kind in self.without_pipeline and size(DEVICES) > 1:
+                return None
             if copies * size(CONTEXT) == 1:  # nothing can be sharded: every kind is `none`
                 if kind != self.values[SHARDING][0]:
                     return None
@@ -117,8 +122,8 @@ class Space:
             and self.config.costs.layout.sharded_by is None
         ):
             point["layout.sharded_by"] = gathers_by(self.config.costs.layout.framework, size(DEVICES))
-        if TENSOR in point and value_at(self.config.data, "layout.sequence_parallel") is None:
-            point["layout.sequence_parallel"] = size(TENSOR) > 1
+        if TENSOR in point and value_at(self.config.data, SEQUENCE) is None:
+            point[SEQUENCE] = size(TENSOR) > 1 and not lacks(self.config.data, SEQUENCE, True)
         return point if self._differs(point, size) else None
 
     def _differs(self, point: Changes, size: Callable[[str], int]) -> bool:
@@ -137,7 +142,7 @@ class Space:
         fsdp = point.get("layout.sharded") or point.get("layout.sharded_gradients")
         if two_streams and (fsdp or point.get(RECOMPUTE_LEVEL) == "full"):  # see `combines`
             return False
-        if size(TENSOR) == 1 or not point.get("layout.sequence_parallel", True):
+        if size(TENSOR) == 1 or not point.get(SEQUENCE, True):
             point.pop(OVERLAP_TENSOR, None)
         return True
 
@@ -262,13 +267,17 @@ def search_space(
     job = Job(whole, gpus, batch, asynchronous, framework, research)
     for key, given in chosen.items():
         check_values(key, given or ())
-    values = {key: given or list(FREE[key](job)) for key, given in chosen.items()}
+    values = {
+        key: given or [value for value in FREE[key](job) if not lacks(data, key, value)]
+        for key, given in chosen.items()
+    }
     if framework is not None:
         values["schedule.name"] = names_run_by(framework, values["schedule.name"], whole.model)
     values = {key: legal for key, legal in values.items() if legal}
     following = [DATA] + [MICROBATCHES] * (data.get("batch") is not None) if free is None and derived else []
     fixed = {key: value for key in following if (value := value_at(data, key)) is not None}
-    return Space(whole, gpus, batch, values, fixed, basis.files)
+    alone = () if chosen.get(SHARDING) else job.searched.without_pipeline
+    return Space(whole, gpus, batch, values, fixed, basis.files, alone)
 
 
 def _require_sections(data: Mapping[str, Any], place: str) -> None:
