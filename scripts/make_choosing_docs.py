@@ -53,14 +53,13 @@ SHORTER_PIPELINE = (
     "Megatron-MoE-ModelZoo@e8650517, best_practice/qwen3), Megatron-Bridge 26.04 1,035 on 256 with its pipeline of 4. "
     "The gain that our model finds is larger."
 )
-SHARDED = (
-    "faster, as similar runs were: sharded weights let experts stay whole, so that no tokens are exchanged, and "
-    "microbatches of many sequences hide the gathers. XTuner ran this model in bf16 on 256 H800 with sharded weights, "
-    "whole experts and no pipeline at 2,000 tokens per second and GPU, and its best pipeline of Megatron at 1,540 "
-    "(InternLM/xtuner@b934f462, docs/assets/images/benchmark/benchmark.png). On 256 H100 the FSDP of NVIDIA's ModelZoo "
-    "is as fast as its pipeline, 17.6 s for 2,048 sequences; our model prices that FSDP too slow. No run shows "
-    "sharded weights with a pipeline, which Megatron-Bridge calls supported by the code, and not benchmarked in each "
-    "combination (docs/training/megatron-fsdp.md)."
+LARGE_MICROBATCHES = (
+    "faster, as similar runs were: experts inside a node exchange nothing between nodes, and microbatches of 4 keep "
+    "the kernels busy. Full recomputation makes the room. XTuner ran this model in bf16 on 256 H800 both ways: with "
+    "microbatches of 4 and full recomputation 2,048 sequences take 21.3 to 21.7 s, with microbatches of 1 and modules "
+    "22.4 s (InternLM/xtuner@b934f462). Our model gives this change less than it gained. The run itself took 81.4 s, "
+    "less than its predicted step; the ModelZoo's pipeline of the same groups with DeepEP takes 17.6 s for 2,048 "
+    "sequences, which is 70.4 s for those of the run."
 )
 WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is missing, or why the other layout is faster
     "bloom-176b": NO_RECOMPUTE,
@@ -74,12 +73,13 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "buffers are not counted (issue 1731).",
     "gpt-oss-120b-64xh100": "faster, as similar runs were: the head lasts as long as some blocks, and the recipe's "
     "equal stages wait for that with it. Unequal ones, which a layout string gives, make half of the gain, "
-    "microbatches of 2 the rest. Without any pipeline, NeMo AutoModel trains this model on 64 H100 with 27 % more "
+    "microbatches of 2 the rest, and need nearly all of the usable memory. Without any pipeline, NeMo AutoModel trains this model on 64 H100 with 27 % more "
     "tokens a second (36044ad3, docs/performance-summary.mdx).",
     "llama3-70b-64xh100": f"faster by our model: {FEWER_DEVICES} In August 2026 the recipe got unequal "
     "stages, which relieve the one with the head (pull request 5391): half of the gain that an earlier search found.",
-    "llama3-70b-64xgb200": f"faster by our model: {FEWER_DEVICES} The stages of the run are equal, and the one "
-    "with the head makes the others wait. The recipe for H100 has unequal stages by now (pull request 5391).",
+    "llama3-70b-64xgb200": "faster, as a similar run was: sharded weights need no pipeline, whose stage with the head "
+    "makes the others wait. On the same GPUs, with fp8 by tensors, NVIDIA's FSDP takes 7.52 s (26.02.01), where this "
+    "run takes 8.54 s.",
     "gpt-oss-120b-64xb200": "faster by our model: eight copies of each expert exchange gradients between nodes "
     "in a step of five microbatches, and little of it is hidden. A pipeline of 2 has half of them per GPU. The run "
     "took 5.97 s, longer than its predicted step.",
@@ -93,9 +93,11 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "deepseekv3-256xb200": "a missing rule: by our model two streams do not hide the exchange of experts over four "
     "nodes, and EP 16 is faster; with EP 32 the run is near the best. It took 19.7 s (26.04.01), and the layout before "
     "it, whose experts stay in a node, 23.3 s (26.04): by our model half of this gain.",
-    "qwen3-235b-64xb200": "faster by our model: the published groups with six stages per device instead of one "
-    "idle less, and hold more. The recipes of this model for GB200 and GB300 have three and twelve.",
-    "qwen3-235b-256xh100": SHARDED,
+    "qwen3-235b-64xb200": "faster by our model: balanced layers, as the head makes the last stage longer, are half of "
+    "the gain; six stages per device instead of one idle less. The recipes of this model for GB200 and GB300 have "
+    "three and twelve. The first layout, with two stages per device and two streams, took 20.0 s, where our model says "
+    "14.2 s: in MXFP8 on B200 it takes two streams for faster than they are.",
+    "qwen3-235b-256xh100": LARGE_MICROBATCHES,
     "mlperf-4.0-1344-nodes": "faster by our model: tensor parallelism over the whole node leaves 168 instead of 448 "
     "copies, and microbatches of 2 need less of the host. In a step below 1 s both count.",
 }
