@@ -272,7 +272,7 @@ def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     if name in PAPERS:
         del free["layout.sharding"]
     version = next((SOFTWARE[key] for key in SOFTWARE if name.startswith(key)), None)
-    return (config.changed({"layout.framework": version}) if version else config).data, free
+    return dict((config.changed({"layout.framework": version}) if version else config).data), free
 
 
 def _config(name: str, config: Config) -> dict[str, Any]:

@@ -72,9 +72,9 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "skills/nemo-mbridge-perf-moe-hardware-configs). Little memory is left in the best layout found, and HybridEP's "
     "buffers are not counted (issue 1731).",
     "gpt-oss-120b-64xh100": "faster, as similar runs were: the head lasts as long as some blocks, and the recipe's "
-    "equal stages wait for that with it. Unequal ones, which a layout string gives, make half of the gain, "
-    "microbatches of 2 the rest, and need nearly all of the usable memory. Without any pipeline, NeMo AutoModel trains this model on 64 H100 with 27 % more "
-    "tokens a second (36044ad3, docs/performance-summary.mdx).",
+    "equal stages wait for that with it. Unequal ones, which a layout string gives, make more than half of the gain, "
+    "microbatches of 2 the rest, with nearly all of the usable memory. Without any pipeline, NeMo AutoModel trains "
+    "this model on 64 H100 with 27 % more tokens a second (36044ad3, docs/performance-summary.mdx).",
     "llama3-70b-64xh100": f"faster by our model: {FEWER_DEVICES} In August 2026 the recipe got unequal "
     "stages, which relieve the one with the head (pull request 5391): half of the gain that an earlier search found.",
     "llama3-70b-64xgb200": "faster, as a similar run was: sharded weights need no pipeline, whose stage with the head "

@@ -78,7 +78,8 @@ SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework
 def searched_layouts(name: str | None, policies: str | None) -> SearchedLayouts:
     """Return the layouts to try in a framework; None: in the one that `layout.framework` names, or else Megatron-LM."""
     named = framework(policies).facts.name.lower() if policies and name is None else None
-    return next((one for one in SEARCHED_LAYOUTS.values() if one.policies == named), SEARCHED_LAYOUTS[name])
+    own = (one for key, one in SEARCHED_LAYOUTS.items() if named in (one.policies, str(key).lower()))
+    return next(own, SEARCHED_LAYOUTS[name])
 
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.
