@@ -223,7 +223,7 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
         "equal stages",
         "3F",
         "no larger activation peak",
-        "which Primus can run",
+        "one that Primus can run",
         "exposed",
         "step 1 of 0-2 (the median one) is explained",
     ):
