@@ -69,8 +69,8 @@ CONSTANTS: Mapping[str, Constant] = {
     "latency": Constant("latency between nodes", "seconds", 0.5, ("network.latency",)),
     "wait": Constant("wait of a collective for each of its nodes", "seconds", 0.6, ("node_wait",)),
     "exposed": Constant("part of hidden communication that costs time", "", 0.3, ("contention",)),
-    "activations": Constant("bytes of activations over those predicted", "", 0.2, of_memory=True),
-    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.1, of_memory=True),
+    "activations": Constant("bytes of activations over those predicted", "", 0.1, of_memory=True),
+    "state": Constant("bytes of weights and optimizer over those predicted", "", 0.03, of_memory=True),
 }
 
 
