@@ -64,6 +64,8 @@ def test_fused_experts_need_no_casts_and_no_pass_between_their_products():
     assert apart.forward - fused.forward == pytest.approx((4 * entering + between) / 100)
     assert apart.input_grad - fused.input_grad == pytest.approx((4 * leaving + 1.5 * between) / 100)
     assert apart.weight_grad == fused.weight_grad
+    clamping = derived(replace(EXPERTS, clamped=True), fp8="block", fused_experts=True)
+    assert clamping.work(clamping.model.layers[1]) == fused
 
 
 def test_a_scale_from_the_tensor_itself_reads_it_once_more_and_takes_four_kernels():

@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.config import make_config
 from ppsim.costs import find_device
-from ppsim.costs.host_time import EXPERT_START, drift_seconds, expert_starts, host_seconds, stall_seconds
+from ppsim.costs.host_time import EXPERT_START, block_starts, drift_seconds, expert_starts, host_seconds, stall_seconds
 
 SMALL = {"num_layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 8192, "sequence": 1024}
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
@@ -232,10 +232,24 @@ def test_a_router_starts_as_many_kernels_as_megatrons_page_counts(exchange, unfu
         ("megatron-bridge 26.02", False, unfused),
     ):  # fmt: skip
         costs = qwen3_30b(framework=framework, expert_exchange=exchange, fused_router=own).costs
-        experts = [many * EXPERT_START for many in expert_starts(costs, costs.model.layers[1])]
-        forward, backward = host_seconds(costs, costs.model.layers[1])
-        expected = (110 + starts) * START + experts[0], (145 + starts) * START + experts[1]
-        assert (forward, backward) == pytest.approx(expected)
+        sent, back = (100, 45) if exchange == "all-to-all" else (0, 0)
+        assert block_starts(costs, costs.model.layers[1]) == (110 + starts + sent, 145 + starts + back)
+
+
+def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchanges():
+    def starts(expert: int = 16, **model: Any) -> tuple[float, float]:
+        config = qwen3_30b(fused_router=True, expert=expert).changed(
+            {f"model.{key}": own for key, own in model.items()}
+        )
+        return block_starts(config.costs, config.costs.model.layers[1])
+
+    dense, router = (110, 145), 31
+    assert starts() == tuple(own + router + more for own, more in zip(dense, (100, 45), strict=True))
+    assert starts(expert=1) == tuple(own + router for own in dense)
+    shared = tuple(own + router + more for own, more in zip(dense, (127, 80), strict=True))
+    assert starts(shared_experts=1) == shared
+    latent = {"key_value_rank": 512, "rotary_head_size": 64, "value_head_size": 128, "key_value_heads": None}
+    assert starts(shared_experts=1, **latent) == (shared[0] + 54, shared[1] + 60)
 
 
 def test_a_pass_of_many_small_experts_in_fp8_lasts_as_long_as_their_starts():
@@ -258,8 +272,8 @@ def test_experts_over_two_nodes_exchange_tokens_as_fast_as_published(exchange, s
 @pytest.mark.parametrize(
     ("device", "gpus", "layout", "seconds"),
     [
-        ("H100 SXM", 16, {"fp8": "tensor", "expert_exchange": "hierarchical"}, 28.94),
-        ("B200 SXM", 8, {"fp8": "block"}, 27.05),
+        ("H100 SXM", 16, {"fp8": "tensor", "fused_router": True, "expert_exchange": "hierarchical"}, 28.94),
+        ("B200 SXM", 8, {"fp8": "block", "fused_router": True}, 27.05),
     ],
 )
 def test_experts_in_fp8_are_as_slow_as_their_host(device, gpus, layout, seconds):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppsim.base.units import counted, format_quantity, percent_text
-from ppsim.costs.host_time import EXPERT_START, start_seconds
+from ppsim.costs.host_time import EXPERT_START, block_starts, start_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.shape import border_width
 from ppsim.costs.sheets import LinkSheet
@@ -84,9 +84,8 @@ def host(setup: Setup) -> str | None:
     facts, start = setup.layout.run_by.facts, start_seconds(setup)
     if not start:
         return None
-    routing = setup.layout.router_kernels * (setup.model.experts > 0)
-    counts = facts.host.forward, facts.host.backward
-    forward, backward = (format_quantity((count + routing) * start, "seconds") for count in counts)
+    block = [layer for layer in setup.model.layers if layer.name == "block"][-1]
+    forward, backward = (format_quantity(count * start, "seconds") for count in block_starts(setup, block))
     lasts = "lasts longer, by the time that" if setup.layout.launch_blocking else "lasts at least as long as"
     return (
         f"a block {lasts} {facts.name} takes to start it: {forward} in F, {backward} in B "

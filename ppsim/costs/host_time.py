@@ -43,14 +43,28 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
 
     `recomputed`: B repeats the starts of F.
     """
-    layout, host, start = setup.layout, setup.layout.run_by.host, start_seconds(setup)
-    more = host.tensor * (layout.tensor > 1) + layout.router_kernels * bool(layer.expert_parameters)
-    gathers, sharded = host.gathers * (layout.optimizer_groups[0] > 1), layout.shards_by("block")
-    hooks = [(own + gathers) * sharded + more for own in host.hooks]
-    ways = (host.forward + hooks[0], host.backward + hooks[1]) if layer.recomputable else (OUTSIDE, OUTSIDE)
+    start = start_seconds(setup)
+    ways = block_starts(setup, layer) if layer.recomputable else (OUTSIDE, OUTSIDE)
     each = 0.0 if setup.cluster.device.achieved is not None else EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + (recomputed and layer.recomputable) * forward
+
+
+def block_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the starts of a block in F and in B, without those of single experts."""
+    layout, host, routed = setup.layout, setup.layout.run_by.host, layer.expert_parameters > 0
+    each_way = host.tensor * (layout.tensor > 1) + layout.router_kernels * routed
+    gathers, sharded = host.gathers * (layout.optimizer_groups[0] > 1), layout.shards_by("block")
+    parts = (
+        (host.latent, any(linear.module == "latent" for linear in layer.operators.products)),
+        (host.shared, routed and setup.model.shared_experts > 0),
+        (host.exchange, routed and layout.regroups(setup.model) > 0),
+    )
+    forward, backward = (
+        own + (hooks + gathers) * sharded + each_way + sum(part[way] * there for part, there in parts)
+        for way, (own, hooks) in enumerate(zip(host[:2], host.hooks, strict=True))
+    )
+    return forward, backward
 
 
 def expert_starts(setup: Setup, layer: Layer) -> tuple[float, float]:

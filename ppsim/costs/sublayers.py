@@ -283,22 +283,24 @@ def _transform(model: Shape, letter: str) -> _Sublayer:
     """Return an MLP or a mixture of experts, with activations, and copies of tokens to experts and back.
 
     Clamped activations and biases of experts follow Megatron-LM: core/fusions/fused_bias_geglu.py,
-    core/transformer/moe/experts.py.
+    core/transformer/moe/experts.py; one kernel of experts clamps too (ScaledClampedQGeGLU there).
     """
     s, routed_model = model.sequence, letter == "E"
     matrices = _routed_mlp(model) if routed_model else _mlp(model, model.ffn)
     ups = [linear for linear in matrices if linear.module == "up"]
     routed = sum(linear.visits for linear in ups if linear.expert)
     passes = 3 / 2 if model.gated else 2
-    activated = sum(linear.visits * linear.outputs * passes for linear in ups)
-    routed_outputs = sum(linear.visits * linear.outputs * passes for linear in ups if linear.expert)
-    clamped = model.clamped * sum(linear.visits * linear.outputs / (2 if model.gated else 1) for linear in ups)
+    each = VALUE_BYTES * passes + CLAMP_BYTES * model.clamped / (2 if model.gated else 1)  # bytes of an output
+    activated, between = (
+        sum(linear.visits * linear.outputs * each for linear in ups if every or linear.expert)
+        for every in (True, False)
+    )
     width = model.expert_hidden or model.hidden
     biased, passing = EXPERT_BIAS_BYTES * model.mlp_bias * width * routed, 4 * width * routed
     moved = Operators(
-        activation_bytes=float(VALUE_BYTES * s * activated + CLAMP_BYTES * s * clamped),
+        activation_bytes=float(s * activated),
         other_bytes=float(VALUE_BYTES * s * passing + s * biased), regrouped_bytes=float(VALUE_BYTES * s * passing),
-        passes=len(ups) + 4 * bool(routed), routed_bytes=float(VALUE_BYTES * s * routed_outputs),
+        passes=len(ups) + 4 * bool(routed), routed_bytes=float(s * between),
     )  # fmt: skip
     inputs = sum(one.visits * one.inputs for one in matrices if one.module == "down")
     gate = model.hidden * (routed_model and model.shared_gate)

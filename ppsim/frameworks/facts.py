@@ -33,6 +33,11 @@ class Host(NamedTuple):
     # gathers: more in F and in B each, if other GPUs have parts of them
     hooks: tuple[float, float] = (0.0, 0.0)
     gathers: float = 0.0
+    # starts in F and in B of latent attention beyond any other's, of shared experts, and of a plain exchange of tokens
+    # with GPUs of several experts, beyond those of an MLP
+    latent: tuple[float, float] = (0, 0)
+    shared: tuple[float, float] = (0, 0)
+    exchange: tuple[float, float] = (0, 0)
 
 
 class Stall(NamedTuple):

@@ -26,7 +26,12 @@ LARGE_VOCABULARY = 128256
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
 # each_expert: Transformer Engine's nvte_multi_stream_cublas_gemm (common/gemm/cublaslt_gemm.cu).
-HOST = Host(110, 145, each_expert=True)
+# A kernel of Transformer Engine's modules takes 9 starts in F, and 7 in B: a dense block has 12 and 20 of them. One of
+# PyTorch takes 1, of Triton 3, a collective 7 and 6. Kernels of core/transformer of d98e8a6 beyond a dense block's:
+# latent: two products, a norm, and 27 that rotate, split and join (multi_latent_attention.py). shared: an MLP.
+# exchange (moe/token_dispatcher.py): a norm, three all-to-alls, ten of Triton that permute, sort and go back, copies of
+# numbers of tokens to the host, and lists of experts' tensors.
+HOST = Host(110, 145, each_expert=True, latent=(54, 60), shared=(27, 35), exchange=(100, 45))
 # core/distributed/distributed_data_parallel.py, bucket_size. Its FSDP reduces a block beside the backward of the next,
 # and with --fsdp-double-buffer holds the gradients of no more: docs/user-guide/features/megatron_fsdp.md. A gradient
 # that one GPU alone holds is added to itself with each microbatch: issue 6660, mended in September 2026 (pull 6773).
