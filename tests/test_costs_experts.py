@@ -53,7 +53,6 @@ def test_the_only_expert_of_a_gpu_follows_no_other():
 
 def test_pytorchs_policy_of_every_second_product_saves_none_of_an_expert():
     block, experts = MODEL.layers[1], work().up + _down(TOKENS * VISITS / 8)
-    assert work().experts == pytest.approx(experts)
     repeated = work().norms + work().activations + work().others + (work().products - experts) / 2 + experts
     assert work().module_seconds(["alternate"]) == pytest.approx(repeated)
     routed = 2 * TOKENS * VISITS * (8 + 32 + 16 + 8)  # inputs and outputs of the up product, then of the down product

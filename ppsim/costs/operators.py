@@ -201,7 +201,10 @@ class Computation(NamedTuple):
     streams: float
     input_grad: float
     weight_grad: float
-    experts: float = 0.0  # part of `products` of routed experts
+    # last: part of `products` that is the last of a dense block. alternate: seconds that this level recomputes, besides
+    # norms and activations
+    last: float = 0.0
+    alternate: float = 0.0
 
     @property
     def forward(self) -> float:
@@ -215,8 +218,7 @@ class Computation(NamedTuple):
 
     def module_seconds(self, modules: Collection[str]) -> float:
         """Return the seconds that recomputing these modules of the forward takes."""
-        if "alternate" in modules:  # PyTorch's policies save no grouped product: torchtitan, _op_sac_save_list
-            return self.norms + self.activations + self.others * bool(self.experts) + (self.products + self.experts) / 2
+        modules = ["alternate", "norms", "activations"] if "alternate" in modules else modules
         return sum(getattr(self, name) for name in modules)
 
 
@@ -235,16 +237,22 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     others += rates.streaming(again * operators.regrouped_bytes * share.sequences / share.whole)
     others += (operators.passes + bool(operators.regrouped_bytes) * share.router_kernels) * rates.law.launch
 
+    forwards = [one[0] for one in products]
+
     def of_module(name: str) -> float:
-        return sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.module == name)
+        return sum(one for one, linear in zip(forwards, operators.products, strict=True) if linear.module == name)
 
     return Computation(
-        products=sum(one[0] for one in products), core=sum(one[0] for one in cores), norms=norms,
+        products=sum(forwards), core=sum(one[0] for one in cores), norms=norms,
         activations=activations, others=others, up=of_module("up"), latent=of_module("latent"),
         streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
-        experts=sum(one[0] for one, linear in zip(products, operators.products, strict=True) if linear.expert),
+        last=of_module("down") * (not operators.routed_bytes),
+        alternate=others * bool(operators.routed_bytes) + sum(
+            one * linear.recomputed(bool(share.casts and share.casts.apply_to(linear)))
+            for one, linear in zip(forwards, operators.products, strict=True)
+        ),
     )  # fmt: skip
 
 

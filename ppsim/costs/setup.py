@@ -131,14 +131,16 @@ class Setup:
         s, linears = self.model.sequence, layer.operators.products
         in_fp8 = [bool(casts and casts.apply_to(one)) for one in linears]
         saved = s * sum(one.flops for one, fp8 in zip(linears, in_fp8, strict=True) if fp8) * faster / (1 + faster)
+        each = [s * one.flops / (1 + faster * fp8) for one, fp8 in zip(linears, in_fp8, strict=True)]
 
         def module_flops(name: str) -> float:
-            pairs = zip(linears, in_fp8, strict=True)
-            return s * sum(one.flops / (1 + faster * fp8) for one, fp8 in pairs if one.module == name)
+            return sum(flops for one, flops in zip(linears, each, strict=True) if one.module == name)
 
         core = layer.attention_core
         amounts = layer.forward - core - saved, core, 0.0, 0.0, 0.0, module_flops("up"), module_flops("latent"), 0.0
         amounts += layer.input_grad - saved, layer.weight_grad - saved
+        again = (flops * one.recomputed(fp8) for one, flops, fp8 in zip(linears, each, in_fp8, strict=True))
+        amounts += module_flops("down") * (not layer.expert_parameters), sum(again)
         return Computation(*(self.share(flops) / self.rate for flops in amounts))
 
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:
@@ -146,8 +148,9 @@ class Setup:
         argument("recompute", recompute, recompute_levels)
         if not layer.recomputable or recompute == "none":
             return 0.0
-        if recompute == "full":
-            return self.work(layer).forward
+        if recompute == "full":  # the backward does not read a block's last product, so a compiler leaves it out
+            compiled = self.layout.run_by.host.compiled and self.layout.chosen("fused")
+            return self.work(layer).forward - self.work(layer).last * compiled
         modules = ["core"] * layer.holds_scores if recompute == "selective" else recompute.split("+")
         return self.work(layer).module_seconds(modules)
 
