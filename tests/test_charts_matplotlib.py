@@ -870,7 +870,10 @@ def test_of_more_than_six_schedules_those_off_the_front_are_grey():
 def test_a_front_far_beyond_a_limit_has_its_unit():
     (axes,) = draw_front([(60e9, 2.0), (1200e9, 1.0)], ["a", "b"], "peak memory", "bytes", limit=76.4e9).axes
     assert axes.get_xlabel().startswith("peak memory (GB)")
-    assert "usable 76.4 GB" in [text.get_text() for text in axes.texts]
+    words = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert "usable 76.4 GB" in words
+    assert "beyond the axis: 1 run, 1,200 GB" in words
+    assert axes.get_xlim()[1] < 100  # it does not stretch the axis
 
 
 def test_a_front_has_no_ties_and_only_points_that_fit_and_others_are_hollow():
@@ -898,7 +901,7 @@ def test_points_that_are_tight_in_memory_or_do_not_fit_are_marked_in_lines_and_f
     assert over.get_xydata().tolist() == [[8.0, 2.0], [8.5, 1.0]]  # as `best` of the sweep, which may be tight
     assert (within.get_linestyle(), over.get_linestyle()) == ("-", "--")
     assert (within.get_markevery(), over.get_markevery()) == ([0], [1])
-    assert "device 8.89 B" in [text.get_text() for text in figure.axes[0].texts]
+    assert "device 8.89 B" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_a_line_alone_has_no_name_at_its_end_and_axes_have_units():
@@ -917,7 +920,7 @@ def test_the_step_over_microbatches_is_that_of_one_microbatch():
 @pytest.mark.parametrize(("limit", "drawn"), [(9e9, True), (20e9, False), (float("inf"), False), (None, False)])
 def test_a_front_has_the_limit_of_memory_if_a_point_comes_near_it(limit, drawn):
     (axes,) = draw_front([(8e9, 2.0), (10e9, 1.0)], ["a", "b"], "peak memory", "bytes", limit=limit).axes
-    assert ("usable 9 GB" in [text.get_text() for text in axes.texts]) == drawn
+    assert ("usable 9 GB" in [text.get_text() for text in axes.figure.legends[0].get_texts()]) == drawn
 
 
 def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
@@ -926,12 +929,11 @@ def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
         workers=1,
     )  # fmt: skip
     lines, front = sweep.plot("bubble_fraction"), sweep.plot_front()
-    assert lines.get_suptitle() == "unit costs, 8 microbatches: idle time"
+    assert lines.get_suptitle() == "unit costs, 8 microbatches"
     name = lines.axes[0].yaxis.label
     assert (name.get_text(), name.get_rotation()) == ("idle time (%)", 0)
-    assert front.get_suptitle().startswith(
-        "unit costs, 8 microbatches: step time on 2 to 4 devices against peak activations"
-    )
+    assert front.get_suptitle() == "unit costs, 8 microbatches"
+    assert front.axes[0].get_ylabel() == "step time on 2 to 4 devices (s)"
     (legend,) = front.legends
     assert [text.get_text() for text in legend.get_texts()] == ["1f1b", "zb-h1", "Pareto front"]
     assert {"2 devices", "4 devices"} & {text.get_text() for text in front.axes[0].texts}
@@ -946,12 +948,15 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     lines, front = sweep.plot(width=width, theme=theme), sweep.plot_front(limit=9.0, width=width, theme=theme)
     looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in lines.axes[0].lines}
     keys = dict(zip(*reversed(front.axes[0].get_legend_handles_labels()), strict=True))
-    assert {"hollow: does not fit", "Pareto front of what fits"} < {*keys}
-    for name in over["schedule.name"]:
+    assert "Pareto front" in keys
+    assert "beyond the axis: gpipe, 16–64 microbatches of a device share" in keys
+    shown = [name for name in over["schedule.name"] if name in keys]
+    assert [*{*over["schedule.name"]} - {*shown}] == ["gpipe"]
+    for name in shown:
         drawn = next(look for names, look in looks.items() if name in names.split(", "))
         if name != "1f1b":  # one line with gpipe
             assert to_hex(keys[name].get_facecolor()[0]) == drawn[0]
-    assert len({to_hex(keys[name].get_facecolor()[0]) for name in over["schedule.name"]}) == 6
+    assert len({to_hex(keys[name].get_facecolor()[0]) for name in shown}) == 5
     written = [text.get_text() for text in front.axes[0].texts]
     assert {"16", "64 microbatches"} < {*written}
     for figure in (lines, front):
@@ -998,11 +1003,19 @@ def test_of_crowded_transfers_only_those_waited_for_are_drawn():
     assert "transfer of a forward that a device waits for" in words[4]
 
 
-def test_schedules_of_one_peak_of_activations_stand_beside_each_other():
-    points, groups = [(4.0, float(step)) for step in range(1, 5)], ["1f1b", "1f1b", "zb-h1", "zb-h1"]
+def test_points_stand_at_their_true_memory_and_those_that_coincide_have_marks_one_upon_another():
+    points, groups = [(4.0, 1.0), (4.0, 2.0), (4.0, 1.0), (4.0, 3.0)], ["1f1b", "1f1b", "zb-h1", "zb-h1"]
     (axes,) = draw_front(points, [*"abcd"], "peak activations", "act.", groups=groups).axes
-    places = {float(x) for part in axes.collections for x, _ in part.get_offsets() if len(part.get_offsets())}
-    assert sorted(places) == pytest.approx([3.8, 4.2])
+    parts = [part for part in axes.collections if len(part.get_offsets())]
+    assert {float(x) for part in parts for x, _ in part.get_offsets()} == {4.0}
+    assert parts[0].get_sizes()[0] > parts[0].get_sizes()[1] == parts[1].get_sizes()[0]
+
+
+def test_a_front_of_runs_with_one_peak_is_their_step_over_microbatches():
+    over = {"schedule.name": ["1f1b", "zb-h1"], "schedule.microbatches": [4, 8]}
+    (axes,) = ppsim.sweep(ROOT / "configs" / "unit-costs.yaml", over=over, workers=1).plot_front().axes
+    assert axes.get_xlabel() == "microbatches"
+    assert axes.figure.get_suptitle() == "unit costs, 4 devices, peak activations of all: 4"
 
 
 @pytest.mark.parametrize("width", [3.3, 7.0])

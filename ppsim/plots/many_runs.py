@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
 from ppsim.analysis.memory import HEADROOM, fit_in_words
-from ppsim.base.units import axis_unit, percent_text
+from ppsim.base.units import axis_unit, counted, percent_text
 from ppsim.costs import Costs
 from ppsim.families.registry import families
 from ppsim.plots.figures import (
@@ -54,8 +54,10 @@ _AXES = {  # units of swept numbers that have one
     "memory limit": "activations", "achieved": "fraction of the peak",
 }  # fmt: skip
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
+_COINCIDE = 0.015  # of an axis: points as close as this are one mark upon a wider one
 _TIE = 5e-3  # of a value: a point is not on the front if it is better than the next one by less alone
 _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
+_OFF = 1.04  # times the memory of the device: points with more are in the legend, and do not stretch the axis
 _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
 _SMALL = 6.0  # points: size of all words but the title
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
@@ -87,8 +89,7 @@ def draw_lines(
         colours = theme_of(theme)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         word = over.rpartition(".")[2].replace("_", " ")
-        heading = _heading(what, title, width) if heading is None else heading
-        figure, axes = titled_axes(width, colours, heading, f"{title} ({symbol})")
+        figure, axes = titled_axes(width, colours, heading or what or title, f"{title} ({symbol})")
         ends, styles, fits = [], _styles(lines, theme), fits or {}
         for names, pairs in _distinct(lines, fits):
             numbers, values = zip(*pairs, strict=True)
@@ -106,8 +107,10 @@ def draw_lines(
             axes, "y", [value * factor for pairs in lines.values() for _, value in pairs]
         ):
             axes.yaxis.label.set_text(f"{axes.get_ylabel()}, logarithmic")
-        elif (unit == "fraction" or axes.get_ylim()[0] <= 0) and min(axes.dataLim.intervaly) >= 0:
+        elif (lowest := min(axes.dataLim.intervaly)) >= 0 and lowest < max(axes.dataLim.intervaly) / 2:
             axes.set_ylim(bottom=0)  # no tick of zero above the axis
+        if axes.get_yscale() == "linear":
+            axes.locator_params(axis="y", steps=[1, 2, 5, 10])
         axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
         direct = len(ends) <= MAX_DIRECT
         _explain(axes, fits.values(), colours)
@@ -228,29 +231,36 @@ def draw_front(
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
-        highest = max(pair[0] for pair in pairs)
+        highest, grouped = max(pair[0] for pair in pairs), 1 < len({*groups}) <= len(pairs) // 2
         near = limit if limit is not None and limit < _NEAR * highest else None
+        off = [near is not None and pair[0] > _OFF * near / (1 - HEADROOM) for pair in pairs]
+        of_off = dict[str, list[float]]()
+        if any(off) and not all(off):
+            for number in np.flatnonzero(off).tolist():
+                of_off.setdefault(groups[number] if grouped else counted(sum(off), "run"), []).append(pairs[number][0])
+            shown = np.flatnonzero(np.logical_not(off)).tolist()
+            pairs, names = [pairs[one] for one in shown], [names[one] for one in shown]
+            groups = [groups[one] for one in shown if groups]
+            varied = varied[0], [varied[1][one] for one in shown if varied[0]]
         byte, symbol = axis_unit(highest if near is None else near, unit)
-        edge = None if near is None else near * byte
+        edge = near and near * byte
         second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
         points, fits = [(x * byte, y * second) for x, y in pairs], [fit_within(x, limit) for x, _ in pairs]
         is_whole = all(float(x).is_integer() for x, _ in points)
-        kinds = [*dict.fromkeys(groups)]
-        if (grouped := 1 < len(kinds) <= len(points) // 2) and is_whole:  # beside each other, not over
-            apart = 0.8 / len(kinds)
-            aside = [(kinds.index(group) - (len(kinds) - 1) / 2) * apart for group in groups]
-            points = [(x + shift, y) for (x, y), shift in zip(points, aside, strict=True)]
-        all_over = {*fits} == {"over"}
-        front = _clear_front(pairs, [number for number, one in enumerate(fits) if one != "over" or all_over])
+        front = _clear_front(pairs, [at for at, one in enumerate(fits) if one != "over" or {*fits} == {"over"}])
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
-        heading = _heading(what, f"{step} against {memory}", width) if heading is None else heading
-        figure, axes = titled_axes(width, colours, heading, axis_names[1])
+        figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
         axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.locator_params(axis="x", integer=is_whole)
+        axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
         inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "", grouped, front)
-        taken = [] if edge is None else _draw_limits(axes, edge, symbol, {*fits}, colours)
+        if edge is not None:
+            _draw_limits(axes, edge, symbol, {*fits, *(["over"] * any(off))}, colours)
         _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, {*fits})
+        for group, sizes in of_off.items():
+            ends = "–".join(dict.fromkeys(f"{float(f'{byte * one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
+            label = f"beyond the axis: {group}, {ends} {symbol}"
+            axes.plot((), (), ">", color=colours.limit, markersize=3, label=label)
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
@@ -260,39 +270,30 @@ def draw_front(
             named = zip(groups or [""] * len(names), names, strict=True)
             names = [", ".join(filter(None, pair)) for pair in named]
         elif word:
-            names = [
-                f"{value}" if number not in front[-1:] else f"{value} {word}" for number, value in enumerate(values)
-            ]
+            names = [f"{value}" + f" {word}" * (at in front[-1:]) for at, value in enumerate(values)]
             if len(points) > MAX_BARS:
                 places = {group: number for number, group in enumerate(groups)}  # the last of each
                 others = sorted({*map(groups.index, places), *places.values()} - {*front})
         else:  # the legend has the schedules
             names = [name or str(of) for of, name in zip(groups, names, strict=True)]
-        better: Any = {"arrowprops": {"arrowstyle": "->", "linewidth": 0.7, "color": colours.quiet}}
-        better |= {"xycoords": "axes fraction", "textcoords": "offset points", "color": colours.quiet}
-        taken.append(axes.annotate("better", (0, 0), (13, 8), fontsize=font_points(_SMALL), **better))
         _add_legend(axes, colours)
-        _name_points(axes, points, names, front, others, inks, taken, grouped and not word)
+        _name_points(axes, points, names, front, others, inks, grouped and not word)
     return figure
 
 
-def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: Theme) -> list[Any]:
-    """Draw the usable memory, and that of the device if a point is over the usable one; return what is drawn."""
-    device = [("device", limit / (1 - HEADROOM), "solid", 1)] * (not fits <= {"fits"})
-    drawn, dashed = list[Any](), ("usable", limit, (0, (5, 2.5)), -1 if device else 1)
-    for word, at, dashes, side in (dashed, *device):
-        drawn.append(axes.axvline(at, color=theme.limit, linewidth=0.8, linestyle=dashes, zorder=1))
-        style: Any = {"textcoords": "offset points", "xycoords": ("data", "axes fraction"), "color": theme.limit}
-        style |= {"xytext": (3 * side, -7), "ha": "left" if side > 0 else "right", "fontsize": font_points(_SMALL)}
-        drawn.append(axes.annotate(f"{word} {at:.3g} {symbol}", (at, 1.0), **style))
-    return drawn
+def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: Theme) -> None:
+    """Draw the usable memory, and that of the device if a point is over the usable one; the legend names both."""
+    device = [("device", limit / (1 - HEADROOM), "solid")] * (not fits <= {"fits"})
+    for word, at, dashes in (("usable", limit, (0, (5, 2.5))), *device):
+        style: Any = {"color": theme.limit, "linewidth": 0.8, "linestyle": dashes, "alpha": 1.0, "zorder": 1}
+        axes.axvline(at, label=f"{word} {at:.3g} {symbol}", **style)
 
 
 def _draw_front(
     axes: Axes, front: Sequence[tuple[Any, str]], limit: float | None, theme: Theme, fits: set[str]
 ) -> None:  # fmt: skip
     """Draw the points of a front, with how they fit, as steps with rings, dashed over the limit."""
-    style: Any = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
+    style: Any = {"marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
     style |= {"color": COLOURS[theme.name][-1], "linewidth": 1.1 if len(front) > 1 else 0, "drawstyle": "steps-post"}
     within = [point for point, fit in front if fit != "tight"]
     beyond = [point for point, fit in front if fit == "tight"]
@@ -333,17 +334,23 @@ def _draw_points(
     there are many groups, those off the front are grey.
     """
     kinds = [*dict.fromkeys(groups)]
-    if len(kinds) < 2:
+    if not grouped:  # names say what they are
         kinds, groups = [None], [None] * len(points)
     styles = _styles(kinds, theme.name) if len(kinds) > 1 else {None: {"color": theme.edge, "marker": "o"}}
     for kind in {*kinds} - {groups[index] for index in front} if len(kinds) > _MAX_COLOURED else ():
         styles[kind]["color"] = theme.edge
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
+    near = _COINCIDE * (np.ptp(points, axis=0) + 1e-12)
     for kind, style in styles.items():
         mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
         faces = [ink if fits[number] == "fits" else theme.paper for number in mine]
         xy = [points[number] for number in mine]
-        axes.scatter(*zip(*xy, strict=True), marker=marker, edgecolors=ink, facecolors=faces, **size)
+        over = [one for one, group in zip(points, groups, strict=True) if kinds.index(group) > kinds.index(kind)]
+        under = [
+            sum(bool(np.all(np.abs(np.subtract(one, at)) < near)) for one in over) for at in xy
+        ]  # wider than these
+        wide = {**size, "s": [13 + 25 * count for count in under]}
+        axes.scatter(*zip(*xy, strict=True), marker=marker, edgecolors=ink, facecolors=faces, **wide)
         if tight := [points[number] for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
             axes.scatter(*zip(*tight, strict=True), color=ink, **half)
@@ -376,7 +383,7 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
 
 def _name_points(
     axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int],
-    others: Iterable[int], inks: Sequence[str], drawn: Sequence[Any], coloured: bool,
+    others: Iterable[int], inks: Sequence[str], coloured: bool,
 ) -> None:  # fmt: skip
     """Name both ends of the front and corners between them, then `others`, level with their points if `coloured`.
 
@@ -391,7 +398,6 @@ def _name_points(
     for (x, y), (right, below) in pairwise(places[list(front)]):  # the line is level, then goes down
         taken += [Bbox.from_extents(x, y - point, right, y + point)]
         taken += [Bbox.from_extents(right - point, below, right + point, y)]
-    barred = [part.get_window_extent().padded(point) for part in drawn]
     joined = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if line.get_alpha()]
     halo = [withStroke(linewidth=2, foreground=figure_of(axes).get_facecolor())]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
@@ -399,20 +405,21 @@ def _name_points(
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         strong: Any = {"fontweight": "bold"} if number in front else {}
         words, short = names[number], names[number].replace(", ", ",\n")
-        ways = [(words, barred, joined), (short, barred, joined), (words, [], [])]
+        ways = [(words, True), (short, True), (words, False)]
         is_extra = coloured and number not in front
-        for (words, lines, crossed), (offset, side) in product(ways, _OFFSETS[:2] if is_extra else _OFFSETS):
+        for (words, is_strict), (offset, side) in product(ways, _OFFSETS[:2] if is_extra else _OFFSETS):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "color": inks[number]}
             name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
             name.set(**strong, path_effects=halo)
             box = name.get_window_extent()
             middle = offset[0] - side, offset[1] + 2
             ahead = places[number] + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
-            is_led, near = abs(middle[1]) > 3, [*taken, *lines]
-            passed = [one for one in near if one.count_contains(ahead) and not one.contains(*places[number])]
-            free = room.contains(*box.min) and room.contains(*box.max) and not (passed and lines and is_led)
-            free = free and not any(path.intersects_bbox(box, filled=False) for path in crossed)
-            if free and not any(map(box.overlaps, near)):
+            is_led = abs(middle[1]) > 3
+            passed = [one for one in taken if one.count_contains(ahead) and not one.contains(*places[number])]
+            crossed = [path for path in joined if path.intersects_bbox(box, filled=False)]
+            free = room.contains(*box.min) and room.contains(*box.max)
+            free = free and not (is_strict and (crossed or (passed and is_led)))
+            if free and not any(map(box.overlaps, taken)):
                 taken.append(box.padded(point))
                 if is_led:
                     leader: Any = {**_LEADER, "color": inks[number], "shrinkB": 4}
@@ -471,12 +478,6 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / _SMALL}
     by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
     figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, **style)
-
-
-def _heading(what: str, chart: str, width: float | None) -> str:
-    """Return a title of what was run and the chart, in a column of what was run alone: the axes name the rest."""
-    both = f"{what}: {chart}" if what else chart[:1].upper() + chart[1:]
-    return what if what and "\n" in wrapped(both, checked_width(width)) else both
 
 
 def titled_axes(

@@ -17,7 +17,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
 from ppsim.base.tables import latex_table, markdown_table, page_table
-from ppsim.base.units import EXAMPLES, counted, parse_quantity
+from ppsim.base.units import EXAMPLES, counted, parse_quantity, value_text
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
@@ -144,6 +144,12 @@ class Sweep:
         ]
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
+        if len({run[memory.name] for _, run in runs}) == 1 and "schedule.microbatches" in self._varied:
+            peak = value_text(runs[0][1][memory.name], memory.short_unit or memory.unit)
+            heading = (
+                ", ".join([*filter(None, [self.name]), f"{memory.title} of all: {peak}"]) if title is None else title
+            )
+            return self.plot(width=width, title=heading, theme=theme, over="schedule.microbatches")
         pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]
         names = [self._name(point, "schedule.name") for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
@@ -249,11 +255,15 @@ def sweep(
 
 
 def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
-    """Return the config's name, and its schedule and sizes without those that a sweep varies."""
+    """Return the config's name, its schedule and sizes without those that a sweep varies; costs if it has no name."""
     sizes = {key: value_at(source.data, f"schedule.{key}") for key in ("name", "devices", "microbatches")}
     known = {key: value for key, value in sizes.items() if value is not None and f"schedule.{key}" not in varied}
     words = [value if key == "name" else counted(value, key[:-1]) for key, value in known.items()]
-    return ", ".join(map(str, [*filter(None, [source.data.get("name")]), *words]))
+    if not (name := source.data.get("name")) and "model" not in source.data:
+        costs = source.data.get("costs") or {"forward": 1, "backward": 2}
+        seconds = {key: one for key, one in costs.items() if isinstance(one, int | float)}
+        words += [f"{key.replace('_', ' ')} {one:g} s" for key, one in seconds.items() if f"costs.{key}" not in varied]
+    return ", ".join(map(str, [*filter(None, [name]), *words]))
 
 
 def refuse_common_faults(source: ConfigSource, points: Sequence[Mapping[str, Any]]) -> None:
