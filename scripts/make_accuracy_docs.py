@@ -207,16 +207,13 @@ def _aim_rows(runs: Sequence[Priced], checks: Sequence[Priced], peaks: Sequence[
 def _goal_rows(in_view: Sequence[Priced], others: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
     yield ("mean of absolute errors", "aim", "out of view", "in view")
     dense = [[run for run in runs if run.group == FP8[0]] for runs in (others, in_view)]
-    unknown = [row["name"] for row in _set_aside().values() if row["known"] == "nothing"]
-    strange = [run for run in others if run.source in unknown]
     for words, aims, error, lists in (
         ("each class weighing the same", "8 % out of view, 6 % in view", mean_error, (others, in_view)),
-        (f"the same of the {len(unknown)} sources of projects that were unknown: {counted(len(strange), 'step')}", "",
-         mean_error, (strange, [])),
         ("the same with the middle error of a class in place of its mean", "", middle_error, (others, in_view)),
         ("dense in fp8", "4 %", mean_error, dense),
     ):  # fmt: skip
         yield (words, aims, *(percent_text(mean_of_classes(runs, error)) if runs else "" for runs in lists))
+    yield ("each step weighing the same", "", *(percent_text(mean_error(runs)) for runs in (others, in_view)))
 
 
 def _both_rows(
@@ -338,10 +335,9 @@ def _calibration_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _calibrated_out(fitted: int) -> str:
-    """Return what calibration with this many runs did to the sources out of view."""
-    names = {one.source for one in out_of_view_runs()}
+    """Return what calibration with this many runs did to the sources that had no part in its rule."""
     rows = [row for row in json.loads(CALIBRATION.read_text(encoding="utf-8"))
-            if row["fitted"] == fitted and CALIBRATED[row["name"]] in names]  # fmt: skip
+            if row["fitted"] == fitted and row["judged"]]  # fmt: skip
     before, after = (percent_text(float(np.mean([row["seconds"][at] for row in rows])), 0) for at in (0, 1))
     hurt = round(sum(row["hurt"] * row["draws"] for row in rows))
     return f"from {before} to {after} ({len(rows)} sources; {hurt} of {sum(row['draws'] for row in rows)} draws hurt)"
