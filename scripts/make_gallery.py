@@ -59,7 +59,7 @@ CHARTS = (
         "comparison",
         "Comparison with memory",
         "Boxes have the number of their microbatch if all numbers fit; in grey, their kind too. Narrow actions mix "
-        "their colours; their areas have names, and lines part them.",
+        "their colours; their areas have names.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
         "idle time darker, a pair with a contrast of 1.27, where the chart has 1.78; it has a limit of memory, which "
@@ -68,9 +68,8 @@ CHARTS = (
         "W and I have other tones; "
         "the chart's legend also names the lines of memory; letters of "
         "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
-        "place of all others; B is darker than T in grey; narrow actions are mixed over a period, where the mock-up "
-        "has 1 to 3 pixels, and their areas have names and lines between them; marks have their full colour from 4 "
-        "pixels on",
+        "place of all others; B is darker than T in grey; areas of narrow actions have names; marks have their full "
+        "colour from 4 pixels on",
     ),
     Chart(
         "column",

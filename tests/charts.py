@@ -11,7 +11,6 @@ from ppsim.plots.pixels import (
     footprint,
     from_linear,
     lines_of,
-    meaned,
     picture,
     png_address,
     shares,
@@ -22,6 +21,6 @@ __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "ON_DARK", "THEMES", "TITLES", "PixelColumns", "areas", "bins", "block_names",
     "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint",
     "from_linear",
-    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "meaned", "picture", "png_address",
+    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture", "png_address",
     "round_ticks", "row_gap", "shares", "sizes_text", "to_linear",
 ]  # fmt: skip

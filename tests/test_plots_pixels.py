@@ -4,6 +4,7 @@ import base64
 import io
 import re
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from charts import (
     light_of,
     lines_of,
     make_boxes,
-    meaned,
     picture,
     png_address,
     row_gap,
@@ -37,23 +37,21 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
     return make_boxes(ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs))
 
 
-def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
+def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0):
     """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
     light = to_linear(picture(boxes, LIGHT, fine, height, gap=gap, rule=rule) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
-    foot, finish = footprint(boxes, columns.per_second, dense), boxes.timeline.makespan
-    first, last = bins(columns, foot, finish)
+    first, last = bins(columns, footprint(boxes, columns.per_second), boxes.timeline.makespan)
 
     def until(seconds):
         place = np.clip((seconds - columns.first) / step, 0, fine.number)
         whole = np.minimum(place.astype(int), fine.number - 1)
         return before[:, whole] + (place - whole)[:, None] * light[:, whole]
 
-    mean = (until(last) - until(first)) / (last - first)[:, None] * step
-    return from_linear(meaned(mean, round(foot / 3), columns, finish))
+    return from_linear((until(last) - until(first)) / (last - first)[:, None] * step)
 
 
 @pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 130, 20), ("zb-v", 64, 80), ("dualpipe", 384, 20)])
@@ -77,17 +75,27 @@ def test_a_figures_rows_are_the_picture():
     rule = 150 / 144  # pixels of the picture per pixel of the rules
     second = boxes.median * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
-    expected = averaged(boxes, columns, height, 20, gap, rule / columns.per_second, rule).astype(int)
+    expected = averaged(boxes, columns, height, 20, gap, rule / columns.per_second).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved-1f1b", "dualpipe"])
-def test_narrow_actions_of_a_steady_part_have_one_flat_colour(name):
-    boxes = boxes_of(name, 64, 256)
-    seen = picture(boxes, LIGHT, PixelColumns(0.0, boxes.timeline.makespan, 1400), 320).astype(int)
-    low, high = np.quantile(seen[155:165, 600:800], [0.05, 0.95], axis=1)
-    assert (high - low).max() <= 4
+@pytest.mark.parametrize(("box", "reach"), [(0.5, 1.5), (3.0, 0.75), (3.5, 0.5)])  # columns
+def test_boxes_and_idle_time_have_their_colours_up_to_half_a_footprint_from_their_borders(box, reach):
+    boxes = boxes_of("zb-v", 16, 32)
+    finish = boxes.timeline.makespan
+    columns = PixelColumns(0.0, finish, round(box / boxes.median * finish))
+    seen, place = picture(boxes, LIGHT, columns, 16), np.arange(columns.number) + 0.5
+    for device in range(16):
+        mine, colours = boxes.device == device, np.full(columns.number, "", object)
+        begin, end = (second[mine] * columns.per_second for second in (boxes.start, boxes.end))
+        fills = [LIGHT.kinds[Kind(kind)] for kind in boxes.kind[mine].tolist()]
+        idle = zip([LIGHT.idle] * (len(end) - 1), end[:-1], begin[1:], strict=True)
+        for fill, low, high in [*zip(fills, begin, end, strict=True), *idle]:
+            colours[(place >= low + reach + 0.01) & (place <= high - reach - 0.01)] = fill
+        for column in np.flatnonzero(colours):
+            assert seen[device, column].tolist() == from_linear(light_of(colours[column])).tolist()
+        assert any(colours == LIGHT.idle)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])
@@ -127,22 +135,10 @@ def test_a_pixel_is_the_mean_of_its_parts_for_random_spans():
     assert fine.reshape(300, 10).mean(axis=1) == pytest.approx(coarse)
 
 
-def test_actions_are_drawn_singly_or_as_the_mean_of_a_period():
-    boxes = boxes_of("zb-h1", 64, 256)  # actions of 1 s, periods of 3 s
-    assert (boxes.narrow, boxes.period) == (pytest.approx(1), pytest.approx(3))
-    assert [footprint(boxes, width) for width in (0.1, 1.0, 3.4, 3.6, 20.0)] == pytest.approx([1, 3, 10.2, 1, 1])
-    assert [footprint(boxes, width, 2.0) for width in (3.4, 3.6)] == pytest.approx([10.2, 1])  # as on a screen
-    assert [footprint(boxes, width, 4.0) for width in (6.9, 7.1)] == pytest.approx([20.7, 1])
-
-
-@pytest.mark.parametrize("period", [3.0, 3.2, 2.0, 1.0, 0.3])
-def test_actions_that_repeat_faster_or_a_little_later_than_a_period_leave_no_stripes(period):
-    columns = PixelColumns(0.0, 300.0, 1000)
-    start = np.arange(0, 300, period)
-    light = shares(start, start + period / 3, *bins(columns, 10.0, 300.0))[None, :, None]
-    seen = meaned(np.repeat(light, 3, axis=2), 3, columns, 300.0)[0, 20:-20, 0]
-    assert np.ptp(seen) < 0.08
-    assert seen.mean() == pytest.approx(1 / 3, abs=0.01)
+def test_a_column_has_the_mean_of_one_to_three_by_the_narrowest_median_box_of_a_picture():
+    boxes = boxes_of("zb-h1", 64, 256)  # actions of 1 s
+    assert [footprint(boxes, width) for width in (0.1, 1.5, 2.0, 3.0, 3.5, 20.0)] == [3, 3, 2.5, 1.5, 1, 1]
+    assert footprint(replace(boxes, narrowest=0.5), 4.0) == 2.5
 
 
 def test_lines_of_pixels_are_means_by_area():

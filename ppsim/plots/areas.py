@@ -1,4 +1,4 @@
-"""Areas of a chart whose narrow actions have one composition: the words that name them, and the lines between them."""
+"""Areas of a chart whose narrow actions have one composition: the words that name them."""
 
 from __future__ import annotations
 
@@ -56,14 +56,11 @@ class _Run(NamedTuple):
 
 
 @cached_on
-def areas(boxes: Boxes) -> tuple[list[Area], np.ndarray]:
-    """Return the areas of a chart, and the lines between them; none if its boxes are few and wide.
-
-    Lines, (lines, 2, 2) seconds and devices, join the middles of neighbouring rows in which the same two areas meet.
-    """
+def areas(boxes: Boxes) -> list[Area]:
+    """Return the areas of a chart; none if its boxes are few and wide."""
     finish, devices = makespan(boxes.timeline), boxes.timeline.schedule.devices
-    if not 0 < 100 * boxes.narrow < finish:
-        return [], np.empty((0, 2, 2))
+    if not 0 < 100 * boxes.median < finish:
+        return []
     edges = np.linspace(0.0, finish, _COLUMNS + 1)
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
     borders = np.concatenate([[0.0], (rows[1:] + rows[:-1] + 1) / 2, [devices]])
@@ -72,29 +69,16 @@ def areas(boxes: Boxes) -> tuple[list[Area], np.ndarray]:
     code += ((np.sum([*parts.values()], axis=0) <= 1.0 - _IDLE) & (code > 0)).astype(int) << 15
     least = max(round(1.5 * boxes.period / edges[1]), 4)  # of cells; narrower runs are between two areas
     every = [_roomiest(runs) for runs in _joined([_runs(row, least) for row in code])]
-    found, named, largest = list[Area](), list[dict[int, _Run]](), dict[int, int]()
-    for cells, (top, bottom, first, last), runs in sorted(every, key=lambda one: -one[0]):
-        kinds = runs[top].code
+    found, largest = list[Area](), dict[int, int]()
+    for cells, (top, bottom, first, last), kinds in sorted(every, key=lambda one: -one[0]):
         if not kinds or cells < _SMALLEST * code.size:
             continue
-        named.append(runs)
         if cells >= _TWIN * largest.setdefault(kinds, cells):
             inside = {kind: float(part[top:bottom, first:last].mean()) for kind, part in parts.items()}
             whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
             place = float(edges[first]), float(edges[last]), float(borders[top]), float(borders[bottom])
             found.append(Area(*place, whole))
-    by_row = [sorted((runs[row], name) for name, runs in enumerate(named) if row in runs) for row in range(len(rows))]
-    ends = [
-        {(one, other): float(edges[(a.last + b.first) // 2])
-         for (a, one), (b, other) in pairwise(row) if b.first - a.last < 1.4 * least} for row in by_row
-    ]  # fmt: skip
-    middles = ((borders[1:] + borders[:-1]) / 2).tolist()
-    lines = [
-        [(above[pair], y), (below[pair], z)]
-        for (above, y), (below, z) in pairwise(zip(ends, middles, strict=True))
-        for pair in sorted(above.keys() & below.keys())
-    ]
-    return found, np.array(lines).reshape(-1, 2, 2)
+    return found
 
 
 def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float) -> dict[Kind, np.ndarray]:
@@ -145,14 +129,14 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
     return found
 
 
-def _roomiest(runs: dict[int, _Run]) -> tuple[int, tuple[int, int, int, int], dict[int, _Run]]:
-    """Return cells, and top, bottom, first and last, of an area's rectangle with most space for words; the area."""
-    best, found = 0.0, (0, (0, 0, 0, 0), runs)
+def _roomiest(runs: dict[int, _Run]) -> tuple[int, tuple[int, int, int, int], int]:
+    """Return cells, and top, bottom, first and last, of an area's rectangle with most space for words; its code."""
+    best, found = 0.0, (0, (0, 0, 0, 0), 0)
     for top in runs:
         first, last = runs[top].first, runs[top].last
         for bottom in range(top + 1, max(runs) + 2):
             first, last = max(first, runs[bottom - 1].first), min(last, runs[bottom - 1].last)
             room = float(max(last - first, 0)) ** 1.5 * (bottom - top)  # words are wide and low
             if room > best:
-                best, found = room, ((bottom - top) * (last - first), (top, bottom, first, last), runs)
+                best, found = room, ((bottom - top) * (last - first), (top, bottom, first, last), runs[top].code)
     return found

@@ -46,7 +46,7 @@ class Boxes(Spans):
     # lanes of all charts of a picture and the part of a row that they take, so that all have boxes of one height
     reserved: Mapping[str, float] = field(default_factory=dict)
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
-    narrowest: float = 0.0  # seconds: least median box of a picture's charts, which all have the same gaps; 0: its own
+    narrowest: float = 0.0  # seconds: least median box of a picture's charts, which look alike; 0: its own
 
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them; arrows show copies to other devices."""
@@ -60,14 +60,8 @@ class Boxes(Spans):
         return float(np.median(long)) if len(long) else 0.0
 
     @cached_property
-    def narrow(self) -> float:
-        """Seconds of a box; a quarter of the busy time is in shorter ones."""
-        long = np.sort(self.length)
-        return float(long[np.searchsorted(np.cumsum(long), long.sum() / 4)]) if len(long) else 0.0
-
-    @cached_property
     def period(self) -> float:
-        """Seconds after which stages usually repeat an action; those of a narrow box if none does."""
+        """Seconds after which stages usually repeat an action; those of the median box if none does."""
         schedule, start, found = self.timeline.schedule, self.timeline.row_start, [0.0]
         for kind in distinct(schedule.kind).tolist():
             mine = np.flatnonzero(schedule.kind == kind)
@@ -75,7 +69,7 @@ class Boxes(Spans):
             order = np.lexsort((start[mine], where))
             apart = np.diff(start[mine[order]])[np.diff(where[order]) == 0]
             found.append(float(np.median(apart)) if len(apart) else 0.0)
-        return max(found) or self.narrow
+        return max(found) or self.median
 
     @cached_property
     def offsets(self) -> np.ndarray:

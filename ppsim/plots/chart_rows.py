@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
@@ -202,10 +202,6 @@ class ChartRows(Artist):
         singly = (boxes.length > 0) & (not self._is_mixed(place))
         for kind, mine, edges in boxes.parts(singly):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
-        if self.labels and not gap and self._is_mixed(place):
-            ends = areas(boxes)[1] * [place.second, -place.row] + [place.x(0.0), place.top]
-            lines = LineCollection(ends, colors=theme.paper, linewidths=POINTS, capstyle="projecting", snap=False)
-            self._draw_part(lines, renderer)
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
 
@@ -296,7 +292,7 @@ class ChartRows(Artist):
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
-        for area in areas(self.boxes)[0] if self._is_mixed(place) else ():
+        for area in areas(self.boxes) if self._is_mixed(place) else ():
             wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
             sizes = [
                 one for one in _NAMES if min(wide / text_width(area.words, one), tall / (one + _AROUND)) >= place.pixel

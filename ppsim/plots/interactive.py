@@ -213,7 +213,7 @@ class _Drawing:
             source=png_address(pixels), xref="x", yref="y", x=0, y=-0.5, sizex=length * unit.factor, sizey=devices,
             sizing="stretch", layer="below",
         )  # fmt: skip
-        for area in areas(boxes)[0]:
+        for area in areas(boxes):
             if (area.last - area.first) / length * _CHART_PIXELS >= 9 * len(area.words):
                 x, y = (area.first + area.last) / 2 * unit.factor, (area.top + area.bottom) / 2 - 0.5
                 ink = {"color": label_colour(area.colour(self.theme))}

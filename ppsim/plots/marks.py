@@ -24,7 +24,6 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
-from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, box_fade, path_widths, row_gap
 
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
@@ -55,7 +54,7 @@ class ChartLines:
         """Return the lines that charts have space for, and the charts with the space between rows that lines need."""
         if not self.transfers:
             return self, list(every)
-        if all(boxes.plain or is_mixed(boxes, second) for boxes in every):
+        if all(boxes.plain or boxes.median * second < NARROWEST_MARK for boxes in every):
             say("transfers are not drawn: actions are too narrow, or rows too low")
             return replace(self, transfers=False), list(every)
         apart = [makespan(one.timeline) * second * len(one.offsets) / (one.timeline.plan.remote.sum() or 1)
@@ -104,13 +103,14 @@ def second_of(ax: Axes) -> float:
 
 def has_marks(boxes: Boxes, second: float, row: float) -> bool:
     """Return whether boxes show marks of stages and directions, at these pixels a second and of a row."""
-    return not is_mixed(boxes, second) and row >= LOWEST_MARK and boxes.median * second >= NARROWEST_MARK
+    return row >= LOWEST_MARK and boxes.median * second >= NARROWEST_MARK
 
 
 def _strength(ax: Axes, boxes: Boxes) -> float:
     """Return the strength (0..1) of lines between rows, which fade as the gaps do; 0 in low rows and if boxes mix."""
     second = second_of(ax)
-    return 0.0 if boxes.plain or is_mixed(boxes, second) else box_fade((boxes.narrowest or boxes.median) * second)
+    is_narrow = boxes.plain or boxes.median * second < NARROWEST_MARK
+    return 0.0 if is_narrow else box_fade((boxes.narrowest or boxes.median) * second)
 
 
 def add_lines(ax: Axes, segments: Any, **style: Any) -> None:

@@ -36,19 +36,17 @@ def from_linear(linear: np.ndarray) -> np.ndarray:
     return np.rint(255 * srgb).astype(np.uint8)
 
 
-def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
-    """Return the columns that a column takes its mean over: its own, or a period of the actions if these are narrow.
+def footprint(boxes: Boxes, per_second: float) -> float:
+    """Return the columns, 1 to 3, that a column takes its mean over, so that boxes as wide as a column do not beat.
 
-    Narrow actions would beat with the columns; over a period their mean is flat. `dense` is the columns per pixel of
-    the rules, which count twice at most: the same boxes are narrow on a screen and on denser paper.
+    All charts of a picture have one footprint, by their narrowest median box.
     """
-    is_narrow = boxes.narrow * per_second * min(2.0 / dense, 1.0) < scale.SHARP[int(boxes.plain)]
-    return max(boxes.period * per_second, 1.0) if is_narrow else 1.0
+    return min(max(4.5 - (boxes.narrowest or boxes.median) * per_second, 1.0), 3.0)
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
-    """Return whether boxes are so narrow, at these pixels of the rules a second, that they mix their colours."""
-    return footprint(boxes, 2 * second, 2.0) > 1.0
+    """Return whether boxes mix their colours on paper, which has two columns per pixel of the rules."""
+    return 2 * boxes.median * second < scale.SHARP
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
@@ -88,14 +86,13 @@ class Strip(NamedTuple):
     light: np.ndarray
 
 
-def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0, dense: float = 1.0) -> list[Strip]:
+def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
-    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none. `dense`: as for
-    `footprint`.
+    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none.
     """
-    finish, foot = makespan(boxes.timeline), footprint(boxes, columns.per_second, dense)
-    first, last = bins(columns, foot, finish)
+    finish = makespan(boxes.timeline)
+    first, last = bins(columns, footprint(boxes, columns.per_second), finish)
     inside = shares(np.zeros(1), np.array([finish]), first, last)
     bands = halves(boxes.band) if Kind.OVERLAP_F_B in boxes.kinds else [boxes.band]
     found = [Strip(*one, _actions(boxes, theme, half, rule, first, last, inside)) for half, one in enumerate(bands)]
@@ -103,20 +100,7 @@ def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0,
         found = [Strip(*boxes.band, (found[0].light + found[1].light) / 2)]
     lanes = [lane for lane in boxes.lanes if lane.has_band]
     found += [Strip(*lane_edges(lane, boxes.sorts), _lane(lane, boxes, theme, first, last, inside)) for lane in lanes]
-    found.sort(key=lambda strip: strip.top)
-    return [strip._replace(light=meaned(strip.light, round(foot / 3), columns, finish)) for strip in found]
-
-
-def meaned(light: np.ndarray, reach: int, columns: PixelColumns, finish: float) -> np.ndarray:
-    """Return the means of each column and `reach` others at either side, cut at both ends of the step alike.
-
-    After means over a period, no stripes remain of actions that repeat a little earlier or later.
-    """
-    first, last = (round((end - columns.first) * columns.per_second) for end in (0.0, finish))
-    place = np.arange(columns.number)
-    own = np.clip(np.minimum(place - max(first, 0), min(last, columns.number) - 1 - place), 0, reach)
-    total = np.concatenate([np.zeros((len(light), 1, 3)), np.cumsum(light, axis=1)], axis=1)
-    return (total[:, place + own + 1] - total[:, place - own]) / (2 * own + 1)[:, None]
+    return sorted(found, key=lambda strip: strip.top)
 
 
 def _actions(
@@ -185,10 +169,10 @@ def picture(
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
     Rows of 6 pixels and more begin at whole lines and end with `gap` lines of paper; lower ones share lines by area.
-    `rule`, `dense`: as for `strips`.
+    `rule`: as for `strips`; `dense`: lines per pixel of the rules.
     """
     devices = boxes.timeline.schedule.devices
-    bands = strips(boxes, theme, columns, rule, dense)
+    bands = strips(boxes, theme, columns, rule)
     row = height / devices
     top, bottom = band({})  # lanes of other charts of a picture have space here too
     low = row < scale.LOWEST_MARK * dense

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0  # pixels; gaps have full strength 3 pixels on
-SHARP = 3.5, 6.0  # pixels; narrower boxes are mixed, not drawn singly; those of low rows, under `LOWEST_DETAIL`
+SHARP = 3.0  # columns of the screen or of paper; narrower boxes mix their colours
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 LOWEST_LINED = 14.0  # pixels; lower rows of narrow boxes touch
 APART, APART_FOR_LINES = 0.1, 0.3  # part of a row that lies between rows; more, so that dashes of transfers are seen

@@ -199,7 +199,7 @@ def _fill_columns(
         rest = np.array([light_of(colour) for colour in cells.ground[device]]) * (1.0 - busy)[:, None]
         mean = from_linear(own.T @ light + rest)
         cells.ground[device] = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in mean.tolist()]
-    for area in () if is_fine else areas(boxes)[0]:  # its name, in the shown row nearest to its middle
+    for area in () if is_fine else areas(boxes):  # its name, in the shown row nearest to its middle
         words, middle = f" {area.words} ", (area.first + area.last) / 2 * per_second
         device = min(devices, key=lambda one: abs(one + 0.5 - (area.top + area.bottom) / 2))
         begin = max(int(middle - len(words) / 2), 0)

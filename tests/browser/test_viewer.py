@@ -367,7 +367,7 @@ def test_the_page_draws_the_same_means_as_the_pictures(page, tmp_path, name, mic
     boxes = make_boxes(timeline).in_rows(row)
     assert boxes.plain
     expected = picture(boxes, LIGHT, PixelColumns(0.0, timeline.makespan * 1.004, cols), round(rows))
-    names = [(area.top + area.bottom) / 2 * row for area in areas(boxes)[0]]
+    names = [(area.top + area.bottom) / 2 * row for area in areas(boxes)]
     middles = [int((device + 0.5) * row) for device in range(4, 60, 2)]  # of rows, away from gaps
     lines = [y for y in middles if all(abs(y - name) > 8 for name in names)]
     assert len(lines) > 6

@@ -98,35 +98,31 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
   if (place.memory) drawMemory(place);
 }
 
-function drawFills(chart, place, first, last) {   // the rows: each action, upon them the mean of narrow ones, and the paper between rows
+function drawFills(chart, place, first, last) {   // the rows: means of pixels, and the paper between rows
   if (last <= first) return;
-  const ratio = paper ? 3 : window.devicePixelRatio || 1, cols = Math.round(innerWidth() * ratio), low = place.row * ratio < 6, blur = blurOf(chart);
+  const ratio = ratioOf(), cols = Math.round(innerWidth() * ratio), low = place.row * ratio < 6;
   const high = (last - first) * place.row, lines = low ? Math.max(Math.round(high * ratio), 1) : 0;
   context.imageSmoothingEnabled = false;
-  for (const [foot, strength] of [[1, blur < 1 ? 1 : 0], [footOf(chart, ratio), blur]]) if (strength) {
-    const drawn = raster(chart, first, last, lines, cols, foot), { halves } = drawn;
-    context.globalAlpha = strength;
-    if (lines) context.drawImage(drawn.sheet, left(), Math.round((place.first + first * place.row) * ratio) / ratio, innerWidth(), lines / ratio);
-    else for (let device = first; device < last; device++) {
-      const { begin, end, top, tall, whole } = bandOf(chart, place, device), gap = end - begin - whole;
-      const from = (device - first) * halves, all = gap > 0 && top + tall === begin + whole ? tall + gap : tall;
-      for (let half = 0; half < halves; half++) {
-        const y1 = top + half * tall / 2, y2 = half === halves - 1 ? top + all : top + tall / 2;
-        context.drawImage(drawn.sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
-      }
+  const { sheet, halves } = raster(chart, first, last, lines, cols);
+  if (lines) context.drawImage(sheet, left(), Math.round((place.first + first * place.row) * ratio) / ratio, innerWidth(), lines / ratio);
+  else for (let device = first; device < last; device++) {
+    const { begin, end, top, tall, whole } = bandOf(chart, place, device), gap = end - begin - whole;
+    const from = (device - first) * halves, all = gap > 0 && top + tall === begin + whole ? tall + gap : tall;
+    for (let half = 0; half < halves; half++) {
+      const y1 = top + half * tall / 2, y2 = half === halves - 1 ? top + all : top + tall / 2;
+      context.drawImage(sheet, 0, from + half, cols, 1, left(), y1, innerWidth(), y2 - y1);
     }
+    if (gap > 0) veil(1, left(), begin + whole, innerWidth(), gap);
   }
-  context.globalAlpha = 1;
-  for (let device = first; device < last && !lines; device++) { const { begin, end, whole } = bandOf(chart, place, device); if (end - begin > whole) veil(1, left(), begin + whole, innerWidth(), end - begin - whole); }
 }
 
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them
-  for (const { words, parts, first, last, top, bottom } of blurOf(chart) > 0.5 ? chart.areas : []) {
+  for (const { words, parts, first, last, top, bottom } of isMixed(chart) ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], gap = gapOf(chart), [begin, end] = visible(place);
     const [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], row = gap ? Math.floor((y1 + y2) / 2) + 0.5 : (y1 + y2) / 2;
     if (x2 - x1 < widthOf(words) || (y2 - y1) * place.row - gap < 14) continue;
     const mean = [0, 1, 2].map((channel) => Object.entries(parts).reduce((sum, [name, part]) => sum + part * light(theme.kinds[name] || theme.idle)[channel], 0));
-    context.globalAlpha = 2 * blurOf(chart) - 1;
+    context.globalAlpha = Math.min(RULES.sharp - boxWidth(chart) * ratioOf(), 1);
     write(words, (x1 + x2) / 2, place.first + row * place.row - gap / 2, { align: "center", line: "middle", colour: 0.2126 * mean[0] + 0.7152 * mean[1] + 0.0722 * mean[2] > 0.188 ? "black" : "white" });
     context.globalAlpha = 1;
   }
@@ -143,21 +139,19 @@ function drawRow(chart, place, device) {
       else if (wide > 5 && !isLow(chart)) { context.strokeStyle = theme.text; context.lineWidth = 1.5; context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
     }
   }
-  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1), strength = 1 - blurOf(chart);
-  if ((!strength || pixels(chart.longest) < 3) && !chart.instants && !chart.begins.size) return;
+  const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
+  if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
-    if (wide <= 3 || !strength) continue;
-    drawGap(band, x, wide, strength);
-    context.globalAlpha = strength;
+    if (wide <= 3 || isMixed(chart)) continue;
+    drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
-    context.globalAlpha = 1;
   }
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { context.fillStyle = colour; context.fillRect(toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
-const drawGap = (band, x, wide, strength = 1) => veil(Math.min(1, 0.1 * wide) * Math.min(Math.max((wide - 3) / 3, 0), 1) * strength, x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
+const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * Math.min(Math.max((wide - 3) / 3, 0), 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
   const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
@@ -341,7 +335,7 @@ function drawNames({ chart, title, rows, end, first: origin, row, hidden }, firs
 }
 
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
-  const { chart, row } = place, ratio = paper ? 3 : window.devicePixelRatio || 1, x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
+  const { chart, row } = place, ratio = ratioOf(), x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
   const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
   const same = new Set([...Array(chart.devices).keys()].map((device) => percent(chart.idleShare(device)))).size === 1;   // then the row of numbers has it
   for (let device = first; device < last; device++) {

@@ -5,9 +5,9 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
   const part = at / 4096;
   return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
 });
-const blurOf = (chart) => (isReal(chart) ? Math.min(Math.max(2 - pixels(chart.narrow) * (window.devicePixelRatio || 1) / RULES.sharp[+isLow(chart)], 0), 1) : 0);   // strength of the mean of narrow actions; it fades as they grow to twice the width that shows them singly
-const isMixed = (chart) => blurOf(chart) === 1;   // its actions are too narrow to be drawn singly
-const footOf = (chart, ratio) => Math.max(pixels(chart.period) * ratio, 1);   // columns that this mean is of: a period of actions, whose mean is flat
+const ratioOf = () => (paper ? 3 : window.devicePixelRatio || 1);   // columns of a pixel
+const isMixed = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.sharp;   // its actions are too narrow to be told apart
+const footOf = () => Math.min(Math.max(4.5 - Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf(), 1), 3);   // columns that a column takes its mean over, so that boxes as wide as a column do not beat
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${half}`;
@@ -71,19 +71,10 @@ function stepsOf(chart, device) {   // optimizer steps, which are among the acti
 }
 
 let sheet = null;
-function meaned(row, reach, cols, from, to, finish) {   // the means of each column and others at either side, cut at both ends of the step alike
-  const column = (time) => Math.round((time - from) / (to - from) * cols), first = Math.max(column(0), 0), last = Math.min(column(finish), cols), before = new Float64Array(3 * cols + 3);
-  for (let at = 0; at < row.length; at++) before[at + 3] = before[at] + row[at];
-  for (let at = 0; at < cols; at++) {
-    const wide = Math.max(Math.min(reach, at - first, last - 1 - at), 0);
-    for (let channel = 0; channel < 3; channel++) row[3 * at + channel] = (before[3 * (at + wide + 1) + channel] - before[3 * (at - wide) + channel]) / (2 * wide + 1);
-  }
-}
-
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
-  const { chart, first: top, row } = place, [first, last] = visible(place), ratio = window.devicePixelRatio || 1, { tick } = chart;
+  const { chart, first: top, row } = place, [first, last] = visible(place), ratio = ratioOf(), { tick } = chart;
   const cols = Math.round(innerWidth() * ratio), column = Math.min(Math.max(Math.floor((x - left()) * ratio), 0), cols - 1);
-  const spans = columnsOf(chart.makespan / tick, cols, view.t0 / tick, view.t1 / tick, footOf(chart, ratio)), [from, to] = [spans.first[column] * tick, spans.last[column] * tick];
+  const spans = columnsOf(chart.makespan / tick, cols, view.t0 / tick, view.t1 / tick, footOf()), [from, to] = [spans.first[column] * tick, spans.last[column] * tick];
   const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && Math.min(Math.max(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0), lines - 1);
   const [above, below] = lines ? [line * step, (line + 1) * step] : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
   for (let device = Math.floor(above); device < below; device++) {
@@ -93,15 +84,14 @@ function footprint(place, x, y) {   // what the pixel at a point is the mean of:
   return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(from, 0), to: Math.min(to, chart.makespan), shares: found };
 }
 
-function raster(chart, first, last, lines, cols, foot) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
+function raster(chart, first, last, lines, cols) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
   const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1, finish = chart.makespan / chart.tick;
   const from = view.t0 / chart.tick, to = view.t1 / chart.tick, rows = count * halves;
-  const spans = columnsOf(finish, cols, from, to, foot);
+  const spans = columnsOf(finish, cols, from, to, footOf());
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
   const mean = new Float32Array(3 * cols * tall);
   for (let line = 0; line < rows; line++) {
     rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
-    if (foot > 1) meaned(row, Math.round(foot / 3), cols, from, to, finish);
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
       const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
