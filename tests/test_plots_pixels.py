@@ -82,10 +82,10 @@ def test_a_figures_rows_are_the_picture():
 
 @pytest.mark.parametrize(("box", "reach"), [(0.5, 1.5), (3.0, 0.75), (3.5, 0.5)])  # columns
 def test_boxes_and_idle_time_have_their_colours_up_to_half_a_footprint_from_their_borders(box, reach):
-    boxes = boxes_of("zb-v", 16, 32)
+    boxes = boxes_of("1f1b", 16, 32)
     finish = boxes.timeline.makespan
     columns = PixelColumns(0.0, finish, round(box / boxes.median * finish))
-    seen, place = picture(boxes, LIGHT, columns, 16), np.arange(columns.number) + 0.5
+    seen, place, found = picture(boxes, LIGHT, columns, 16), np.arange(columns.number) + 0.5, set()
     for device in range(16):
         mine, colours = boxes.device == device, np.full(columns.number, "", object)
         begin, end = (second[mine] * columns.per_second for second in (boxes.start, boxes.end))
@@ -95,7 +95,9 @@ def test_boxes_and_idle_time_have_their_colours_up_to_half_a_footprint_from_thei
             colours[(place >= low + reach + 0.01) & (place <= high - reach - 0.01)] = fill
         for column in np.flatnonzero(colours):
             assert seen[device, column].tolist() == from_linear(light_of(colours[column])).tolist()
-        assert any(colours == LIGHT.idle)
+        found |= {*colours}
+    assert LIGHT.idle in found
+    assert (LIGHT.kinds[Kind.B] in found) == (box >= 3)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])

@@ -344,7 +344,8 @@ def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     fills = {"F forward": LIGHT.kinds[Kind.F], "B backward": LIGHT.kinds[Kind.B], "idle": LIGHT.idle}
     assert sum(shares.values()) == pytest.approx(1, abs=0.002)
     mean = np.sum([share * light_of(fills[name]) for name, share in shares.items()], axis=0)
-    seen = pixels_of(page)[TOP + 60, LEFT + 500].astype(float)
+    top = page.run(f"return document.querySelector('{CANVAS}').getBoundingClientRect().y")
+    seen = pixels_of(page)[int(int(top + TOP + 60) - top), LEFT + 500].astype(float)  # a mouse is at a whole pixel
     assert np.abs(seen - from_linear(mean)).max() <= 2  # the words are of its colour
 
 

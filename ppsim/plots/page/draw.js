@@ -122,9 +122,7 @@ function drawAreas(chart, place) {   // the names of areas of narrow actions (pp
     const [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], row = gap ? Math.floor((y1 + y2) / 2) + 0.5 : (y1 + y2) / 2;
     if (x2 - x1 < widthOf(words) || (y2 - y1) * place.row - gap < 14) continue;
     const mean = [0, 1, 2].map((channel) => Object.entries(parts).reduce((sum, [name, part]) => sum + part * light(theme.kinds[name] || theme.idle)[channel], 0));
-    context.globalAlpha = Math.min(RULES.sharp - boxWidth(chart) * ratioOf(), 1);
     write(words, (x1 + x2) / 2, place.first + row * place.row - gap / 2, { align: "center", line: "middle", colour: 0.2126 * mean[0] + 0.7152 * mean[1] + 0.0722 * mean[2] > 0.188 ? "black" : "white" });
-    context.globalAlpha = 1;
   }
 }
 

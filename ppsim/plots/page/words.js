@@ -95,7 +95,7 @@ function named(chart) { return (chart.named ??= new Map([...Array(chart.boxes).k
 
 const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].filter(Boolean);   // why a straggler, or the stall before an action, is marked
 
-function mixedLines(place, x, y) {   // boxes narrower than two pixels: what the pixel is the mean of
+function mixedLines(place, x, y) {   // boxes that mix their colours: what the pixel is the mean of
   const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = [...shares.values()].reduce((all, one) => all + one, 0) || 1;
   return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${onAxis(from, placesOf(to - from))} to ${onAxis(to, placesOf(to - from))}, mean of a pixel`, ...[...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()].filter((title, at, every) => every.indexOf(title) === at).map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
 }
