@@ -27,7 +27,7 @@ def test_1f1b_of_two_devices_looks_like_this():
         "device 1 ····│F0 │B0     │F1 │B1     │F2 │B2     ········\n"
         "         └───────────────────┬───────────────────┬────────\n"
         "         0                   5                   10 s\n"
-        "F forward; B backward; · idle\n"
+        "F forward; B backward; · idle; │ begins\n"
         "numbers: microbatch after the kind, where they fit\n"
     )
 
@@ -37,10 +37,11 @@ def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
         "gpipe, 2 devices, 1 microbatch: step 7.2 s, idle 58.3 %\n"
         "device 0 uu│F0   ··················│B0         rrr│O\n"
         "device 1 uu······│F0   │B0         rrr············│O\n"
-        "         └─────────────────────────────┬─────────────\n"
-        "         0                             5 s\n"
-        "F forward; B backward; · idle\n"
-        "where no action runs: u weight gather; r gradient reduction; O optimizer step\n"
+        "         └───────────┬───────────┬───────────┬───────\n"
+        "         0           2           4           6 s\n"
+        "F forward; B backward; · idle; │ begins\n"
+        "where no action runs: u weight gather; r gradient reduction;\n"
+        "  O optimizer step\n"
         "numbers: microbatch after the kind, where they fit\n"
     )
 
@@ -171,11 +172,19 @@ def test_no_line_is_wider_than_the_chart_and_at_most_32_rows_are_shown(width, de
 
 
 def test_the_footer_only_says_what_is_there():
-    assert chart(devices=1, microbatches=1, width=40).splitlines()[-2:] == [
-        "F forward; B backward",
-        "numbers: microbatch after the kind, where they fit",
+    assert chart(devices=1, microbatches=1, width=40).splitlines()[-3:] == [
+        "F forward; B backward; │ begins",
+        "numbers: microbatch after the kind,",
+        "  where they fit",
     ]
     assert "idle" not in chart(devices=8, microbatches=4096, width=40).splitlines()[-3]
+
+
+def test_evictions_have_their_own_words_and_no_line_of_the_key_is_wider_than_the_chart():
+    text = chart("bpipe", devices=4, microbatches=8, width=60, costs=ppsim.Costs(latency=0.1))
+    assert "< return of an eviction;" in text
+    assert "> eviction to another device" in " ".join(text.split())
+    assert max(map(len, text.splitlines()[1:])) <= 60
 
 
 def test_zero_length_actions_are_counted_in_a_note():

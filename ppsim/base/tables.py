@@ -30,6 +30,16 @@ def line_width() -> int:
     return max(min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns), 60) if is_terminal else WIDTH
 
 
+def within(text: str, width: int | None) -> str:
+    """Return a text whose lines have at most so many characters; what is left of one stands below its last column."""
+    lines = list[str]()
+    for line in text.splitlines():
+        begin = max((one.end() for one in re.finditer(r"  +", line)), default=2)
+        indent = " " * (begin if width and begin < 0.75 * width else 2)
+        lines += [line] if width is None else textwrap.wrap(line, width, subsequent_indent=indent) or [""]
+    return "\n".join(lines) + "\n"
+
+
 def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = None) -> list[str]:
     """Return one line per row; the first `left` columns (default: all), or those numbers, are flush left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

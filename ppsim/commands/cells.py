@@ -16,6 +16,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
 from ppsim.launch import own_flags, own_framework
 from ppsim.launch.megatron_script import prediction_faults
+from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
 from ppsim.studies.towers import PLACEMENT
@@ -23,7 +24,6 @@ from ppsim.studies.towers import PLACEMENT
 LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
 OTHER = "*"  # beside the letters of a change that the config's framework does not run
 DIGITS = 3
-SAME = 0.01  # relative: a smaller difference of two predicted steps is none
 
 
 def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = None) -> str:

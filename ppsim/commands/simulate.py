@@ -10,6 +10,7 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
+from ppsim.base.tables import within
 from ppsim.commands import options
 from ppsim.commands.options import JsonTarget, Verbose, draws, takes_case
 from ppsim.commands.reporting import OutputOption, answer, command, print_data, say, takes_colours, write_files
@@ -93,7 +94,11 @@ def simulate(
     chart = drawn and f"\n{drawn.partition(chr(10))[2]}"  # the summary above has what its heading says
     own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
     below = "\n" + timeline.ledger().table() if ledger else ""
-    answer(timeline.to_dict() | own if json else {}, json, lambda: timeline.summary(verbose, costs) + below)
+    answer(
+        timeline.to_dict() | own if json else {},
+        json,
+        lambda: within(timeline.summary(verbose, costs), columns) + below,
+    )
     if chart:
         print_data(chart, takes_colours())
 

@@ -372,7 +372,7 @@ def costs_text(every: Sequence[Boxes]) -> str:
             medians = times[order][first + count // 2]
             differ |= bool(np.any(np.abs(times[order] - np.repeat(medians, count)) > 0.02 * times[order]))
             usual.setdefault(name, []).extend(medians.tolist())
-    remarks = ["per device" * (len({*shares}) > 1), "medians" * differ]
+    remarks = ["times are a whole device's" * (len({*shares}) > 1), "medians" * differ]
     names, every_time = dict[str, list[str]](), [time for times in usual.values() for time in times] or [0.0]
     common = time_unit(max(makespan(boxes.timeline) for boxes in every))
     if min(every_time) * common.factor < 0.099:  # the axis' unit does not fit all

@@ -28,7 +28,7 @@ from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import is_mixed
-from ppsim.plots.scale import AT_BOUND, shown_length
+from ppsim.plots.scale import AT_BOUND, SAME, shown_length
 from ppsim.timeline import TimelineColumns
 
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
@@ -127,6 +127,8 @@ def _blocks(
         step = f"{three_digits(iteration_time(run) * unit.factor)} {unit.symbol}"
         change = iteration_time(run) / (iteration_time(timelines[base_of]) or np.inf) - 1.0
         differs = "base" if number == base_of else percent_text(change, signed=True).replace("-", "−")
+        if abs(change) < SAME and run.schedule.name != timelines[base_of].schedule.name:
+            differs = "="  # as the table of `compare` says
         idle = percent_text(steady_bubble_fraction(run))
         if filled := _filled_seconds(run):
             after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
@@ -177,9 +179,11 @@ def _single_note(boxes: Boxes) -> list[str]:
 
 
 def _bound_text(run: TimelineColumns, over: bool) -> str:
-    """Return how far the makespan is above its lower bound; empty at it if over the limit, and without one."""
-    if run.engine == "measured" or run.schedule.iterations > 1 or len(run.row_start) > _BOUNDED:
+    """Return how far the makespan is above its lower bound; empty at it if over the limit, or without; — if large."""
+    if run.engine == "measured" or run.schedule.iterations > 1:
         return ""
+    if len(run.row_start) > _BOUNDED:
+        return "—"
     gap = lower_bound(run).gap
     return percent_text(gap, signed=True) if gap >= 5e-4 else "" if over else AT_BOUND
 

@@ -222,7 +222,7 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
         writer.write(layout.left, base, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
-    is_quiet = values[1] in ("base", AT_BOUND)
+    is_quiet = values[1] in ("base", "=", "—", AT_BOUND)
     styles = (bold, {"color": theme.quiet} if is_quiet else bold, {}, over)
     for at, x in layout.columns.items():
         writer.write(x, base, values[at], _VALUE, ha="right", **styles[at])

@@ -24,6 +24,7 @@ TITLES = {  # in the order of legends
     STEPS: "optimizer step",
     FILLS: "work in idle time",
 }
+EVICTIONS = {OFFLOADS: "eviction to another device", RELOADS: "return of an eviction"}  # instead, of BPipe
 KINDS = {GATHERS: Kind.UNSHARD, RELOADS: Kind.RELOAD, REDUCTIONS: Kind.REDUCE_GRAD, OFFLOADS: Kind.OFFLOAD}
 LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O", FILLS: "="}
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards

@@ -45,7 +45,7 @@ def draw_ledger(
                           for cause, part in parts.items()]  # fmt: skip
         idle = percent_text(bubble_fraction(timeline))
         unit = time_unit(step)
-        notes = [f"step {three_digits(step * unit.factor)} {unit.symbol}, idle {idle} in the mean, as the causes below"]
+        notes = [f"step {three_digits(step * unit.factor)} {unit.symbol}, {idle} idle on average; its causes are below"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
@@ -61,21 +61,24 @@ def draw_ledger(
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
             reached += part
         longest = float(reached.max()) or 1.0
-        differ = len({percent_text(part / 100) for part in reached.tolist()}) > 1  # else the notes say it once
-        is_named = devices <= _NAMED and differ
-        ax.set_xlim(0.0, longest * (1.1 if is_named else 1.0))
-        ax.set_xticks(round_ticks(longest, 10 if wide > 700 else 5))
+        ticks = round_ticks(longest, 10 if wide > 700 else 5)
+        end = float(np.ceil(longest / ticks[1]) * ticks[1])  # the next tick
+        is_named = devices <= _NAMED
+        ax.set_xlim(0.0, max(end, 1.1 * longest * is_named))
+        ax.set_xticks(np.union1d(ticks, end))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
-        ax.spines["bottom"].set_bounds(0.0, longest)
+        ax.spines["bottom"].set_bounds(0.0, end)
+        ax.spines["bottom"].set(position=("outward", 1.5), linewidth=POINTS)
         ax.spines["left"].set_visible(False)
         ax.set(ylim=(devices - 0.5, -0.5))
         named = named_devices(devices, rows / devices)
         ax.set_yticks(named, [labels[device] for device in named])
         plain_axes(ax, colours, _SIZE * POINTS)
         ax.set_xlabel("idle time (% of the step)", color=colours.quiet, labelpad=1)
-        ax.tick_params(axis="y", length=0)
+        ax.tick_params(axis="y", length=0, pad=2.0)
         ax.grid(visible=False, axis="y")
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
+        style["bbox"] = {"facecolor": colours.paper, "linewidth": 0.0, "pad": 0.5}  # over the grid
         for device, idle in enumerate(reached.tolist() if is_named else ()):
             ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)

@@ -156,10 +156,10 @@ def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
         times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
         sender, receiver = (copies.device[mine], copies.host[mine])[:: 1 if way == OFFLOADS else -1]
         rows = _ends(ax, boxes, sender, receiver)
-        for wide, colour in ((2.6, theme.halo), (0.9, theme.text)):
-            add_lines(ax, np.stack([times, rows], axis=2), colors=colour, linewidths=wide, alpha=strength, zorder=3.5)
+        lines: Any = {"colors": theme.text, "linewidths": 0.5, "alpha": strength}
+        add_lines(ax, np.stack([times, rows], axis=2), **lines, zorder=3.5)  # below the numbers
         for marker, ends in (("v", receiver > sender), ("^", receiver < sender)):
-            ax.scatter(times[ends, 1], rows[ends, 1], s=7, marker=marker, linewidths=0.0, **style)
+            ax.scatter(times[ends, 1], rows[ends, 1], s=4, marker=marker, linewidths=0.0, **style)
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:

@@ -24,6 +24,7 @@ NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 LETTER, LETTER_ROOM = 0.55, 2.0  # of a digit: how much wider W is, the letter of a kind; pixels: more room of a letter
 NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # size of a number, at most, as a part of its box's height and width
+SAME = 0.01  # relative: a smaller difference of two predicted steps is none
 AT_BOUND = "at bound"  # a timeline at its lower bound: no order with the same peaks is faster
 _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
 RULES = {  # of the page's script

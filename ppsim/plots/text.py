@@ -14,10 +14,11 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.tables import within
 from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.areas import areas, parts_around
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
-from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
+from ppsim.plots.lanes import COLLECTIVES, EVICTIONS, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, label_colour, light_of
 from ppsim.plots.pixels import from_linear
 from ppsim.plots.scale import named_devices, number_text, round_ticks
@@ -101,7 +102,8 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     lines += [names[device].ljust(margin) + cells.line(device, style, color) for device in devices]
     lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, room, style)]
     used = "".join(cells.text[list(devices)].ravel())
-    lines += _legend(boxes, fits, used, makespan(timeline) / drawn, style, theme if color else None)
+    legend = _legend(boxes, fits, used, makespan(timeline) / drawn, style, theme if color else None)
+    lines += legend if color else within("\n".join(legend), columns).splitlines()
     if len(devices) < len(names):
         lines.append(f"{len(devices)} of {len(names)} devices are shown")
     text = "\n".join(lines) + "\n"
@@ -121,7 +123,8 @@ def _columns_per_second(boxes: Boxes, room: int) -> float:
         return 0.0
     shortest = float(lengths.min())
     whole = int(room * shortest / length * (1 + 1e-12))
-    return min(whole, _WIDEST_SLOT) / shortest if whole else room / length
+    fills = whole * length / shortest >= room * 2 / 3
+    return min(whole, _WIDEST_SLOT) / shortest if whole and (fills or whole >= _WIDEST_SLOT) else room / length
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
@@ -218,7 +221,7 @@ def _colored(text: str, ground: str, hidden: bool = False) -> str:
 def _axis(makespan: float, per_second: float, drawn: int, room: int, style: _Style) -> list[str]:
     """Return a rule with ticks and, below it, their times, the last with their unit, which never touch each other."""
     unit = time_unit(makespan)
-    ticks = round_ticks(makespan * unit.factor, max(min(drawn // 9, 12), 2))
+    ticks = round_ticks(makespan * unit.factor, max(min(drawn // 9, 12), 5))
     columns = np.minimum(np.floor(ticks / unit.factor * per_second + 0.5).astype(int), drawn)
     rule, numbers = [style.rule] * min(drawn + 1, room), ""
     for column, tick in zip(columns.tolist(), ticks.tolist(), strict=True):
@@ -239,9 +242,12 @@ def _legend(
     words = {kind_letter(kind): ("X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind], kind) for kind in boxes.kinds}
     entries = [(title, theme and theme.kinds[kind]) for letter, (title, kind) in words.items() if letter in drawn]
     entries += [(f"{style.idle} {IDLE_TITLE}", theme and theme.idle)] * (style.idle in drawn)
+    meanings = {style.rule: "goes on", style.edge: "begins"}
+    entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
     lines = ["; ".join(_colored(title, ground) if ground else title for title, ground in entries)]
     if lanes := [lane for lane in boxes.lanes if lane.letter in drawn]:
-        titles = "; ".join(f"{lane.letter} {lane.title}" for lane in lanes)
+        own = EVICTIONS if len(boxes.timeline.schedule.evicted) else {}
+        titles = "; ".join(f"{lane.letter} {own.get(lane.sort, lane.title)}" for lane in lanes)
         lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
