@@ -123,7 +123,7 @@ def test_the_default_summary_is_the_answer_alone():
     text = run("1f1b", 2, 4, costs).summary()
     assert text.startswith(ANSWER)
     causes = text.removeprefix(ANSWER).splitlines()
-    assert causes[0].split()[:4] == ["idle", "dependency", "50", "%"]
+    assert causes[0].split()[:4] == ["idle", "dependency", "10.0", "%"]
     assert len(causes) == 3
 
 

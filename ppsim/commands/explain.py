@@ -205,7 +205,7 @@ def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[t
         reason = f"; measured - simulated: {', '.join(texts)}" if texts else ""
         reason += f"; memory {memory}" if (memory := memory_text(run)) else ""
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), _change(run.makespan, whole) + reason))
-    rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total: {_shares(measured)}"))
+    rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total device time: {_shares(measured)}"))
     rows += _recorded(explanation)
     rows += [("", "", "")] + [
         ("gain" if number == 0 else "", seconds_text(seconds, DIGITS) if seconds else "", text)
@@ -254,11 +254,11 @@ def _change(seconds: float, before: float) -> str:
 
 
 def _shares(run: Timeline) -> str:
-    """Return the causes of idle time with their share of it, largest first."""
+    """Return the causes of idle time with their share of all devices' time, largest first."""
     idle = {cause: float(seconds.sum()) for cause, seconds in run.ledger().items()}
-    total = sum(idle.values())
+    total, whole = sum(idle.values()), run.schedule.devices * run.makespan
     causes = sorted((one for one in idle if idle[one] > SAME * total), key=lambda one: -idle[one])
-    return ", ".join(f"{cause} {percent_text(idle[cause] / total, 0)}" for cause in causes) or "none"
+    return ", ".join(f"{cause} {percent_text(idle[cause] / whole)}" for cause in causes) or "none"
 
 
 def _suspects(explanation: Explanation, variant: str) -> str:

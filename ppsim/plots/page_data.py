@@ -14,6 +14,7 @@ from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, step_graph
+from ppsim.analysis.interval import step_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.memory import device_memory, memory_curves, peak_activations, peak_memory, usable_limit
 from ppsim.base.immutable import cached_on
@@ -82,6 +83,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "ahead": dict(timeline.schedule.prefetched[:, ::-1].tolist()),
         "makespan": makespan(timeline),
         "step": iteration_time(timeline),
+        "interval": None if timeline.engine == "measured" else step_interval(timeline),
         "bounds": lower_bound(timeline).bounds if few else {},
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),

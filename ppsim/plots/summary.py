@@ -93,7 +93,8 @@ def _idle_lines(timeline: TimelineColumns) -> list[str]:
     largest = idle[causes[0]]
     bar = min(max(line_width() - 72, _BARS[0]), _BARS[1])
     bars = ["#" * round(bar * idle[cause] / largest) for cause in causes]
-    shares = [percent_text(idle[cause] / total, 0) for cause in causes]
+    whole = timeline.schedule.devices * makespan(timeline)  # as the bubble: of all devices' time
+    shares = [percent_text(idle[cause] / whole) for cause in causes]
     rows = [*zip(["idle", *[""] * len(causes)], causes, shares, bars, strict=False)]
     return ["", *aligned([(*row, CAUSES[cause]) for row, cause in zip(rows, causes, strict=True)])]
 

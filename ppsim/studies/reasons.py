@@ -15,12 +15,12 @@ def limiting_factors(run: Timeline) -> Iterator[str]:
     ledger, bound = run.ledger(), run.lower_bound()
     idle = {cause: float(seconds.sum()) for cause, seconds in ledger.items()}
     total = sum(idle.values())
-    share = total / (run.makespan * run.schedule.devices) if run.makespan > 0 else 0.0
+    whole = run.makespan * run.schedule.devices
     if total > 0:
         cause = max(idle, key=lambda name: idle[name])
         yield (
-            f"devices are idle {percent_text(share)} of the step; the largest cause is {cause} "
-            f"({percent_text(idle[cause] / total, 0)} of it): {CAUSES[cause]}"
+            f"devices are idle {percent_text(total / whole)} of the step; the largest cause is {cause} "
+            f"({percent_text(idle[cause] / whole)}): {CAUSES[cause]}"
         )
     yield f"the step is {percent_text(bound.gap)} above its lower bound ({bound.which}, {seconds_text(bound.seconds)})"
     heaviest = busiest_device(run)
@@ -34,9 +34,10 @@ def short_reasons(run: Timeline) -> Iterator[str]:
     total = sum(idle.values())
     if total > 0 and run.makespan > 0:
         first, second = sorted(idle, key=lambda cause: -idle[cause])[:2]
-        causes = f"{first} {percent_text(idle[first] / total, 0)}"
-        causes += f", {second} {percent_text(idle[second] / total, 0)}" if idle[second] > 0 else ""
-        yield f"idle {percent_text(total / (run.makespan * run.schedule.devices))} of the step: {causes}"
+        whole = run.makespan * run.schedule.devices
+        causes = f"{first} {percent_text(idle[first] / whole)}"
+        causes += f", {second} {percent_text(idle[second] / whole)}" if idle[second] > 0 else ""
+        yield f"idle {percent_text(total / whole)} of the step: {causes}"
     yield f"{percent_text(run.lower_bound().gap)} above its lower bound"
     if heaviest := busiest_device(run):
         yield heaviest

@@ -191,6 +191,17 @@ def test_better_schedules_are_named_and_added(compared, page, explorer):
     assert steps[1] < steps[0]
 
 
+def test_better_names_no_twin_of_what_is_shown_and_the_imbalance_that_costs_more(compared, page, explorer):
+    page.open(explorer + "#p=4&m=8&s=1f1b,zb-h1,zb-v")
+    page.until("return faster.left === 0")
+    assert "interleaved-zb" not in page.run("return all().map((index) => betterOf(index).text).join()")
+    page.open(explorer)  # with a config
+    assert page.until("return betterOf(0).text?.startsWith('imbalance: 26.9 %') && betterOf(0).acts[0][0]") == (
+        "Partition: optimal"
+    )
+    assert page.run("return runs[0].good.chart.interval.map((one) => one > 0)") == [True, True]
+
+
 def test_a_row_of_costs_on_the_first_visit_is_compared_anew(compared, page, explorer):
     page.browser.get(explorer + "#p=4&m=8&s=1f1b,zb-h1")
     page.until("return typeof runs !== 'undefined' && runs.length > 0 && faster.found.length > 0")
@@ -211,7 +222,7 @@ def test_of_four_schedules_the_slowest_but_the_base_is_replaced(page, explorer):
     page.run("addFound({ schedule: 'dualpipe' })")
     settled(page)
     assert [one["schedule"] for one in state_of(page)["schedules"]] == ["zb-h1", "dualpipe", "zb-v", "1f1b"]
-    assert "dualpipe took the place of gpipe, the slowest of four; Undo brings it back." in page.text("#notes")
+    assert "dualpipe took the place of gpipe, the slowest but the base" in page.text("#notes")
 
 
 def test_a_search_runs_stops_and_offers_what_it_found(page, explorer):
@@ -282,7 +293,8 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     note = page.until("return document.querySelector('#lines .note')?.innerText")
     assert note.startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert "Dimmed: the last picture, of 8 microbatches. The other schedules are up to date." in note
-    assert page.find("input[name=microbatches]").get_attribute("aria-invalid") is None  # the others take it
+    assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
+    assert page.text("#setup .told").startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert len(page.browser.find_elements("css selector", "#cards .card.bad")) == 1
     assert settled(page)[:3] == [run(one["schedule"], microbatches=7) for one in FOUR[:3]]
     assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 4
@@ -340,6 +352,24 @@ def test_each_wrong_field_is_outlined_and_has_a_sentence_in_the_note(page, explo
     give(page, "forward", "2")
     page.until_true(lambda: page.run(note) == both[:1], "one sentence")
     assert page.run(outlined) == ["devices"]
+
+
+@pytest.mark.parametrize("name", ["devices", "microbatches", "forward", "latency", "overlap", "memory_limit"])
+def test_no_value_of_a_field_stops_the_page(page, explorer, name):
+    start(page, explorer)
+    before = settled(page)
+    usual = page.find(f"input[name={name}]").get_attribute("value")
+    for text in ("-3", "0", "1e9", "1.5", "abc", ""):
+        give(page, name, text or Keys.DELETE)
+        page.until("return runs.every((run) => run.result && !run.flight)")
+        is_faulty = page.run("return runs.every((run) => run.result.faults)")
+        told = "return [...document.querySelectorAll('#setup .told')].length"
+        outlined = "return [...document.querySelectorAll('#setup [aria-invalid]')].map((one) => one.name)"
+        assert (page.run(told), page.run(outlined)) == (is_faulty, [name] * is_faulty), text
+        assert page.run("return marks().map((mark) => mark.dimmed)") == [0.28 * is_faulty] * 2
+        state_of(page)  # checks that the address brings the state back
+    give(page, name, usual or Keys.DELETE)
+    assert settled(page) == before
 
 
 def test_changes_are_undone_and_done_again_by_button_key_and_the_browsers_back(page, explorer):

@@ -56,8 +56,9 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
   const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(peak)} instead of ${number(most)}${held}`);
-  const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : " (no framework runs it)");
-  const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0); return others.find((one) => one.runs) ?? others[0] ?? found.find((one) => placeOf(one) !== index); };   // what is not on the page comes first, and what a framework runs
+  const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : ", no framework runs it");
+  const live = all().filter(isLive).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
+  const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0 && !matched(one)), above = found.find((one) => placeOf(one) >= 0 && placeOf(one) !== index); return others.find((one) => one.runs) ?? (above?.runs ? above : others[0] ?? above); };   // what a framework runs comes first, and what is not on the page
   const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? ", above" : ", below"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity) && one.step < 2 * chart.step);   // a step of twice the length is no help
@@ -72,9 +73,17 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, acts: [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   const searching = bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
-  if (other) return { text: `${named(other)}: ${than(other.step)}, ${memory(other.peak)}${unrun(other)}`, acts: [...add(other), ...searching] };
+  const uneven = imbalanceOf(chart);
+  if (uneven > 1 - (other?.step ?? chart.step) / chart.step) return { text: `imbalance: ${(100 * uneven).toFixed(1)} % of all devices' time`, acts: [["Partition: optimal", () => put(index, PARTITION, "optimal")], ...searching] };
+  if (other) return { text: `${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
   if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "" };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
+}
+const PARTITION = "layout.partition";
+function imbalanceOf({ ledger, devices, makespan }) {   // the part of all devices' time that it costs, if it is the largest cause of idle time and a config has another partition to try
+  const sum = (seconds) => seconds.reduce((all, one) => all + one, 0) / (devices * makespan), found = sum(ledger.imbalance || []);
+  const key = offer.configs[state.common.config]?.keys.find((one) => one.key === PARTITION), now = state.common.changes?.[PARTITION] ?? key?.value;
+  return key && ["even", null].includes(now) && Object.values(ledger).every((seconds) => sum(seconds) <= found) ? found : 0;
 }
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 
@@ -82,7 +91,9 @@ function addFound(one) {   // as the next schedule; of four it replaces the slow
   let at = state.schedules.length;
   if (at >= MOST) {
     at = all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];
-    notice = `${one.name || one.schedule} took the place of ${nameOf(at)}, the slowest of four; Undo brings it back.`;
+    notice = `${one.name || one.schedule} took the place of ${nameOf(at)}, the slowest but the base`; undoes = true;
+    const mine = notice;
+    setTimeout(() => { if (notice === mine) { notice = ""; undoes = false; showNotes(); } }, 8000);
   }
   state.schedules[at] = one;
   showAll();

@@ -9,6 +9,7 @@ const viewer = startViewer(find("viewer"), {
   },
   isPhone: () => innerWidth <= 760,   // a chart beside the setup is no phone
   on: ["memory", "ledger"],
+  keys: { Setup: [["\\", "show or hide it"], ["Ctrl Z", "undo"], ["Ctrl Shift Z", "do again"]] },
   onState: (text) => { if (text !== state.view) { state.view = text; writeLink(); showBase(); } },
   onDraw: showLines,
 });
@@ -16,10 +17,10 @@ const viewer = startViewer(find("viewer"), {
 function showAll() {
   for (const run of runs) run.flight?.controller.abort();
   runs = state.schedules.map((one, index) => ({ result: runs[index]?.result, good: runs[index]?.good, flight: null }));
-  const kept = notice;
+  const kept = [notice, undoes];
   change();
   showSetup();
-  notice = kept;
+  [notice, undoes] = kept;
 }
 
 async function take(file) {   // draw a dropped file, or show the validator's faults

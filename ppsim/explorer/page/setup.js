@@ -49,10 +49,16 @@ function dragged(input, step, set) {   // a drag along a number changes it, and 
 const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" };
 const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|s)\)/, "");
 
+function namesDevices(text) {   // as the server reads them; without a count of devices any
+  const { devices } = state.common, ends = text.toLowerCase().split(/[,–-]/).map((end) => end.trim());
+  return !text || !(devices > 0) || ends.every((end) => ["all", "last"].includes(end) || (/^\d+$/.test(end) && Number(end) < devices));
+}
+
 function wrongFields() {   // [input, what it takes] of fields that no schedule can have
   const rule = ({ name, value }) => {
     const text = value.trim();
-    if (START.common[name] && SIZES.includes(name)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
+    if (START.common[name] && SIZES.includes(name) && (text || !state.common.config)) return /^[1-9]\d*$/.test(text) ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
+    if (name === "by_device") return namesDevices(text) ? "" : `devices from 0 to ${state.common.devices - 1}, such as 0, 0-1 or last`;
     if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
     return !COSTS.includes(name) || /^($|[[.\d]|[x×] *\d)/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
   };
@@ -120,7 +126,7 @@ function costTable() {   // the first row is of all devices; further rows name d
 const devicesIn = (text, every) => text.toLowerCase().replaceAll("–", "-").replaceAll("last", every.length - 1).split(",").flatMap((part) => { const [first, last = first] = part.replace("all", `0-${every.length - 1}`).split("-").map(Number); return every.slice(first, last + 1); });   // as the server reads "0, 2-3"
 
 function showInherited() {   // in each empty cell of a row the cost in force: of the last row with a cost for its devices
-  const { devices: count, by_device = [], ...common } = state.common, every = count <= 4096 ? [...Array(count).keys()] : [], rows = by_device.map((row) => ({ ...row, named: new Set(devicesIn(String(row.devices ?? ""), every)) }));
+  const { devices: count, by_device = [], ...common } = state.common, every = Number.isInteger(count) && count > 0 && count <= 4096 ? [...Array(count).keys()] : [], rows = by_device.map((row) => ({ ...row, named: new Set(devicesIn(String(row.devices ?? ""), every)) }));
   for (const input of document.querySelectorAll("#costs [data-place]")) {
     const [line, at] = input.dataset.place.split(","), key = CELLS[at - 1]?.[0], of_all = String(common[key] ?? "").replace(/[[\]]/g, "").split(",");
     if (line === "0" || !key) continue;
@@ -183,7 +189,7 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     for (const one of list.querySelectorAll("details .field")) one.hidden = !holds(one);
     for (const one of list.querySelectorAll("details")) { one.hidden = !one.querySelector(".field:not([hidden])"); one.open = text ? true : one.matches(":first-of-type") && one.parentElement === list; }
   });
-  list.append(row("Filter", filter), ...Object.values(others));
+  list.append(row("Find a setting", filter), ...Object.values(others));
   return [jitter, reset, ...(list.children.length > 1 ? [list] : [])];
 }
 const folded = (name, open = false) => make("details", { open }, make("summary", { textContent: `${name[0].toUpperCase()}${name.slice(1)}` }));

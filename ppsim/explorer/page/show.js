@@ -47,27 +47,33 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
   return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
 }
 
+const wrongWords = (input, rule) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`;
 function wordsOf(index) {   // a schedule's faults, a sentence each
   const wrong = wrongFields();
-  return wrong.length ? wrong.map(([input, rule]) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`).join("\n")
+  return wrong.length ? wrong.map(([input, rule]) => wrongWords(input, rule)).join("\n")
     : isKnown(index) ? textOf(index) : "this ppsim knows no schedule of this name";
 }
 
 function fieldOf(index) {   // the key of the field that a fault is about: one that was changed, if there is one
-  const keys = faultsOf(index).flatMap((fault) => fault.keys);
-  return keys.find((key) => key in (state.common.changes || {})) ?? keys[0];
+  const keys = faultsOf(index).flatMap((fault) => fault.keys), changed = Object.keys(state.common.changes || {});
+  if (!keys.length && changed.length === 1) return changed[0];
+  return keys.find((key) => key in (state.common.changes || {})) ?? keys.find((key) => document.querySelector(`#setup [name="${key}"]`)) ?? keys[0];
 }
 
 function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
-  const shared = commonFault(), typed = wrongFields().map(([input]) => input), wrong = [...typed], inputs = [...document.querySelectorAll("#setup input, #setup select")];
+  const shared = commonFault(), typed = wrongFields().map(([input]) => input), wrong = [...typed], told = new Map(wrongFields().map(([input, rule]) => [input, `${labelOf(input)}: must be ${rule}`])), inputs = [...document.querySelectorAll("#setup input, #setup select")];
   for (const index of all()) {
     const text = textOf(index), key = fieldOf(index);
     find("cards")?.children[index]?.classList.toggle("bad", !!text && !shared);
-    if (!text || typed.length || (!shared && ["devices", "microbatches"].includes(key))) continue;   // others take this size
+    if (!text || typed.length) continue;
     const named = inputs.filter(({ name }) => name === key), quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
     const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
-    wrong.push(...(quoted.length ? quoted : costs.length ? costs : named.slice(0, 1)));
+    const found = quoted.length ? quoted : costs.length ? costs : named.slice(0, 1);
+    wrong.push(...found);
+    if (found.length) told.set(found[0], shared ? text : `${nameOf(index)}: ${text}`);
   }
+  for (const one of document.querySelectorAll("#setup .told")) one.remove();
+  for (const [input, text] of told) (input.closest(".pair") || input.closest("#costs, .field") || input).after(make("small", { className: "told", textContent: text }));
   for (const input of inputs) if (wrong.includes(input)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); } else input.removeAttribute("aria-invalid");
 }
 
@@ -102,14 +108,14 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
 const counted = (number, things) => `${number.toLocaleString("en")} ${number === 1 ? things.slice(0, -1) : things}`;
 
 function differing(good, index) {   // the sizes of a picture that differ from those of the page
-  const { common } = state, words = SIZES.slice(0, 2).filter((key) => good.common[key] !== common[key]).map((key) => counted(good.common[key], key));
+  const { common } = state, words = SIZES.slice(0, 2).filter((key) => good.common[key] && good.common[key] !== common[key]).map((key) => counted(good.common[key], key));
   return words.length ? `, of ${words.join(" and ")}` : good.schedule.schedule !== state.schedules[index].schedule ? `, of ${good.schedule.schedule}` : ", from before the change";
 }
 
 function showNotes() {   // over all charts: a server that is gone, and what is about no schedule
   const place = find("notes"), parts = [];
   if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), button("Try again", () => change()), make("div", { textContent: "The numbers are of its last answer." })));
-  if (notice) parts.push(make("div", { className: "note" }, notice, plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" })));
+  if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, notice, undoes ? button("Undo", () => history.back()) : plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" })));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 
@@ -134,14 +140,14 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   }));
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first
     const wide = () => line.scrollWidth > line.clientWidth;
-    for (const part of [/ \(no.*/, /, [^,]*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
+    for (const part of [/, (same|peak)[^,]*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
   }
   lines.querySelectorAll("button")[focused]?.focus();
   find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts = [] } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed
-  const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (common[key] > 0 ? common[key] : "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
+  const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (common[key] > 0 ? common[key] : offer.configs[common.config]?.schedule[key] ?? "?"), one = (key, text) => `${text} ${String(common[key] ?? "auto").replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
   const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${devices}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), `${counted(size("devices"), "devices")}, `, counted(size("microbatches"), "microbatches")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));

@@ -4,7 +4,7 @@ const COSTS = ["forward", "input_grad", "weight_grad", "latency", "overlap"], SI
 const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; milliseconds after which work is shown, a newer request cancels an older one, and what is typed counts
 const token = new URLSearchParams(location.search).get("token");
 const find = (id) => document.getElementById(id);
-let notice = "";   // a fault of none of the page's schedules; the next change removes it
+let notice = "", undoes = false;   // a fault of none of the page's schedules, or what Undo brings back; the next change removes it
 let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "", gone = false;   // runs: { result, good, flight } per schedule; good: the last result with a chart, and its state
 
 const { make, signed, unitFor } = startViewer;
@@ -99,7 +99,7 @@ function showSteps() {   // whether there is something to undo, or to do again
 }
 
 function change(indexes = all()) {
-  notice = "";
+  notice = ""; undoes = false;
   writeLink();
   asking?.abort();
   stopSearches(indexes);

@@ -38,7 +38,7 @@ function build(root) {
   parts.stepWords = make("span", {});
   if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...extra.build()), parts.stepWords);
   parts.keys.append(make("header", {}, make("b", { textContent: "Keys and mouse" }), button("Close", "", () => parts.keys.close())),
-    ...Object.entries(KEYS).map(([title, lines]) => make("table", {}, make("caption", { textContent: title }), ...lines.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text }))))));
+    ...Object.entries({ ...KEYS, ...options.keys }).map(([title, lines]) => make("table", {}, make("caption", { textContent: title }), ...lines.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text }))))));
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zooms, button("?", "Keys", () => parts.keys.showModal()));
@@ -89,7 +89,7 @@ function fillTotals() {   // the colours of causes with the idle time of all dev
   const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => `${cause} ${real.map((chart) => size(chart, cause)).join(" / ")}`;
   parts.totals.classList.toggle("many", charts.length > 2);
   parts.totals.hidden = real.length > 0 && !causes.length;   // rows do not move when the first picture comes
-  parts.totals.firstChild.replaceChildren(several ? "idle by cause, % per schedule:" : "idle by cause, %:", ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
+  parts.totals.firstChild.replaceChildren(`idle by cause, % of all devices' time${several ? ", per schedule" : ""}:`, ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
   while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
   parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),
     make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => size(chart, cause)), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
@@ -117,6 +117,7 @@ function fillLegend() {   // only what is drawn
   add(on.has("critical") || chosen, on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
+  for (const chart of phone() ? charts : []) add(chart.interval, `${charts.length > 1 ? `${chart.short}: ` : ""}${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   fillTotals();
   const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
@@ -131,7 +132,7 @@ function find(step) {
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
   if (found.length && rowHeight(found[place].chart) < 12) { viewBefore ||= { ...view }; view.row = 12; }   // legible
   if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}: `);
-  else { choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
+  else { if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; } choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
 }
 
 function tell(text, lines = []) {   // a text, or lines, of which the longest that the tip has too go if there is no room

@@ -172,7 +172,7 @@ function drawAxis() {
   write(mark, (from + to) / 2, y + 21, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
 }
 
-const endsInSight = (place) => isReal(place.chart) && inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= left() + innerWidth() + 1;
+const endsInSight = (place) => isReal(place.chart) && !place.chart.faulty && inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= left() + innerWidth() + 1;
 
 function markOnAxis(x1, x2) {   // the selected range, or the time of the line of play: its text, and the pixels that it takes
   const [first, last] = playing ? [playing.time, playing.time] : range || [], text = playing ? onAxis(playing.time) : range ? rangeText() : "";

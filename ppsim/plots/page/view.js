@@ -5,6 +5,7 @@ const on = new Set();   // names of visible parts
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
 let canvas, context, theme = null, themeName = "light", width = 0, height = 0, asked = false, base = 0;
 let kept = [];   // pixels of the charts' rows before a range was selected
+let keyed = false;   // whether a key was used after the pointer, which then shows the focus
 let viewBefore = null;   // the view before an action was brought into sight, which Escape restores
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 

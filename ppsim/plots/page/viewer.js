@@ -155,6 +155,7 @@ function listen() {
   canvas.addEventListener("wheel", wheel, { passive: false });
   point();
   canvas.addEventListener("pointerleave", (event) => { if (event.pointerType === "touch") return; latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
+  for (const [name, is_key] of [["keydown", true], ["pointerdown", false]]) document.addEventListener(name, () => { if (keyed !== is_key) { keyed = is_key; redraw(); } });
   for (const name of ["focus", "blur"]) canvas.addEventListener(name, redraw);
   canvas.addEventListener("dblclick", showWhole);
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
