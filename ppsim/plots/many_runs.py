@@ -444,7 +444,7 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
         if len(zeros) > 2:
             rows = [*(row for row in rows if row not in zeros), (f"{len(zeros)} others", 0.0, "")]
         figure, axes = titled_axes(None, LIGHT, title, "", 0.9 + 0.2 * len(rows))
-        axes.barh(range(len(rows)), [100 * row[1] for row in rows], 0.7, color=COLOURS[LIGHT.name][1])
+        axes.barh(range(len(rows)), [100 * row[1] for row in rows], 0.7, color=LIGHT.edge)
         axes.axvline(0.0, color=LIGHT.text, linewidth=0.8)
         for place, (_, fraction, note) in enumerate(rows):
             text = percent_text(fraction, signed=True).replace("-", "−")
