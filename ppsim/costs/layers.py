@@ -65,7 +65,7 @@ class Linear:
     def recomputed(self, fp8: bool) -> float:
         """Return the part of it that "alternate" recomputes; `fp8`: it runs in fp8.
 
-        Of seven products torchtitan saves the first, third, fifth and last, but none in fp8 or of routed experts:
+        torchtitan saves the first, third, fifth and last of seven products, but none in fp8 or of routed experts:
         torchtitan@b291ad66, models/llama/parallelize_llama.py, _save_list.
         """
         return 1.0 if self.expert else 0.0 if self.module == "down" else 1.0 if fp8 else 0.5
