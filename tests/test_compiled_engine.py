@@ -47,7 +47,7 @@ def test_when_devices_start_is_known_before_all_rows_are():
 
 
 @pytest.mark.parametrize(("transport", "limit"), [("async", 60), ("directed", 115), ("rank", 115)])
-def test_an_action_takes_few_bytes(transport, limit):
+def test_an_action_takes_few_bytes(transport, limit, monkeypatch):
     """Peak of NumPy's arrays per action; a process takes a tenth more, which docs/performance.md limits."""
 
     def simulate(microbatches):
@@ -55,7 +55,8 @@ def test_an_action_takes_few_bytes(transport, limit):
         run = ppsim.simulate(schedule, ppsim.Costs(latency=0.1), transport=transport, engine="compiled")
         return len(schedule), run.bubble_fraction, run.peak_activations
 
-    simulate(8)  # loads the compiled loops
+    monkeypatch.setattr(ppsim.base.compiling, "ROWS_WORTH_COMPILING", 0)  # else fresh machines use plain loops
+    simulate(8)
     tracemalloc.start()
     try:
         actions, *_ = simulate(4000)
