@@ -113,15 +113,12 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
     """Return the areas, each with its run by row: runs of one code that overlap from row to row."""
     found = list[dict[int, _Run]]()
     for row, runs in enumerate(every):
+        above = [area for area in found if row - 1 in area]
         for run in runs:
-            for area in found:
-                above = area.get(row - 1)
-                if (
-                    above
-                    and row not in area
-                    and above.code == run.code
-                    and max(above.first, run.first) < min(above.last, run.last)
-                ):
+            for area in above:
+                one = area[row - 1]
+                overlaps = max(one.first, run.first) < min(one.last, run.last)
+                if row not in area and one.code == run.code and overlaps:
                     area[row] = run
                     break
             else:

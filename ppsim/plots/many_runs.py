@@ -346,10 +346,9 @@ def _draw_points(
         faces = [ink if fits[number] == "fits" else theme.paper for number in mine]
         xy = [points[number] for number in mine]
         over = [one for one, group in zip(points, groups, strict=True) if kinds.index(group) > kinds.index(kind)]
-        under = [
-            sum(bool(np.all(np.abs(np.subtract(one, at)) < near)) for one in over) for at in xy
-        ]  # wider than these
-        wide = {**size, "s": [13 + 25 * count for count in under]}
+        apart = np.abs(np.array(xy)[:, None] - np.reshape(over, (1, -1, 2)))
+        under = np.all(apart < near, axis=2).sum(axis=1)  # marks that lie upon each
+        wide = {**size, "s": 13 + 25 * under}
         axes.scatter(*zip(*xy, strict=True), marker=marker, edgecolors=ink, facecolors=faces, **wide)
         if tight := [points[number] for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}

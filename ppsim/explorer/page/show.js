@@ -47,10 +47,9 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
   return texts[0] && texts.every((text) => text === texts[0]) ? texts[0] : "";
 }
 
-const wrongWords = (input, rule) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`;
 function wordsOf(index) {   // a schedule's faults, a sentence each
   const wrong = wrongFields();
-  return wrong.length ? wrong.map(([input, rule]) => wrongWords(input, rule)).join("\n")
+  return wrong.length ? wrong.map(([input, rule]) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`).join("\n")
     : isKnown(index) ? textOf(index) : "this ppsim knows no schedule of this name";
 }
 
@@ -61,7 +60,7 @@ function fieldOf(index) {   // the key of the field that a fault is about: one t
 }
 
 function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
-  const shared = commonFault(), typed = wrongFields().map(([input]) => input), wrong = [...typed], told = new Map(wrongFields().map(([input, rule]) => [input, `${labelOf(input)}: must be ${rule}`])), inputs = [...document.querySelectorAll("#setup input, #setup select")];
+  const shared = commonFault(), fields = wrongFields(), typed = fields.map(([input]) => input), wrong = [...typed], told = new Map(fields.map(([input, rule]) => [input, `${labelOf(input)}: must be ${rule}`])), inputs = [...document.querySelectorAll("#setup input, #setup select")];
   for (const index of all()) {
     const text = textOf(index), key = fieldOf(index);
     find("cards")?.children[index]?.classList.toggle("bad", !!text && !shared);
