@@ -133,6 +133,14 @@ def middle_error(runs: Sequence[Priced]) -> float:
     return float(np.median([abs(run.error) for run in runs]))
 
 
+def errors_of_sources(runs: Iterable[Priced]) -> dict[str, list[float]]:
+    """Return by class the mean of the absolute errors of each source."""
+    return {
+        group: [mean_error(own) for own in by(members, "source").values()]
+        for group, members in by(runs, "group").items()
+    }
+
+
 def mean_of_classes(runs: Sequence[Priced], error: Callable[[Sequence[Priced]], float] = mean_error) -> float:
     """Return the mean error of the classes, each of which weighs the same."""
     return float(np.mean([error(members) for members in by(runs, "group").values()]))

@@ -9,7 +9,7 @@ scripts/accuracy.md and scripts/accuracy-runs.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from accuracy_runs import (
     Priced,
     by,
     contained,
+    errors_of_sources,
     further_runs,
     in_bf16,
     left_out,
@@ -103,8 +104,8 @@ def pages(
     inside, left = contained(before, others), left_out([*before, *others])
     bf16, checks = in_bf16(runs), [run for run in runs if run.group in FP8]
     tables = {
-        "goals": _goal_rows(in_view, others),
-        "both": _both_rows(in_view, others, table, inside),
+        "goals": _goal_rows(in_view, [*before, *others], others),
+        "both": _both_rows(in_view, [*before, *others], table, left),
         "out_of_view": _source_rows(others),
         "rounds": _round_rows(before, others, inside),
         "fits": _fit_rows(),
@@ -119,7 +120,6 @@ def pages(
         "aims": _aim_rows(bf16, checks, peaks),
         "constants": _constant_rows(),
         "left_out_errors": _left_out_error_rows(),
-        "by_class": _class_rows([*before, *others], table, left),
         "by_source": _source_rows(bf16),
         "pages": _page_rows(),
         "sheets": _sheet_rows(runs),
@@ -143,6 +143,11 @@ def pages(
         "sources_out": len(_set_aside()),
         "error_in": _of_classes(in_view),
         "error_out": _of_classes(others),
+        "sources_once": len(by([*before, *others], "source")),
+        "middle_once": _sources([*before, *others], np.median, 0),
+        "mean_once": _sources([*before, *others], np.mean, 0),
+        "least_once": _ends([*before, *others])[0],
+        "most_once": _ends([*before, *others])[1],
         "priced": _set_aside_day("priced"),
         "date": _set_aside_day("set_aside"),
         "average_sources": AVERAGE_SOURCES,
@@ -204,34 +209,44 @@ def _aim_rows(runs: Sequence[Priced], checks: Sequence[Priced], peaks: Sequence[
            percent_text(memory_error(peaks)))  # fmt: skip
 
 
-def _goal_rows(in_view: Sequence[Priced], others: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
-    yield ("mean of absolute errors", "aim", "out of view", "in view")
-    dense = [[run for run in runs if run.group == FP8[0]] for runs in (others, in_view)]
-    for words, aims, error, lists in (
-        ("each class weighing the same", "8 % out of view, 6 % in view", mean_error, (others, in_view)),
-        ("the same with the middle error of a class in place of its mean", "", middle_error, (others, in_view)),
-        ("dense in fp8", "4 %", mean_error, dense),
-    ):  # fmt: skip
-        yield (words, aims, *(percent_text(mean_of_classes(runs, error)) if runs else "" for runs in lists))
-    yield ("each step weighing the same", "", *(percent_text(mean_error(runs)) for runs in (others, in_view)))
+def _goal_rows(in_view: Sequence[Priced], once: Sequence[Priced], last: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
+    yield ("mean of absolute errors", "aim", "priced once", "of these the last round", "in view")
+    own, dense = _sources(once, np.mean), errors_of_sources(once)[FP8[0]]
+    yield ("each class weighing the same, and in `priced once` each source of a class", "8 % out of view, 6 % in view",
+           own, percent_text(mean_of_classes(last)), percent_text(mean_of_classes(in_view)))  # fmt: skip
+    yield ("the same with the middle source of a class, or its middle step", "", _sources(once, np.median),
+           *(percent_text(mean_of_classes(runs, middle_error)) for runs in (last, in_view)))  # fmt: skip
+    lists = [[run for run in runs if run.group == FP8[0]] for runs in (last, in_view)]
+    yield ("dense in fp8", "4 %", percent_text(float(np.mean(dense))),
+           *(percent_text(mean_error(runs)) if runs else "" for runs in lists))  # fmt: skip
 
 
 def _both_rows(
-    runs: Sequence[Priced], others: Sequence[Priced], table: Mapping[str, Mapping[str, Any]], inside: Parts
+    runs: Sequence[Priced], once: Sequence[Priced], table: Mapping[str, Mapping[str, Any]], left: Parts
 ) -> Iterator[tuple[str, ...]]:
-    errors = ("mean of absolute errors", "median error")
-    yield ("class", "runs out of view", *errors, "runs in view", *errors, "interval of measured / predicted",
-           "out of view inside")  # fmt: skip
-    groups = [by(listed, "group") for listed in (others, runs)]
-    for group in sorted({*groups[0], *groups[1]}):
-        cells, row = list[str](), table[group]
-        for listed in groups:
-            count, middle, mean, _ = _errors(listed[group]) if group in listed else ("0", "", "", "")
-            cells += count, mean, middle
-        ends = f"{row['low']:.2f} to {row['high']:.2f}"
-        yield (group, *cells, ends, _part(inside, group))
-    cells = [cell for listed in (others, runs) for cell in (str(len(listed)), _of_classes(listed), "")]
-    yield ("all, each class weighing the same", *cells, "", "")
+    yield ("class", "sources priced once", "steps", "error of the middle source", "mean", "steps in view",
+           "mean of absolute errors", "median error", "interval of measured / predicted",
+           "priced once, and inside intervals of the others")  # fmt: skip
+    steps, in_view, errors = by(once, "group"), by(runs, "group"), errors_of_sources(once)
+    for group, own in errors.items():
+        count, middle, mean, _ = _errors(in_view[group])
+        ends = f"{table[group]['low']:.2f} to {table[group]['high']:.2f}"
+        yield (group, str(len(own)), str(len(steps[group])), percent_text(float(np.median(own)), 0),
+               percent_text(float(np.mean(own)), 0), count, mean, middle, ends, _part(left, group))  # fmt: skip
+    yield ("all, each class weighing the same", str(len(by(once, "source"))), str(len(once)),
+           _sources(once, np.median, 0), _sources(once, np.mean, 0), str(len(runs)), _of_classes(runs), "", "",
+           _part(left))  # fmt: skip
+
+
+def _sources(runs: Sequence[Priced], average: Callable[[list[float]], Any], digits: int = 1) -> str:
+    """Return the mean over classes of an average of their sources' errors."""
+    return percent_text(float(np.mean([average(own) for own in errors_of_sources(runs).values()])), digits)
+
+
+def _ends(runs: Sequence[Priced]) -> list[str]:
+    """Return the least and the largest error of a class's middle source, each with its class."""
+    middle = sorted((float(np.median(own)), group) for group, own in errors_of_sources(runs).items())
+    return [f"{percent_text(error, 0)} ({group})" for error, group in (middle[0], middle[-1])]
 
 
 def _of_classes(runs: Sequence[Priced]) -> str:
@@ -303,15 +318,6 @@ def _set_aside_before_rows() -> Iterator[tuple[str, ...]]:
     for name, row in _read(SET_ASIDE)["sources"].items():
         if name not in _set_aside() and str(row["priced"]) != "not yet":
             yield (row["name"], row["published_at"], row["covers"])
-
-
-def _class_rows(
-    runs: Sequence[Priced], table: Mapping[str, Mapping[str, Any]], left: Parts
-) -> Iterator[tuple[str, ...]]:
-    yield ("class", *ERRORS, "sources", "left out and inside", "interval of measured / predicted")
-    for group, members in by(runs, "group").items():
-        row, part = table[group], _part(left, group)
-        yield (group, *_errors(members), str(row["sources"]), part, f"{row['low']:.2f} to {row['high']:.2f}")
 
 
 def _fit_rows() -> Iterator[tuple[str, ...]]:
