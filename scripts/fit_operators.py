@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import yaml
 from price_out_of_view import NOT_YET, SET_ASIDE, Found, bridge, hagemann, llm_foundry, nemo, playbook, set_aside
 from published import LEFT_OUT, Run, class_of_run, published_runs, read_runs
 
@@ -66,7 +65,7 @@ def further_runs(folder: Path) -> Iterator[Run]:
     found: list[Found] = [
         run for source in (hagemann, nemo, bridge, llm_foundry, playbook) for run in source(folder, data)
     ]
-    sources = yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"].values()
+    sources = read_runs(SET_ASIDE)["sources"].values()
     for day in sorted({str(source["priced"]) for source in sources} - {NOT_YET}):
         found += set_aside(day)
     for run in found:

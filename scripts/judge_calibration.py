@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from ppsim import PpsimError
 from ppsim.analysis.interval import constant_slopes
@@ -27,6 +26,7 @@ from ppsim.base.units import percent_text
 from ppsim.config import make_config
 from ppsim.costs import calibrated
 from ppsim.costs.spread import beyond
+from ppsim.run.timelines import Timeline
 from ppsim.studies import step_calibration as study
 from ppsim.studies.evaluation import kendall_tau
 
@@ -98,12 +98,12 @@ def seconds_of(run: Mapping[str, Any]) -> float:
 
 
 class Judged(NamedTuple):
-    """A run that can be simulated under other constants, its nodes, the sweep that ranks layouts, and its slopes."""
+    """A run that can be simulated under other constants, its nodes, the sweep that ranks layouts, and its step."""
 
     run: study.PricedRun
     nodes: int
     sweep: str
-    slopes: np.ndarray | None = None
+    before: Timeline | None = None  # without calibration, of a run that is predicted
 
 
 class Prediction(NamedTuple):
@@ -124,12 +124,13 @@ def priced(found: Any) -> Judged:
 
 def predicted(one: Judged, calibration: calibrated.Calibration | None = None) -> Prediction:
     """Return the prediction of a run without a calibration, or with one."""
-    logs = {} if calibration is None else {name: float(np.log(value)) for name, value in calibration.factors.items()}
-    timeline, inside = one.run.under(logs), False
+    assert one.before is not None  # noqa: S101 - every predicted run has it
+    timeline, inside = one.before, False
     if calibration is not None:
+        logs = {name: float(np.log(value)) for name, value in calibration.factors.items()}
+        timeline = one.run.under(logs) if any(logs.values()) else one.before
         far = beyond(study.scales(one.run.costs, timeline.schedule.devices), calibration.ranges)
-        assert one.slopes is not None  # noqa: S101 - every predicted run has them
-        spread = calibration.spread(one.slopes, far)
+        spread = calibration.spread(constant_slopes(one.before), far)
         inside = spread.low <= one.run.run.seconds / timeline.iteration_time <= spread.high
     peaks = timeline.peak_memory
     return Prediction(timeline.iteration_time, float("nan") if peaks is None else float(peaks[0]), inside)
@@ -142,7 +143,7 @@ def found_runs(folder: Path, name: str) -> list[Any]:
     if name in SHAPES:
         axes = {axis: model for axis, model in sources.RANKED_AXES.items() if model == name}
         return [run for run in sources.playbook(folder, {}, axes) if run.seconds and "-gbs256-" in f"{run.name}-"]
-    aside = yaml.safe_load(sources.SET_ASIDE.read_text(encoding="utf-8"))["sources"]
+    aside = sources.read_runs(sources.SET_ASIDE)["sources"]
     if name in aside:
         found = sources.set_aside(str(aside[name]["priced"]))
         return [run for run in found if run.seconds and run.source == aside[name]["name"]]
@@ -156,11 +157,7 @@ def judged(folder: Path, name: str) -> list[dict[str, Any]]:
         with suppress(PpsimError):  # a layout that the simulator rejects
             runs[number] = priced(run)
     others = set(random.choice([*runs], min(OTHERS, len(runs) // 2), replace=False).tolist())
-    known = {
-        number: one._replace(slopes=constant_slopes(one.run.under({})))
-        for number, one in runs.items()
-        if number in others
-    }
+    known = {number: one._replace(before=one.run.under({})) for number, one in runs.items() if number in others}
     before = {number: predicted(one) for number, one in known.items()}
     rest = {number: one for number, one in runs.items() if number not in others}
     pool = [number for number, one in rest.items() if one.nodes <= NEAR.get(name, one.nodes)]

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from accuracy_plots import plots
 from accuracy_runs import (
     AVERAGE_SOURCES,
@@ -76,7 +74,7 @@ CALIBRATED = {name: f"nanotron {name}, up to 64 nodes" for name in ("1B", "3B", 
     "hagemann": "Hagemann et al. 2023", "llm_foundry": "llm-foundry, the other rows", "internevo": "InternEvo 7B",
     "bloom": "BLOOM, before its training", "flagperf": "FlagPerf", "bridge": "Megatron-Bridge 26.04 and later",
 } | {
-    key: one["name"] for key, one in yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"].items()
+    key: one["name"] for key, one in read_runs(SET_ASIDE)["sources"].items()
 }  # fmt: skip
 CALIBRATED_NODES = ("all", "1 to 64")
 Parts = Mapping[tuple[str, str], np.ndarray]  # of steps inside intervals, by class and source
@@ -258,10 +256,12 @@ def _round_rows(before: Sequence[Priced], others: Sequence[Priced], inside: Part
     yield ("priced once on", "sources", "steps", "mean of absolute errors then", "with today's laws",
            "inside the intervals that earlier sources give")  # fmt: skip
     known = list[Priced]()
-    sources = {str(_read(SET_ASIDE_BEFORE)["priced"]): [row["name"] for row in _read(SET_ASIDE_BEFORE)["sources"]]}
-    for row in _read(SET_ASIDE)["sources"].values():
+    sources = {
+        str(read_runs(SET_ASIDE_BEFORE)["priced"]): [row["name"] for row in read_runs(SET_ASIDE_BEFORE)["sources"]]
+    }
+    for row in read_runs(SET_ASIDE)["sources"].values():
         sources.setdefault(str(row["priced"]), []).append(row["name"])
-    for day, then in _read(SET_ASIDE)["rounds"].items():
+    for day, then in read_runs(SET_ASIDE)["rounds"].items():
         names = sources[str(day)]
         runs = [run for run in further_runs() if run.source in names]
         once = [run for run in before if run.source in names]
@@ -289,14 +289,9 @@ def _errors(members: Sequence[Priced | Peak]) -> tuple[str, ...]:
     )
 
 
-@cache
-def _read(path: Path) -> dict[str, Any]:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
 def _set_aside() -> dict[str, dict[str, Any]]:
     """Return the sources that were priced last: those out of view."""
-    sources = _read(SET_ASIDE)["sources"]
+    sources = read_runs(SET_ASIDE)["sources"]
     last = max(day for source in sources.values() if (day := str(source["priced"])) != "not yet")
     return {name: source for name, source in sources.items() if str(source["priced"]) == last}
 
@@ -313,9 +308,9 @@ def _set_aside_rows() -> Iterator[tuple[str, ...]]:
 
 def _set_aside_before_rows() -> Iterator[tuple[str, ...]]:
     yield ("source", "published at", "rows")
-    for row in _read(SET_ASIDE_BEFORE)["sources"]:
+    for row in read_runs(SET_ASIDE_BEFORE)["sources"]:
         yield (row["name"], row["source"], row["rows"])
-    for name, row in _read(SET_ASIDE)["sources"].items():
+    for name, row in read_runs(SET_ASIDE)["sources"].items():
         if name not in _set_aside() and str(row["priced"]) != "not yet":
             yield (row["name"], row["published_at"], row["covers"])
 

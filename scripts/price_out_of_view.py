@@ -22,7 +22,6 @@ from xml.etree import ElementTree
 
 import judge_calibration
 import numpy as np
-import yaml
 from published import DATA, read_runs
 
 from ppsim import DerivedCosts, PpsimError
@@ -139,7 +138,7 @@ def write(path: Path, about: str, found: Iterable[Found], before: Iterable[list[
 
 def set_aside(priced: str = NOT_YET) -> Iterator[Found]:
     """Yield the runs of the sources of docs/data/set_aside.yaml that were priced on one day, or not yet."""
-    data = yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))
+    data = read_runs(SET_ASIDE)
     if all(str(source["priced"]) != priced for source in data["sources"].values()):
         raise SystemExit(f"{SET_ASIDE.name}: no source has priced: {priced}; a second time they would be in view")
     for run in data["runs"]:
@@ -156,7 +155,7 @@ def set_aside(priced: str = NOT_YET) -> Iterator[Found]:
 
 def set_aside_before(_folder: Path, _data: Mapping[str, Any]) -> Iterator[Found]:
     """Yield the runs of docs/data/set_aside.yaml that were priced before those that were priced last."""
-    sources = yaml.safe_load(SET_ASIDE.read_text(encoding="utf-8"))["sources"].values()
+    sources = read_runs(SET_ASIDE)["sources"].values()
     for day in sorted({str(source["priced"]) for source in sources} - {NOT_YET})[:-1]:
         yield from set_aside(day)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,10 @@ def class_of_run(run: Run) -> str:
     return class_of(run.costs, run.config.schedule["devices"])
 
 
-def read_runs() -> dict[str, Any]:
+@cache
+def read_runs(path: Path = RUNS) -> dict[str, Any]:
     """The data file: models, devices, sources, runs and what was left out."""
-    return yaml.safe_load(RUNS.read_text(encoding="utf-8"))
+    return yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 def published_runs() -> list[Run]:
