@@ -52,7 +52,7 @@ DEFAULT, EXAMPLE = "megatron-lm 2.6", "torchtitan"  # of a layout that names non
 
 
 # The name in SCHEDULES of what runs a launch file.
-SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch"}
+SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch", "Primus": "Primus"}
 
 
 class SearchedLayouts(NamedTuple):
@@ -83,7 +83,9 @@ def searched_layouts(name: str | None, policies: str | None) -> SearchedLayouts:
 
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.
-LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {"Megatron-LM": megatron.OPTIONS, "torchtitan": torchtitan.OPTIONS}
+LAUNCH_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "Megatron-LM": megatron.OPTIONS, "torchtitan": torchtitan.OPTIONS, "Primus": primus.OPTIONS,
+}  # fmt: skip
 
 
 def gathers_by(policies: str, devices: int) -> str:

@@ -1,11 +1,24 @@
-"""Facts about Primus, which runs Megatron-LM.
+"""Facts about Primus, which trains with Megatron-LM.
 
-Source: primus/core/pipeline_parallel/scheduler/schedule_table_factory.py.
+Source: AMD-AGI/Primus at the version of `OPTIONS`: primus/core/pipeline_parallel/scheduler, and
+primus/backends/megatron/core/pipeline_parallel. 1F1B and the interleaved schedule are Megatron-LM's own.
 """
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from ppsim.frameworks import megatron
 
-SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "v-half", "v-min")  # the last two are modes of zbv-greedy
+# Schedules that split the backward, with the `pp_algorithm` of the same lists. Its v-half and v-min are another order,
+# of equal activations: a fixed rule for W, whatever the costs are.
+ALGORITHMS = {"zb-h1": "zero-bubble", "zb-v": "zbv-formatted"}
+OTHER_ORDERS = {"v-half": "v-half", "v-min": "v-min", "1f1b": "1f1b", "interleaved-1f1b": "1f1b-interleaved"}
+SCHEDULES = ("1f1b", "interleaved-1f1b", *ALGORITHMS)
 FACTS = replace(megatron.CORE_FACTS, name="Primus", since={})
+
+# Every key by the group of Megatron-LM's parser, or its file of presets; keys whose flag of Megatron-LM has another
+# name, or is for `false`; the values of pre_trainer.yaml, and of each model beyond those of language_model.yaml.
+OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("primus_options.json").read_text(encoding="utf-8"))
+LEFT_OUT_GROUPS, LEFT_OUT = tuple(OPTIONS["left_out_groups"]), tuple(OPTIONS["left_out"].split())

@@ -9,7 +9,7 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.frameworks import LAUNCH_OPTIONS
-from ppsim.launch import megatron_script, torchtitan_job, torchtitan_reading
+from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
 from ppsim.launch.reading import Reading
 
 
@@ -24,6 +24,9 @@ class Launcher(NamedTuple):
 FRAMEWORKS: Mapping[str, Launcher] = {
     "Megatron-LM": Launcher(megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text),
     "torchtitan": Launcher(torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job),
+    "Primus": Launcher(
+        primus_experiment.experiment_text, primus_experiment.experiment_keys, primus_experiment.from_experiment
+    ),
 }
 _SHORT = {"megatron": "Megatron-LM"}
 
@@ -57,7 +60,8 @@ def to_launch(config: AnyConfig, framework: str) -> str:
     framework : str
         "Megatron-LM": a bash script for pretrain_gpt.py, or for pretrain_hybrid.py if the model has a pattern.
         "torchtitan": one for torchtitan.train; the model's own config is a variable in it, unless torchtitan has the
-        model. A version may follow, as in "Megatron-LM core 0.16.1".
+        model.
+        "Primus": the YAML of an experiment. A version may follow each name, as in "Megatron-LM core 0.16.1".
 
     Raises
     ------
@@ -77,9 +81,10 @@ def from_launch(
     Parameters
     ----------
     framework : str
-        "Megatron-LM" or "torchtitan".
+        "Megatron-LM", "torchtitan" or "Primus".
     text : str
-        A launch script, its flags alone, or the TOML of a torchtitan job. Nothing in it is run.
+        A launch script, its flags alone, the TOML of a torchtitan job, or the YAML of an experiment of Primus. Nothing
+        in it is run.
     gpus : int, optional
         GPUs of the job, if the text does not say.
     hardware : mapping, optional

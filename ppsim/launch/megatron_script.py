@@ -6,7 +6,7 @@ Every rule follows megatron/training/arguments.py and megatron/core at the versi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from shlex import quote, split
 from typing import Any
 
@@ -36,7 +36,9 @@ from ppsim.launch.reading import (
 )
 from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule
+from ppsim.search import find_family
 
+Reasons = Callable[[DerivedCosts, Schedule], Iterator[str]]
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
 }  # fmt: skip
@@ -67,7 +69,7 @@ TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
 
 def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
-    config, costs, schedule = _checked(config)
+    config, costs, schedule = checked(config)
     gpus = costs.gpus(schedule.devices)
     node, program = min(gpus, costs.cluster.gpus_per_node), training_program(costs.model.pattern, version)
     name = str(config.data.get("name", "A config")).replace("\n", " ")
@@ -88,31 +90,35 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
 
 def script_flags(config: Config, version: str = OPTIONS["version"]) -> list[str]:
     """Return the flags of `script_text`, each with its argument; ConfigError names what Megatron-LM cannot run."""
-    return _read_back(*_checked(config), version)
+    return _read_back(*checked(config), version)
 
 
 def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
-    printed = _flags(config, costs, schedule, version)
-    reading = read(split(" ".join(printed)), notes_of(config), costs.gpus(schedule.devices))
+    printed = flags_of(config, costs, schedule, version)
+    flags = Flags.of(split(" ".join(printed)))
+    reading = read(flags, notes_of(config), costs.gpus(schedule.devices), Reading("Megatron-LM", version))
     if found := differences(config, schedule, reading.config(place=config.path)):
         raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(found))
-    if lacking := Flags.of(split(" ".join(printed))).arguments.keys() - options_of(OPTIONS, version).keys():
+    if lacking := flags.arguments.keys() - options_of(OPTIONS, version).keys():
         raise ConfigError(f"Megatron-LM {version} has no --{', --'.join(sorted(lacking))}; use {OPTIONS['version']}")
     return printed
 
 
-def _checked(config: Config) -> tuple[Config, DerivedCosts, Schedule]:
-    costs = derived_costs(config, "Megatron-LM")
+def checked(
+    config: Config, framework: str = "Megatron-LM", launched: Sequence[str] = LAUNCHED, own: Reasons | None = None
+) -> tuple[Config, DerivedCosts, Schedule]:
+    """Return a config with what it builds; ConfigError names what Megatron-LM, and a framework on it, rejects."""
+    costs = derived_costs(config, framework)
     name = config.schedule.get("name")
-    if name not in LAUNCHED:  # before its lists are built, which may take a search
-        raise ConfigError(f"Megatron-LM cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(LAUNCHED)}")
+    if name not in launched:  # before its lists are built, which may take a search
+        raise ConfigError(f"{framework} cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(launched)}")
     schedule = config.build()
-    if reasons := list(_reasons(config, costs, schedule)):
-        raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(reasons))
+    if reasons := [*_reasons(config, costs, schedule), *(own(costs, schedule) if own else ())]:
+        raise ConfigError(f"{framework} cannot run this config: " + "; ".join(reasons))
     if costs.model.pattern:
         config = with_single_sublayers(config, costs, schedule)
-    return config, derived_costs(config, "Megatron-LM"), schedule
+    return config, derived_costs(config, framework), schedule
 
 
 def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
@@ -193,7 +199,7 @@ def _warnings(costs: DerivedCosts) -> Iterator[str]:
         yield f"Megatron-LM pads the vocabulary to {padded(vocabulary, layout.tensor)} entries"
 
 
-def _flags(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
+def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
     """Return the flags with their arguments: model, groups, batch, partition, then policies."""
     model, layout = costs.model, costs.layout
 
@@ -215,7 +221,7 @@ def _flags(config: Config, costs: DerivedCosts, schedule: Schedule, version: str
         yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
         if schedule.devices > 1 and not model.pattern:
             yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
-        if schedule.num_stages > schedule.devices > 1:
+        if schedule.num_stages > schedule.devices > 1 and not find_family(schedule.name).fixed_stages:
             options = config.schedule.get("options", {})
             groups = options.get("grouping", "megatron"), options.get("group_size")
             size = int(group_sizes(schedule.devices, schedule.microbatches, *groups)[0])
@@ -264,10 +270,12 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     launch = read_script(text)
     words, launcher = _command(launch)
     files = f"; put the lines of {', '.join(launch.sourced)} in its place" if launch.sourced else ""
+    flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
     try:
-        reading = read(words, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables))
+        read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
     except ConfigError as error:
         raise ConfigError(f"{error}{files}") from None
+    sort_unread(flags, reading, OPTIONS, megatron.LEFT_OUT_GROUPS, megatron.LEFT_OUT)
     reading.conditional.extend(launch.conditional)
     return reading
 
@@ -289,9 +297,8 @@ def _command(launch: Script) -> tuple[list[str], list[str]]:
     return words, []
 
 
-def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Reading:
-    """Return the flags as the sections of a config."""
-    flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
+def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Reading) -> Reading:
+    """Return `reading` with the flags as the sections of a config."""
     model, layout, schedule = read_model(flags), dict[str, Any](), dict[str, Any]()
     sections: dict[str, dict[str, Any]] = {"model": model, "layout": layout, "schedule": schedule}
 
@@ -314,7 +321,6 @@ def read(words: Sequence[str], notes: Mapping[str, Any], gpus: int | None) -> Re
     reading.data = {key: value for key, value in notes.items() if key != "framework"}
     for name, part in sections.items():
         reading.data[name] = {key: value for key, value in part.items() if value is not None}
-    sort_unread(flags, reading, OPTIONS, megatron.LEFT_OUT_GROUPS, megatron.LEFT_OUT)
     return reading
 
 
