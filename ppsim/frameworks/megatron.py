@@ -18,8 +18,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {  # --data-parallel-sharding-strategy -
 RECOMPUTE = ("none", "norms", "latent", "norms+activations", "norms+activations+latent", "selective", "full")
 FP8_RECIPES = {"tensor": "tensorwise", "delayed": "delayed", "block": "blockwise"}  # our recipe -> its --fp8-recipe
 
-# Entries of the vocabularies of --tokenizer-type, before padding: GPT-2's, Llama 2's; Llama 3's for any other.
-VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
+# Entries of the vocabularies of --tokenizer-type, before padding; Llama 3's for any other. Those from Mixtral on are
+# Primus's: vocab_size of config.json at their tokenizer_model.
+VOCABULARIES = {
+    "GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522, "MixtralTokenizer": 32000,
+    "DeepSeekV2Tokenizer": 102400, "DeepSeekV3Tokenizer": 129280, "KimiK2Tokenizer": 163840,
+}  # fmt: skip
 LARGE_VOCABULARY = 128256
 
 # Every option by the group of its parser: version, source, and names of a group with blanks between them.

@@ -11,10 +11,12 @@ from typing import Any
 
 from ppsim.frameworks import megatron
 
-# Schedules that split the backward, with the `pp_algorithm` of the same lists. Its v-half and v-min are another order,
-# of equal activations: a fixed rule for W, whatever the costs are.
+# Schedules that split the backward, with the `pp_algorithm` of equal lists. Its v-half and v-min hold equal activations
+# in another order, which depends on no costs; without `patch_primus_pipeline` it runs Megatron-LM's schedules.
 ALGORITHMS = {"zb-h1": "zero-bubble", "zb-v": "zbv-formatted"}
-OTHER_ORDERS = {"v-half": "v-half", "v-min": "v-min", "1f1b": "1f1b", "interleaved-1f1b": "1f1b-interleaved"}
+ORDERS = {
+    **ALGORITHMS, "v-half": "v-half", "v-min": "v-min", "1f1b": "1f1b", "interleaved-1f1b": "1f1b-interleaved",
+}  # fmt: skip
 SCHEDULES = ("1f1b", "interleaved-1f1b", *ALGORITHMS)
 FACTS = replace(megatron.CORE_FACTS, name="Primus", since={})
 

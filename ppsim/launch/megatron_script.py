@@ -6,7 +6,7 @@ Every rule follows megatron/training/arguments.py and megatron/core at the versi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from shlex import quote, split
 from typing import Any
 
@@ -24,6 +24,7 @@ from ppsim.launch.reading import (
     Flags,
     Reading,
     Row,
+    cannot_run,
     derived_costs,
     differences,
     effective,
@@ -38,7 +39,6 @@ from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule
 from ppsim.search import find_family
 
-Reasons = Callable[[DerivedCosts, Schedule], Iterator[str]]
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
 }  # fmt: skip
@@ -98,15 +98,17 @@ def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version:
     printed = flags_of(config, costs, schedule, version)
     flags = Flags.of(split(" ".join(printed)))
     reading = read(flags, notes_of(config), costs.gpus(schedule.devices), Reading("Megatron-LM", version))
-    if found := differences(config, schedule, reading.config(place=config.path)):
-        raise ConfigError("Megatron-LM cannot run this config: " + "; ".join(found))
+    cannot_run("Megatron-LM", differences(config, schedule, reading.config(place=config.path)))
     if lacking := flags.arguments.keys() - options_of(OPTIONS, version).keys():
         raise ConfigError(f"Megatron-LM {version} has no --{', --'.join(sorted(lacking))}; use {OPTIONS['version']}")
     return printed
 
 
 def checked(
-    config: Config, framework: str = "Megatron-LM", launched: Sequence[str] = LAUNCHED, own: Reasons | None = None
+    config: Config,
+    framework: str = "Megatron-LM",
+    launched: Sequence[str] = LAUNCHED,
+    own: Callable[[DerivedCosts, Schedule], Iterable[str]] = lambda costs, schedule: (),
 ) -> tuple[Config, DerivedCosts, Schedule]:
     """Return a config with what it builds; ConfigError names what Megatron-LM, and a framework on it, rejects."""
     costs = derived_costs(config, framework)
@@ -114,8 +116,7 @@ def checked(
     if name not in launched:  # before its lists are built, which may take a search
         raise ConfigError(f"{framework} cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(launched)}")
     schedule = config.build()
-    if reasons := [*_reasons(config, costs, schedule), *(own(costs, schedule) if own else ())]:
-        raise ConfigError(f"{framework} cannot run this config: " + "; ".join(reasons))
+    cannot_run(framework, [*_reasons(config, costs, schedule), *own(costs, schedule)])
     if costs.model.pattern:
         config = with_single_sublayers(config, costs, schedule)
     return config, derived_costs(config, framework), schedule
@@ -312,6 +313,8 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
         dispatcher = flags.text("moe-token-dispatcher-type") or "allgather"
         flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")
         layout["expert_exchange"] = "hierarchical" if dispatcher == "flex" else "all-to-all"
+    else:
+        flags.has(*(row.flag for row in EXPERT_LAYOUT))  # no effect without experts
     read_rows(*LAYOUT, CONTEXT, TENSOR)
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, layout, reading)
@@ -328,6 +331,9 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
     layout["distributed_optimizer"] = flags.has("use-distributed-optimizer")
     flags.has("overlap-param-gather", "ckpt-format", "fsdp-double-buffer")
     strategy = flags.text("data-parallel-sharding-strategy") or "no_shard"
+    if flags.has("use-torch-fsdp2"):
+        layout |= STRATEGIES["optim_grads_params"]
+        reading.assumed.append("--use-torch-fsdp2: priced as --use-megatron-fsdp")
     if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
         if strategy in STRATEGIES:
             layout |= STRATEGIES[strategy]

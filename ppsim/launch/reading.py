@@ -108,6 +108,12 @@ def derived_costs(config: Config, framework: str) -> DerivedCosts:
     raise ConfigError(f"{framework} needs sections model and hardware; this config gives costs without a model")
 
 
+def cannot_run(framework: str, reasons: Sequence[str]) -> None:
+    """Raise ConfigError with the reasons for which a framework cannot run a config, if there are any."""
+    if reasons:
+        raise ConfigError(f"{framework} cannot run this config: {'; '.join(reasons)}")
+
+
 def differences(config: Config, schedule: Schedule, back: Config, lists: Schedule | None = None) -> list[str]:
     """Return what a framework would run in another way than the config, one sentence each.
 

@@ -17,7 +17,7 @@ from ppsim.costs.model import Model
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
-from ppsim.launch.reading import EXPANDABLE, derived_costs, differences, notes_of, notes_text
+from ppsim.launch.reading import EXPANDABLE, cannot_run, derived_costs, differences, notes_of, notes_text
 from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -69,8 +69,9 @@ def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version:
     listed = _class(schedule) is None  # its lists are in a CSV file
     if listed:
         back.data["schedule"] = config.data["schedule"]
-    if found := differences(config, schedule, back.config(place=config.path), schedule if listed else None):
-        raise ConfigError("torchtitan cannot run this config: " + "; ".join(found))
+    cannot_run(
+        "torchtitan", differences(config, schedule, back.config(place=config.path), schedule if listed else None)
+    )
     return printed
 
 
@@ -106,8 +107,7 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
 
 def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
     costs, schedule = derived_costs(config, "torchtitan"), config.build()
-    if reasons := list(_reasons(config, costs, schedule)):
-        raise ConfigError("torchtitan cannot run this config: " + "; ".join(reasons))
+    cannot_run("torchtitan", list(_reasons(config, costs, schedule)))
     return costs, schedule
 
 
