@@ -32,6 +32,7 @@ MOE: dict[str, Any] = {
 OWN = {  # sections of a layout that each framework can run
     "Megatron-LM": {"framework": "megatron-core", "overlap_tensor": False, "overlap_data": False},
     "torchtitan": {"framework": "torchtitan", "sharded": True, "sharded_by": "stage"},
+    "Primus": {"framework": "primus", "overlap_tensor": False, "overlap_data": False},
 }
 LONGEST = 90  # characters of a flag with its argument
 CHANGES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (

@@ -24,9 +24,12 @@ MAX_FINDINGS = 8  # without --verbose, so that the answer fits one screen
 
 @command
 def import_launch(
-    framework: Annotated[str, typer.Argument(metavar="FRAMEWORK", help="megatron or torchtitan.")],
+    framework: Annotated[str, typer.Argument(metavar="FRAMEWORK", help="megatron, torchtitan or primus.")],
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The launch script, a file of its flags, or torchtitan's TOML.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The launch script, a file of its flags, torchtitan's TOML, or Primus's YAML."
+        ),
     ],
     output: Annotated[Path | None, OutputOption("Write the config.", "--output", "-o", metavar="JOB.yaml")] = None,
     gpus: Annotated[

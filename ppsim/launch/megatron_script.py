@@ -418,7 +418,8 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
     first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
     layers = model["num_layers"] + sum(ends)
     size = flags.number("num-layers-per-virtual-pipeline-stage")
-    stages = flags.number("num-virtual-stages-per-pipeline-rank", max(1, layers // devices // size) if size else 1)
+    given = flags.number("num-virtual-stages-per-pipeline-rank", least=1)
+    stages = given or (max(1, layers // devices // size) if size else 1)
     total = devices * stages
     if total == 1:
         return 1

@@ -171,7 +171,9 @@ class Row:
     def read(self, flags: Flags) -> Any:
         """Return the key's value in a command line; ConfigError if the argument is none of the flag's."""
         if self.words is None:
-            return flags.number(self.flag, self.absent)
+            return flags.number(
+                self.flag, self.absent, least=1 if self.absent == 1 else 0
+            )  # a size of groups, or others
         values = {word.lower(): value for value, word in self.words.items()}
         if values.keys() == {""}:
             return values[""] if flags.has(self.flag) else self.absent
@@ -235,13 +237,13 @@ class Flags:
         found = self.words(name)
         return None if found is None else " ".join(found)
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def number(self, name: str, default: Any = None, least: int = 0) -> Any:
         """Return the integer of a flag, or `default` without it."""
         text = self.text(name)
         if text is None:
             return default
-        if not re.fullmatch(r"[0-9]{1,15}", text):
-            raise ConfigError(f"{self.sign}{name} {shown(text)} must be a whole number of at least 0, such as 8")
+        if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) < least:
+            raise ConfigError(f"{self.sign}{name} {shown(text)} must be a whole number of at least {least}, such as 8")
         return int(text)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_launch_megatron import SCRIPT
+from test_launch_primus import EXPERIMENT
 from test_launch_torchtitan import JOB
 
 import ppsim
@@ -15,11 +16,12 @@ from tests.fuzz.cases import case, damaged_bytes, fuzz, some
 SCHEDULES = {
     "Megatron-LM": ["1f1b", "interleaved-1f1b", "interleaved-1f1b", "combined-1f1b"],
     "torchtitan": ["1f1b", "gpipe", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "dualpipe-v", "zb-h1"],
+    "Primus": ["1f1b", "interleaved-1f1b", "zb-h1", "zb-v"],
 }
 V = ("zb-v", "dualpipe-v")
 FLAGS = ["--training.seq_len", "64", "-1", "${X:-4}", "$((2*3))", "A=(--num-layers", ")", "if x", "fi", "\\", "'", "\n"]
 TORCHRUN = "NGPU=8 torchrun -m torchtitan.train --module llama3 --config llama3_8b --training.seq_len 4096\n"
-TEXTS = {"Megatron-LM": [SCRIPT], "torchtitan": [JOB, TORCHRUN]}
+TEXTS = {"Megatron-LM": [SCRIPT], "torchtitan": [JOB, TORCHRUN], "Primus": [EXPERIMENT]}
 
 
 @st.composite
