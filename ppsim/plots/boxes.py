@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
-from ppsim.plots.lanes import FILLS, OFFLOADS, RELOADS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
+from ppsim.plots.lanes import FILLS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme
 from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
@@ -42,16 +43,15 @@ class Boxes(Spans):
     reverse: np.ndarray
     # True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours
     plain: bool = False
-    arrows: bool = False  # no lanes of copies, which arrows between the rows show
     # lanes of all charts of a picture and the part of a row that they take, so that all have boxes of one height
     reserved: Mapping[str, float] = field(default_factory=dict)
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
     narrowest: float = 0.0  # seconds: least median box of a picture's charts, which look alike; 0: its own
 
     def in_rows(self, pixels: float) -> Boxes:
-        """Return the boxes as rows of this height show them; arrows show copies to other devices."""
-        is_plain, arrows = pixels < LOWEST_DETAIL, len(self.timeline.schedule.evicted) > 0
-        return replace(self, plain=is_plain, arrows=arrows, apart=APART if is_plain else self.apart)
+        """Return the boxes as rows of this height show them."""
+        is_plain = pixels < LOWEST_DETAIL
+        return replace(self, plain=is_plain, apart=APART if is_plain else self.apart)
 
     @cached_property
     def median(self) -> float:
@@ -128,8 +128,7 @@ class Boxes(Spans):
     @cached_property
     def lanes(self) -> list[LaneSpans]:
         """Lanes of the gathers, reductions, copies, collectives and optimizer steps that take time."""
-        hidden = (OFFLOADS, RELOADS) if self.arrows else ()
-        return [one for one in lane_spans(self.timeline) if not ((self.plain and one.has_band) or one.sort in hidden)]
+        return [one for one in lane_spans(self.timeline) if not (self.plain and one.has_band)]
 
     @property
     def sorts(self) -> Mapping[str, float]:
@@ -186,9 +185,10 @@ class Boxes(Spans):
 
         Boxes that hold the longest number of the chart have numbers, so that equal boxes are alike. If `lettered`, the
         letter of the kind is before the numbers, and alone where they do not fit. A box that is nearly as wide as its
-        device's usual one counts as that. All labels have one size. A second is `second` pixels wide, boxes are `tall`.
+        device's usual one counts as that.
+        Labels have one size, those of slots another. A second is `second` pixels wide, boxes are `tall`.
         """
-        found, least = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]](), float("inf")
+        found, least = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]](), [np.inf, np.inf]
         for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
             mine = (self.length > 0) & (self.slot == slot) & ((self.kind == kind) | slot)
             own = np.where(mine, usual[self.device], np.nan)
@@ -199,9 +199,9 @@ class Boxes(Spans):
             alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
             sizes = np.where(number > 0, number, alone)
             if sizes.any():
-                least = min(least, float(sizes.max()))
+                least[slot] = min(least[slot], float(sizes.max()))
                 found[kind, slot] = sizes, number > 0
-        return {key: (np.minimum(sizes, least), has_number) for key, (sizes, has_number) in found.items()}
+        return {key: (np.minimum(sizes, least[key[1]]), has_number) for key, (sizes, has_number) in found.items()}
 
     @cached_property
     def _digits(self) -> int:
@@ -285,7 +285,7 @@ class LegendEntry:
             colour = {**theme.lanes, **theme.causes}[self.lane]
             top, tall = (3, 5) if self.sort == "lane" and self.lane not in (STEPS, FILLS) else (0, 12)
             if self.lane == STEPS:  # has a frame
-                return [(0, 0, 12, 12, theme.text), (1.5, 1.5, 9, 9, colour)]
+                return [(0, 0, 12, 12, theme.text), (1.5, 1.5, 9, 9, theme.paper), (2.5, 2.5, 7, 7, colour)]
             return [(0, top, 12, tall, colour)]
         if self.sort == "slot":
             return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
@@ -303,7 +303,7 @@ class LegendEntry:
 def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[LegendEntry]:
     """Return the legend of these charts, what is drawn until some seconds: kinds, idle, marks, lanes.
 
-    A last entry names what low rows leave out: lanes, evictions and halves of slots.
+    A last entry names what low rows leave out: lanes and halves of slots.
     """
     kinds = [kind for kind in palette.TITLES if any(kind in boxes.kinds for boxes in every)]
     parts = [kind for kind in kinds if kind != Kind.OVERLAP_F_B] or [Kind.F]
@@ -315,14 +315,13 @@ def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[Legend
     if any(boxes.reverse.any() for boxes in every):
         found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
     if any(len(boxes.step_begins) for boxes in every):
-        found.append(LegendEntry("steps", "begin of a step"))
-    lanes = {lane.sort for boxes in every for lane in boxes.lanes if lane.start.min() < until}
-    found += [LegendEntry("lane", TITLES[sort], lane=sort) for sort in TITLES if sort in lanes]
+        found.append(LegendEntry("steps", "start of a step"))
+    lanes = {lane.sort: lane.title for boxes in every for lane in boxes.lanes if lane.start.min() < until}
+    found += [LegendEntry("lane", lanes[sort], lane=sort) for sort in TITLES if sort in lanes]
     plain = [boxes for boxes in every if boxes.plain]
     whole = [lane for boxes in plain for lane in replace(boxes, plain=False).lanes]
-    low = [lane.sort for lane in whole if lane.sort not in lanes and lane.start.min() < until]
+    low = [f"{lane.title}s" for lane in whole if lane.sort not in lanes and lane.start.min() < until]
     low += ["halves of slots"] if any(boxes.slot.any() for boxes in plain) else []
-    low += ["evictions"] if any(len(boxes.timeline.schedule.evicted) for boxes in plain) else []
     names = ", ".join(dict.fromkeys(low))
     return [*found, LegendEntry("low", f"rows too low for {names}")] if names else found
 
@@ -355,38 +354,39 @@ def common_title(timelines: Sequence[TimelineColumns]) -> str:
 
 
 def costs_text(every: Sequence[Boxes]) -> str:
-    """Return the usual seconds of each kind of action and of transfers: `F 1–1.6 s · transfer 0.1 s`.
+    """Return the usual seconds of each kind of action, of transfers and of lanes: `F 1–1.6 s · transfer 0.1 s`.
 
-    They are a range if stages differ, and medians if times of a stage do. Schedules with different numbers of stages
-    per device have those of one microbatch through a device.
+    They are a range if stages differ, and medians if times of a stage do. Actions of schedules with different numbers
+    of stages per device have those of one microbatch through a device.
     """
     shares, usual, differ = [one.timeline.schedule.num_stages / len(one.offsets[1:]) for one in every], {}, False
     for boxes, share in zip(every, shares, strict=True):
         timeline, part = boxes.timeline, share if len({*shares}) > 1 else 1.0
         lengths = {kind.name: (boxes.length * part * (boxes.kind == kind), boxes.stage) for kind in boxes.kinds}
         seconds = (timeline.transfer_end - timeline.transfer_start) * timeline.plan.remote
-        for name, (times, stage) in {**lengths, "transfer": (seconds, timeline.schedule.stage)}.items():
+        lanes = {re.split(" of | to ", one.title)[0]: (one.length, one.stage)
+                 for one in replace(boxes, plain=False).lanes if one.sort != FILLS}  # fmt: skip
+        for name, (times, stage) in {**lengths, "transfer": (seconds, timeline.schedule.stage), **lanes}.items():
             order = np.lexsort((times, stage))
             order = order[times[order] > 0]
             _, first, count = np.unique(stage[order], return_index=True, return_counts=True)
             medians = times[order][first + count // 2]
             differ |= bool(np.any(np.abs(times[order] - np.repeat(medians, count)) > 0.02 * times[order]))
             usual.setdefault(name, []).extend(medians.tolist())
-    remarks = ["times are a whole device's" * (len({*shares}) > 1), "medians" * differ]
     names, every_time = dict[str, list[str]](), [time for times in usual.values() for time in times] or [0.0]
     common = time_unit(max(makespan(boxes.timeline) for boxes in every))
     if min(every_time) * common.factor < 0.099:  # the axis' unit does not fit all
         common = time_unit(max(every_time))
-    order = [*(kind.name for kind in palette.TITLES), "transfer"]
-    for name in sorted(filter(usual.get, usual), key=order.index):
+    kinds, share = [kind.name for kind in palette.TITLES], " per device" * (len({*shares}) > 1)
+    for name in [*filter(usual.get, kinds), *(one for one in usual if usual[one] and one not in kinds)]:
         low, high = min(usual[name]), max(usual[name])
         unit = common if high * common.factor > 0.099 else time_unit(high)
         ends = (low, high) if high > 1.02 * low else (float(np.median(usual[name])),)
         digits = 2 if name == "transfer" else 3
         texts = [f"{float(f'{end * unit.factor:.{digits}g}'):g}" for end in ends]
-        names.setdefault(f"{'–'.join(texts)} {unit.symbol}", []).append(name)
-    found = [f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for text, of in names.items()]
-    return " · ".join(found) + f" ({', '.join(filter(None, remarks))})" * any(remarks)
+        names.setdefault(f"{'–'.join(texts)} {unit.symbol}{share * (name in kinds)}", []).append(name)
+    texts = [f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for text, of in names.items()]
+    return "median " * differ + " · ".join(texts)
 
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:

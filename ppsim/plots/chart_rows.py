@@ -28,7 +28,8 @@ from ppsim.plots.pixels import PixelColumns, is_mixed, picture
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
-_NAMES, _AROUND = (11.0, 9.0), 3.0  # pixels: sizes of the name of an area, and space above and below it
+_LEAST_SPAN, _FRAME = 4.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
+_NAME, _AROUND = 10.0, 3.0  # pixels: size of the name of an area, and space above and below it
 
 
 @dataclass(frozen=True)
@@ -182,16 +183,19 @@ class ChartRows(Artist):
         left = place.x(boxes.start)
         for lane in (lane for lane in boxes.lanes if lane.has_band):  # a short span alone has a pixel of its colour
             after = np.append(np.inf, lane.start[1:] - lane.end[:-1])
-            alone = (np.abs(after) * place.second > 2 * place.pixel) & (lane.length * place.second < 2 * place.pixel)
+            least = _LEAST_SPAN * place.pixel
+            alone = (np.abs(after) * place.second > least) & (lane.length * place.second < least)
             above, below = place.band(lane.device[alone], lane_edges(lane, boxes.sorts), gap)
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
-            self._lines(renderer, middle, above, below, 1.5 * place.pixel, theme.lanes[lane.sort])
+            self._lines(renderer, middle, above, below, least, theme.lanes[lane.sort])
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
-            mine = lane.length * place.second > 6 * place.pixel
+            mine = lane.length * place.second > 8 * place.pixel
             above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
-            edge, frame = 0.75 * place.pixel, {"edgecolors": theme.text, "linewidths": 1.5 * POINTS}
-            ends = place.x(lane.start[mine]) + 3 * edge, place.x(lane.end[mine]) - edge
-            self._rectangles(renderer, ends[0], ends[1], above - edge, below + edge, "none", **frame)
+            left, right = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
+            for edge, thick, colour in ((2.0, 1.0, theme.paper), (0.75, 1.5, theme.text)):
+                inset, frame = edge * place.pixel, {"edgecolors": colour, "linewidths": thick * POINTS}
+                edges = left + inset, right - inset, above - inset, below + inset
+                self._rectangles(renderer, *edges, "none", **frame)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
             self._lines(renderer, left[begins], top[begins], bottom[begins] - gap, thick * place.pixel, colour)
@@ -213,18 +217,19 @@ class ChartRows(Artist):
         self, renderer: Any, place: Place, kind: Kind, mine: np.ndarray, edges: Any, gap: float, wide: np.ndarray
     ) -> None:  # fmt: skip
         """Draw the marks of later stages at the lower edge of boxes, those of the other direction at the upper edge."""
-        boxes, pixel = self.boxes, place.pixel
-        local, reverse = (one[mine] for one in boxes.stages_of_parts(int(edges[0] > boxes.band[0])))
+        boxes, pixel, is_lower = self.boxes, place.pixel, edges[0] > self.boxes.band[0]
+        local, reverse = (one[mine] for one in boxes.stages_of_parts(int(is_lower)))
         top, bottom = place.band(boxes.device[mine], edges, gap)
         if not len(mine) or float(top[0] - bottom[0]) < scale.LOWEST_MARK * pixel:
             return
-        thick, inset = (size * pixel for size in scale.mark_bar(float(top[0] - bottom[0]) / pixel))
+        tall = float(top[0] - bottom[0]) / pixel
+        thick, inset = (size * pixel for size in scale.mark_bar(tall))
         pad = np.where(wide >= 8, 1.5, 0.5) * pixel
         left, right = place.x(boxes.start[mine]) + pad, place.x(boxes.end[mine]) - pad
         long = scale.mark_length(local, boxes.locals, wide)
         has_mark = np.minimum(wide, self._usual(place)) >= scale.NARROWEST_MARK  # alike on all devices
         later, other = has_mark & (long > 0), has_mark & reverse
-        low, high = bottom[later] + inset, top[other] - inset
+        low, high = bottom[later] + inset, top[other] - scale.mark_bar(tall, is_lower)[1] * pixel
         ends = left + long * (right - left)
         self._rectangles(renderer, left[later], ends[later], low + thick, low, self.theme.on[kind])
         self._rectangles(renderer, left[other], right[other], high, high - thick, self.theme.on[kind])
@@ -236,11 +241,12 @@ class ChartRows(Artist):
 
     def _numbers(self, place: Place, gap: float) -> Iterator[Text]:
         boxes, theme = self.boxes, self.theme
-        yield from self._names(place, gap)
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
         found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY, self.numbered)
-        for (kind, slot), (sizes, has_number) in () if self._is_mixed(place) else found.items():
+        is_mixed = self._is_mixed(place)
+        yield from self._names(place, gap) if is_mixed else ()
+        for (kind, slot), (sizes, has_number) in () if is_mixed else found.items():
             for half in (0, 1)[: 1 + slot]:
                 seen = (sizes > 0) & (boxes.start < self._ax.get_xlim()[1])
                 mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))
@@ -251,28 +257,29 @@ class ChartRows(Artist):
                 shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
                 words = [before + boxes.number(row + half) * has for row, has in shown]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
-                inks = theme.on[kind], theme.kinds[kind]
-                yield from self._texts(place, boxes, mine, band, words, sizes[mine], inks, local > 0, reverse)
+                inks, aside = (theme.on[kind], theme.kinds[kind]), (local > 0) - reverse * (1 + half / 3)
+                yield from self._texts(place, boxes, mine, band, words, sizes[mine], inks, aside)
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
     def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
         if len(lane) > _MAX_NUMBERS:
             return
-        words, none = [lane.label(span) for span in range(len(lane))], np.zeros(len(lane), bool)
+        words = [lane.label(span) for span in range(len(lane))]
         least = float(lane.length.min()) * place.second / place.pixel, float(np.min(band[0] - band[1])) / place.pixel
+        least = least if lane.has_band else (least[0] - _FRAME, least[1])
         if size := float(scale.number_size(max(map(len, words)), *least, self._digit)):
             inks, sizes = (self.theme.on_lanes[lane.sort], self.theme.lanes[lane.sort]), np.full(len(lane), size)
-            yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, inks, none, none)
+            yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, inks, np.zeros(len(lane)))
 
     def _texts(
         self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], sizes: np.ndarray,
-        inks: tuple[str, str], under: np.ndarray, over: np.ndarray,
+        inks: tuple[str, str], aside: np.ndarray,
     ) -> Iterator[Text]:  # fmt: skip
-        """Yield the words in the middle of their spans, moved away from the marks."""
+        """Yield the words in the middle of their spans, or `aside` of it, in marks upwards."""
         (top, bottom), pixel = band, place.pixel
         thick, inset = scale.mark_bar((top - bottom) / pixel)
-        shift = 0.4 * (thick + inset) * pixel * (under.astype(float) - over)
+        shift = 0.4 * (thick + inset) * pixel * aside
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)
         for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
@@ -292,17 +299,14 @@ class ChartRows(Artist):
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
-        for area in areas(self.boxes) if self._is_mixed(place) else ():
+        for area in areas(self.boxes):
             wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
-            sizes = [
-                one for one in _NAMES if min(wide / text_width(area.words, one), tall / (one + _AROUND)) >= place.pixel
-            ]
-            if sizes:
+            if min(wide / text_width(area.words, _NAME), tall / (_NAME + _AROUND)) >= place.pixel:
                 middle = (area.top + area.bottom) / 2
                 y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
                 fill = area.colour(self.theme)
-                words = place.x((area.first + area.last) / 2), y - 0.36 * sizes[0] * place.pixel, area.words
-                yield self._text(*words, (label_colour(fill), fill), sizes[0])
+                words = place.x((area.first + area.last) / 2), y - 0.36 * _NAME * place.pixel, area.words
+                yield self._text(*words, (label_colour(fill), fill), _NAME)
 
 
 class _NumbersAbove(ChartRows):

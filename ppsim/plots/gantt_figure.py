@@ -165,15 +165,15 @@ def compose(
         every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
-    below, notes = _place_notes(layout, texts)
+    notes = _lines_of_notes(layout, texts)
     several = len(blocks) > 1
-    head = (36 if texts.title else 16) + 18 * bool(texts.lead) + 20 * below
+    head = (36 if texts.title else 16) + 18 * (bool(texts.lead) + len(notes)) + 2 * bool(notes)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
     tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + air if memory else 0))
     writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
     if texts.title:
-        write_title(writer, texts._replace(notes=notes), layout.margin, below)
+        write_title(writer, texts, layout.margin, notes)
     found, y = [], float(head)
     writer.name_rows(blocks[0].labels, layout.left - 8, head + _ABOVE + rows[0] / 2, rows[0])
     for at, x in layout.columns.items():
@@ -184,7 +184,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.right - layout.left, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, lines.has_path or boxes.arrows, pixels >= _WIDE)
+        ChartRows(ax, boxes, theme, labels, lines.has_path, pixels >= _WIDE)
         lines.add_to(ax, boxes, theme)
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
@@ -202,14 +202,16 @@ def compose(
     return found
 
 
-def _place_notes(layout: _FigureLayout, texts: Texts) -> tuple[bool, Sequence[str]]:
-    """Return whether the notes stand below the title and not beside it, and as many of them as fit."""
-    beside, notes = layout.room - text_width(texts.title, TITLE, True) - 12, texts.notes
-    if not notes or text_width(" · ".join(notes), _SUBTITLE) <= beside:
-        return False, notes
-    while len(notes) > 1 and text_width(" · ".join(notes), _SUBTITLE) > layout.room:
-        notes = notes[:-1]
-    return True, notes
+def _lines_of_notes(layout: _FigureLayout, texts: Texts) -> list[str]:
+    """Return the lines that the notes take below the title; none if they fit beside it."""
+    beside, lines = layout.room - text_width(texts.title, TITLE, True) - 12, list[str]()
+    words = " · ".join(texts.notes)
+    for part in words.split(" · ") if text_width(words, _SUBTITLE) > beside else ():
+        if lines and text_width(f"{lines[-1]} · {part}", _SUBTITLE) <= layout.room:
+            lines[-1] += f" · {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:

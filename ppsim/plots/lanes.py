@@ -54,12 +54,14 @@ class Spans(SizedColumns):
 class LaneSpans(Spans):
     """The spans of one sort.
 
-    `stage` is -1 for STEPS, COLLECTIVES and FILLS, which belong to the whole device. Only copies and collectives have a
+    `title` is its name in every legend. `stage` is -1 for STEPS, COLLECTIVES and FILLS, which belong to the whole
+    device. Only copies and collectives have a
     `microbatch`, else it is None. A collective has one span on every device that takes part; `barrier` is its index in
     the timeline's columns. `kind` is the index in `names` of the purpose of a collective, or the item of a fill.
     """
 
     sort: str
+    title: str
     microbatch: np.ndarray | None = None
     barrier: np.ndarray | None = None
     kind: np.ndarray | None = None
@@ -73,11 +75,6 @@ class LaneSpans(Spans):
     def height(self, seconds: float) -> float:
         """Return the part of a row that the lane takes in a chart of so many seconds of all devices."""
         return _SPARSE_LANE if float(self.length.sum()) < _SPARSE * seconds else _LANE
-
-    @property
-    def title(self) -> str:
-        """Name of the sort in every legend."""
-        return TITLES[self.sort]
 
     @property
     def letter(self) -> str:
@@ -105,7 +102,7 @@ class LaneSpans(Spans):
 def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
     """Return the lanes that take time in this timeline."""
     origin = float(timeline.device_start.min())
-    found = []
+    found, titles = [], TITLES | (EVICTIONS if len(timeline.schedule.evicted) else {})
     for sort, spans in (
         (GATHERS, timeline.unshards),
         (RELOADS, timeline.reloads),
@@ -117,7 +114,7 @@ def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
             mine = spans.end > spans.start
             length, numbers = (spans.end - spans.start)[mine], spans.microbatch
             columns = spans.device[mine], spans.stage[mine], spans.start[mine] - origin, length
-            found.append(LaneSpans(*columns, sort, None if numbers is None else numbers[mine]))
+            found.append(LaneSpans(*columns, sort, titles[sort], None if numbers is None else numbers[mine]))
     return [*found, *_collectives(timeline), *_fills(timeline, origin)]
 
 
@@ -127,7 +124,7 @@ def _fills(timeline: TimelineColumns, origin: float) -> list[LaneSpans]:
     if fills is None or not len(fills):
         return []
     columns = fills.device, fills.stage, fills.start - origin, fills.end - fills.start
-    return [LaneSpans(*columns, FILLS, kind=fills.item, names=fills.names)]
+    return [LaneSpans(*columns, FILLS, TITLES[FILLS], kind=fills.item, names=fills.names)]
 
 
 def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
@@ -142,7 +139,8 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
     device, barrier, length = device[order].astype(np.int32), barrier[order], (end - start)[order]
     start = start[order] - float(timeline.device_start.min())
     numbers = barriers.microbatch[barrier], barrier, barriers.kind[barrier]
-    return [LaneSpans(device, np.full(len(order), -1, np.int32), start, length, COLLECTIVES, *numbers, BARRIER_NAMES)]
+    columns = device, np.full(len(order), -1, np.int32), start, length
+    return [LaneSpans(*columns, COLLECTIVES, TITLES[COLLECTIVES], *numbers, BARRIER_NAMES)]
 
 
 def band(heights: Mapping[str, float]) -> tuple[float, float]:

@@ -53,7 +53,7 @@ def draw_ledger(
         top, left = 28 + 18 * below, margin + named + max(text_width(label, _SIZE) for label in labels) + 8
         height = top + rows + _AXIS + legend.height(wide - 2 * margin) + 6
         writer = Writer(wide, height, colours)
-        write_title(writer, Texts(title, "", notes), margin, below)
+        write_title(writer, Texts(title, "", notes), margin, notes if below else [])
         ax = writer.axes(left, top, wide - left - max(margin, 9), rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
         for cause, part in parts.items():

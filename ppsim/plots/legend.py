@@ -57,20 +57,20 @@ class Writer:
         return self.figure.add_axes(place, **style)
 
 
-def write_title(writer: Writer, texts: Texts, margin: float, below: bool) -> None:
-    """Write the title, smaller if it is too wide, its notes beside it or below it, and the lead below them."""
+def write_title(writer: Writer, texts: Texts, margin: float, lines: Sequence[str]) -> None:
+    """Write the title, smaller if it is too wide, its notes in `lines` below it or beside it, and then the lead."""
     room, notes = writer.wide - margin - 14, " · ".join(texts.notes)
     size = max(min(TITLE if writer.wide >= 600 else 12, TITLE * room / max(text_width(texts.title, TITLE, True), 1)), 6)
     words = writer.write(margin, 18, texts.title, size, fontweight="bold")
-    if below:
-        writer.write(margin, 36, notes, color=writer.theme.quiet)
-    elif notes:
+    for at, line in enumerate(lines):
+        writer.write(margin, 36 + 18 * at, line, color=writer.theme.quiet)
+    if notes and not lines:
         style: Any = {"xytext": (12 * POINTS, 0), "xycoords": (words, "figure fraction"), "textcoords": "offset points"}
         style |= {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "color": writer.theme.quiet}
         end = 1.0, 1 - 18 / writer.high
         writer.figure.add_artist(Annotation(notes, end, **style, annotation_clip=False, parse_math=False))
     if texts.lead:
-        writer.write(margin, 36 + 18 * below, texts.lead)
+        writer.write(margin, 36 + 18 * len(lines), texts.lead)
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,6 @@ class Legend:
         waited = " that a device waits for" * lines.waited
         for name, dashes in DASHES.items() if lines.transfers else ():
             self._add(f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
-        if any(len(boxes.timeline.schedule.evicted) and not boxes.plain for boxes in every):
-            if mixed:
-                remarks.append("actions too narrow for evictions")
-            else:
-                style: dict[str, Any] = {"marker": "v", "markersize": 2.5, "markevery": [1]}
-                self._add("eviction to another device and back", color=theme.text, linewidth=0.9, **style)
         if lines.has_path:
             self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
         found = {one.what for one in slowest}
@@ -159,7 +153,7 @@ class Legend:
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""
         if isinstance(entry, _Line):
-            ends = np.array([x - 1, x + _SWATCH + (-4 if "marker" in entry.style else 1)]) / PIXELS
+            ends = np.array([x - 1, x + _SWATCH + 1]) / PIXELS
             return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, **entry.style)]
         return [
             Rectangle(
@@ -174,8 +168,7 @@ class Legend:
         handles: list[Any] = []
         for entry in self.entries:
             if isinstance(entry, _Line):
-                style = {key: value for key, value in entry.style.items() if key != "markevery"}
-                handles.append(Line2D([], [], **style))
+                handles.append(Line2D([], [], **entry.style))
             else:
                 own = next((colour for *_, colour in entry.swatch(self.theme)), "none")
                 handles.append(Rectangle((0, 0), 1, 1, facecolor=own, edgecolor="none"))

@@ -1,4 +1,4 @@
-"""Lines upon the rows of a matplotlib chart: transfers, evictions, the critical path, and what is slow."""
+"""Lines upon the rows of a matplotlib chart: transfers, the critical path, and what is slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
 from ppsim.base.progress import say
-from ppsim.plan.streams import OFFLOADS, RELOADS
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
@@ -63,8 +62,7 @@ class ChartLines:
         return replace(self, waited=bool(min(apart) < _CROWDED)), spread
 
     def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> None:
-        """Draw the evictions, the transfers and the path of one chart."""
-        add_evictions(ax, boxes, theme)
+        """Draw the transfers and the path of one chart."""
         if self.transfers:
             add_transfers(ax, boxes, theme, self.waited)
         if self.has_path:
@@ -125,7 +123,10 @@ def _ends(ax: Axes, boxes: Boxes, sender: np.ndarray, receiver: np.ndarray) -> n
 
 
 def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
-    """Draw each transfer, or each one waited for, as a line from sender to receiver; those of backwards are dashed."""
+    """Draw each transfer, or each one waited for, as a line from sender to receiver; those of backwards are dashed.
+
+    If rows lie between them, there is a line next to each alone.
+    """
     timeline, plan, schedule = boxes.timeline, boxes.timeline.plan, boxes.timeline.schedule
     if not (strength := _strength(ax, boxes)):
         return
@@ -138,32 +139,22 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
     origin = float(timeline.device_start.min())
     times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
     rows = _ends(ax, boxes, schedule.device[plan.source[consumer]], schedule.device[consumer])
+    top, bottom, _ = row_edges(ax, boxes)
+    apart = 1.0 + top - bottom
     forward = schedule.kind[consumer] == Kind.F
     for name, mine in (("forward", forward), ("backward", ~forward)):
         if mine.any():
             style: Any = {"colors": theme.quiet, "alpha": strength, "linewidths": 0.5, "linestyles": DASHES[name]}
-            add_lines(ax, np.stack([times[mine], rows[mine]], axis=2), zorder=1.9, **style)  # behind the rows
-
-
-def add_evictions(ax: Axes, boxes: Boxes, theme: Theme) -> None:
-    """Draw each move of an evicted activation as a line, out to the other device or back."""
-    timeline, copies = boxes.timeline, boxes.timeline.plan.copies
-    if copies is None or not np.any(copies.host >= 0) or not (strength := _strength(ax, boxes)):
-        return
-    origin, style = float(timeline.device_start.min()), {"color": theme.text, "alpha": strength, "zorder": 3.5}
-    for way in (OFFLOADS, RELOADS):
-        mine = np.flatnonzero((copies.host >= 0) & (copies.way == way))
-        times = np.stack([timeline.copy_start[mine], timeline.copy_end[mine]], axis=1) - origin
-        sender, receiver = (copies.device[mine], copies.host[mine])[:: 1 if way == OFFLOADS else -1]
-        rows = _ends(ax, boxes, sender, receiver)
-        lines: Any = {"colors": theme.text, "linewidths": 0.5, "alpha": strength}
-        add_lines(ax, np.stack([times, rows], axis=2), **lines, zorder=3.5)  # below the numbers
-        for marker, ends in (("v", receiver > sender), ("^", receiver < sender)):
-            ax.scatter(times[ends, 1], rows[ends, 1], s=4, marker=marker, linewidths=0.0, **style)
+            lines = np.stack([times[mine], rows[mine]], axis=2)
+            stub = (lines[:, 1] - lines[:, 0]) * np.minimum(apart / np.abs(np.diff(rows[mine])), 1.0)
+            far = np.abs(stub[:, 1]) < np.abs(lines[:, 1, 1] - lines[:, 0, 1]) - 1e-9
+            ends = np.stack([lines[:, 1] - stub, lines[:, 1]], axis=1)[far]
+            begins = np.stack([lines[:, 0], lines[:, 0] + stub], axis=1)
+            add_lines(ax, np.concatenate([begins, ends]), zorder=1.9, **style)  # behind the rows
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
-    """Draw a line on the lower edge of `actions` (indices into `timeline.start`); True finds the critical path.
+    """Draw a line below `actions` (indices into `timeline.start`) and their lanes; True finds the critical path.
 
     The line is joined between rows, in low rows from turn to turn, and has a halo. It is a frame where it turns back
     and forth after few pixels.
@@ -171,7 +162,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
         return
-    _, bottom, gap = row_edges(ax, boxes)
+    _, _, gap = row_edges(ax, boxes)
     second, high = second_of(ax), row_height(ax, boxes)
     path, halo = path_widths(high)
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
@@ -190,7 +181,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         into = first[1:]
         corner = np.where(device[into] < device[into - 1], (end - inset)[into - 1], (begin + inset)[into])
         begin[into], end[into - 1] = corner, corner
-    lower = device + bottom + min(gap / 2, path / 2 / high)
+    lower = device + 0.5 - gap + min(gap / 2, path / 2 / high)  # below the lanes
     points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
     drawn, frames = np.ones(len(points) - 1, bool), [np.empty((0, 2, 2))]
     changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))

@@ -61,13 +61,16 @@ def box_fade(box: float) -> float:
 def row_gap(row: float, box: float, apart: float = APART) -> float:
     """Return the pixels between rows of height `row`, 0 in rows under 6 px, and under 14 px with boxes under 3 px."""
     touches = row < (LOWEST_MARK if box >= NARROWEST_GAP else LOWEST_LINED)
-    return 0.0 if touches else float(min(max(round(apart * row), 1), round(40 * apart)))
+    return 0.0 if touches else float(min(max(round(apart * row + 0.01), 1), round(40 * apart)))
 
 
-def mark_bar(height: Any) -> tuple[Any, Any]:
-    """Return the thickness of a mark in a box of this height, and its distance to the box's edge."""
+def mark_bar(height: Any, seam: bool = False) -> tuple[Any, Any]:
+    """Return the thickness of a mark in a box of this height, and its distance to the box's edge.
+
+    At the `seam` of a slot's halves the distance is larger, or the mark would look like a line between them.
+    """
     thick = np.clip(np.rint(0.14 * height), 2, 4)
-    return thick, np.maximum(np.rint(thick / 2), 1)
+    return thick, np.maximum(np.rint(thick / 2), 1 + seam)
 
 
 def mark_length(local: np.ndarray, stages: int, width: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from ppsim.base.tables import within
 from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.areas import areas, parts_around
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
-from ppsim.plots.lanes import COLLECTIVES, EVICTIONS, FILLS, KINDS, LETTERS, STEPS, Spans
+from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, label_colour, light_of
 from ppsim.plots.pixels import from_linear
 from ppsim.plots.scale import named_devices, number_text, round_ticks
@@ -246,8 +246,7 @@ def _legend(
     entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
     lines = ["; ".join(_colored(title, ground) if ground else title for title, ground in entries)]
     if lanes := [lane for lane in boxes.lanes if lane.letter in drawn]:
-        own = EVICTIONS if len(boxes.timeline.schedule.evicted) else {}
-        titles = "; ".join(f"{lane.letter} {own.get(lane.sort, lane.title)}" for lane in lanes)
+        titles = "; ".join(f"{lane.letter} {lane.title}" for lane in lanes)
         lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
