@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from ppsim.base.units import counted, percent_text
-from ppsim.plots.figures import PAGE, font_points, plain_axes, rendered, settings
-from ppsim.plots.many_runs import COLOURS, name_ends, titled_axes
+from ppsim.plots.figures import PAGE, font_points, plain_axes, rendered, settings, titled_axes
+from ppsim.plots.many_runs import COLOURS, name_ends
 from ppsim.plots.palette import LIGHT
 
 SIZE = 7.0  # points of texts

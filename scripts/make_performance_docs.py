@@ -12,8 +12,8 @@ from performance_aims import aim_rows
 from ppsim.base.compiling import ROWS_WORTH_COMPILING
 from ppsim.base.files import write_atomically
 from ppsim.base.units import seconds_text
-from ppsim.plots.figures import rendered, settings
-from ppsim.plots.many_runs import COLOURS, name_ends, titled_axes
+from ppsim.plots.figures import rendered, settings, titled_axes
+from ppsim.plots.many_runs import COLOURS, name_ends
 from ppsim.plots.palette import LIGHT
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

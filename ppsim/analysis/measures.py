@@ -203,7 +203,7 @@ _ROWS = (
         peak_activations, (*_PAGES, "devices", "batch"),
         short="most live activations of a device, in microbatches of one device share", guarded=True,
         fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
-        short_unit="microbatches of a device share",
+        short_unit="microbatches per device",
     ),
     Measure(
         "peak_memory", "bytes",

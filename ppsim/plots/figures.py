@@ -11,7 +11,7 @@ import textwrap
 import zlib
 from collections.abc import Callable
 from functools import cache, partial, wraps
-from typing import Any
+from typing import Any, cast
 
 import matplotlib
 import numpy as np
@@ -33,6 +33,7 @@ DPI = 300  # pixels per inch of a file, unless the user has changed matplotlib's
 NOTEBOOK = 140  # pixels per inch in a notebook, whose cells a page of a paper fills
 MAX_VECTOR = 600  # boxes of a picture in a notebook; rows of more are an image
 _SPARE = 1.02  # width that is left for a text, in its own
+SMALL, _MARGIN = 6.0, 14 / PIXELS  # of charts of many runs: points of all words but the title; inches
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 _FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
@@ -232,11 +233,28 @@ def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
     ax.set_facecolor("none")
     ax.grid(color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.tick_params(length=2.5, color=theme.edge, labelcolor=theme.quiet, labelsize=font_points(size))
+    ax.tick_params(length=2, width=0.5, color=theme.edge, labelcolor=theme.quiet, labelsize=font_points(size))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(theme.edge)
+    ax.spines[["left", "bottom"]].set(color=theme.edge, linewidth=0.5)
     for label in (ax.xaxis.label, ax.yaxis.label):
         label.set(color=theme.quiet, fontsize=font_points(size))
+
+
+def titled_axes(
+    width: float | None, theme: Theme, title: str, name: str, height: float | None = None
+) -> tuple[Figure, Axes]:
+    """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name."""
+    wide = checked_width(width)
+    height = height or (max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide)
+    figure = Chart(figsize=(wide, height), facecolor=theme.paper)
+    axes, margin, layout = figure.add_subplot(), _MARGIN if wide >= 5 else 0.02, cast(Any, figure.get_layout_engine())
+    layout.set(w_pad=margin)
+    plain_axes(axes, theme, SMALL)
+    style: Any = {"color": theme.text, "fontsize": font_points(SMALL + 1), "fontweight": "bold", "parse_math": False}
+    figure.suptitle(wrapped(title, wide), x=margin / wide, ha="left", **style)
+    axes.set_ylabel(name, rotation=0, ha="left", va="bottom")
+    axes.yaxis.set_label_coords(0.0, 1.02)
+    return figure, axes
 
 
 def bare_axes(ax: Axes, theme: Theme, size: float) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ppsim.analysis.bounds import lower_bound
 from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
-from ppsim.analysis.interval import interval_in_words
+from ppsim.analysis.interval import short_interval
 from ppsim.analysis.memory import peak_activations, peak_memory, usable_limit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
@@ -28,7 +28,7 @@ from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.pixels import is_mixed
-from ppsim.plots.scale import AT_BOUND, SAME, shown_length
+from ppsim.plots.scale import AT_BOUND, SAME, shown_length, time_text
 from ppsim.timeline import TimelineColumns
 
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
@@ -124,7 +124,7 @@ def _blocks(
         run, first = boxes.timeline, number - number % (group or len(every))
         base_of = min(first + base, len(timelines) - 1)
         bases[names[base_of]] = None
-        step = f"{three_digits(iteration_time(run) * unit.factor)} {unit.symbol}"
+        step = f"{time_text(iteration_time(run) * unit.factor)} {unit.symbol}"
         change = iteration_time(run) / (iteration_time(timelines[base_of]) or np.inf) - 1.0
         differs = "base" if number == base_of else percent_text(change, signed=True).replace("-", "−")
         if abs(change) < SAME and run.schedule.name != timelines[base_of].schedule.name:
@@ -139,7 +139,8 @@ def _blocks(
     if len(every) > 1:
         versus = shortened(f"vs {next(iter(bases)) if len(bases) == 1 else 'first'}")
     steady = "steady " * any(run.schedule.iterations > 1 for run in timelines)  # step and idle of that part
-    return blocks, (f"{steady}step", versus, f"{steady}idle", f"peak{limit}")
+    peak = "peak" if MemoryStrip.unit_of(timelines).symbol else "peak activations"
+    return blocks, (f"{steady}step", versus, f"{steady}idle", f"{peak}{limit}")
 
 
 def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]], str]:
@@ -149,13 +150,13 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]]
     """
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
-        held = None if unit.symbol == "act." else peak_memory(run)
+        held = peak_memory(run) if unit.symbol else None
         limit = usable_limit(run, held is not None)
         peak = float((peak_activations(run) if held is None else held).max())
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
         words = [f"{size:.4g}" if held is None else three_digits(size) for size in sizes]
         of_limit = "".join(f", limit {one}" for one in words[1:])
-        found.append((f"{words[0]} {unit.symbol}", of_limit, is_over(peak, limit)))
+        found.append((f"{words[0]} {unit.symbol}".rstrip(), of_limit, is_over(peak, limit)))
     limits = {limit for _, limit, _ in found}
     if len(found) > 1 and len(limits) == 1:
         return [(peak, over) for peak, _, over in found], limits.pop()
@@ -170,8 +171,8 @@ def _filled_seconds(run: TimelineColumns) -> float:
 def _single_note(boxes: Boxes) -> list[str]:
     """Return the 90 % interval of a step, how many pieces of work fill how much of the idle time, and the costs."""
     run = boxes.timeline
-    interval, filled = interval_in_words(run), _filled_seconds(run)
-    parts = [f"step {interval}" if interval else ""]
+    interval, filled = short_interval(run).strip(" ()"), _filled_seconds(run)
+    parts = [interval.replace("90 %", "90 % of real steps", 1)]
     if filled and run.fills is not None:
         of_idle = percent_text(filled / (steady_bubble_fraction(run) * run.schedule.devices * makespan(run)), 0)
         parts.append(f"{counted(len(run.fills), 'piece')} of work in {of_idle} of the idle time")

@@ -9,13 +9,13 @@ import numpy as np
 
 from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.analysis.ledger import ledger as bubble_ledger
-from ppsim.base.units import percent_text, three_digits, time_unit
+from ppsim.base.units import percent_text, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import theme_of
-from ppsim.plots.scale import named_devices, number_text, round_ticks
+from ppsim.plots.scale import named_devices, number_text, round_ticks, time_text
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def draw_ledger(
                           for cause, part in parts.items()]  # fmt: skip
         idle = percent_text(bubble_fraction(timeline))
         unit = time_unit(step)
-        notes = [f"step {three_digits(step * unit.factor)} {unit.symbol}, {idle} idle on average; its causes are below"]
+        notes = [f"step {time_text(step * unit.factor)} {unit.symbol}, {idle} idle on average; its causes are below"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
@@ -68,7 +68,7 @@ def draw_ledger(
         ax.set_xticks(np.union1d(ticks, end))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
         ax.spines["bottom"].set_bounds(0.0, end)
-        ax.spines["bottom"].set(position=("outward", 1.5), linewidth=POINTS)
+        ax.spines["bottom"].set_position(("outward", 1.5))
         ax.spines["left"].set_visible(False)
         ax.set(ylim=(devices - 0.5, -0.5))
         named = named_devices(devices, rows / devices)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import count, pairwise, product
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -22,14 +22,13 @@ from ppsim.costs import Costs
 from ppsim.families.registry import families
 from ppsim.plots.figures import (
     PIXELS,
-    Chart,
-    checked_width,
+    SMALL,
     figure_of,
     follows_page,
     font_points,
-    plain_axes,
     settings,
     text_width,
+    titled_axes,
     wrapped,
 )  # fmt: skip
 from ppsim.plots.palette import LIGHT, Theme, theme_of
@@ -59,9 +58,7 @@ _TIE = 5e-3  # of a value: a point is not on the front if it is better than the 
 _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _OFF = 1.04  # times the memory of the device: points with more are in the legend, and do not stretch the axis
 _RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
-_SMALL = 6.0  # points: size of all words but the title
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
-_MARGIN = 14 / PIXELS  # inches, as in Gantt charts
 _MARKERS, _DASHES = "osD^v<>d", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
@@ -195,7 +192,7 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
     inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
     order = sorted(range(len(ends)), key=lambda place: inches[place, 1])
-    apart = font_points(_SMALL) * 1.25 / 72
+    apart = font_points(SMALL) * 1.25 / 72
     groups: list[list[float]] = []  # neighbours that would meet: their mean place without the distances between them
     for rank, place in enumerate(order):
         groups.append([float(inches[place, 1]) - rank * apart])
@@ -207,10 +204,21 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
         x, value, name, colour = ends[place]
         level = max(y, low) + rank * apart
         share = 1 + 0.11 / (right - left), (level - low) / (high - low)
-        style: Any = {"xytext": share, "textcoords": "axes fraction", "fontsize": font_points(_SMALL)}
+        style: Any = {"xytext": share, "textcoords": "axes fraction", "fontsize": font_points(SMALL)}
         if abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
             style["arrowprops"] = {**_LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5)}
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
+
+
+class _Run(NamedTuple):
+    """A run of a front: bytes or activations, seconds, name, schedule, value of the varied key, and how it fits."""
+
+    memory: float
+    seconds: float
+    name: str
+    group: Any
+    value: Any
+    fit: str
 
 
 @follows_page
@@ -230,59 +238,56 @@ def draw_front(
     "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
-        colours = theme_of(theme)
-        highest, grouped = max(pair[0] for pair in pairs), 1 < len({*groups}) <= len(pairs) // 2
+        colours, (word, values), nothing = theme_of(theme), varied, [None] * len(pairs)
+        columns = zip(pairs, names, groups or nothing, values or nothing, strict=True)
+        every = [_Run(*pair, name, group, value, fit_within(pair[0], limit)) for pair, name, group, value in columns]
+        highest, grouped = max(run.memory for run in every), 1 < len({*groups}) <= len(every) // 2
         near = limit if limit is not None and limit < _NEAR * highest else None
-        off = [near is not None and pair[0] > _OFF * near / (1 - HEADROOM) for pair in pairs]
-        of_off = dict[str, list[float]]()
-        if any(off) and not all(off):
-            for number in np.flatnonzero(off).tolist():
-                of_off.setdefault(groups[number] if grouped else counted(sum(off), "run"), []).append(pairs[number][0])
-            shown = np.flatnonzero(np.logical_not(off)).tolist()
-            pairs, names = [pairs[one] for one in shown], [names[one] for one in shown]
-            groups = [groups[one] for one in shown if groups]
-            varied = varied[0], [varied[1][one] for one in shown if varied[0]]
+        end = np.inf if near is None else _OFF * near / (1 - HEADROOM)
+        runs = [run for run in every if run.memory <= end] or every
         byte, symbol = axis_unit(highest if near is None else near, unit)
-        edge = near and near * byte
-        second, time_symbol = axis_unit(max(pair[1] for pair in pairs), "seconds")
-        points, fits = [(x * byte, y * second) for x, y in pairs], [fit_within(x, limit) for x, _ in pairs]
+        second, time_symbol = axis_unit(max(run.seconds for run in runs), "seconds")
+        points = [(run.memory * byte, run.seconds * second) for run in runs]
+        shown, fits = [run.group for run in runs], [run.fit for run in runs]
         is_whole = all(float(x).is_integer() for x, _ in points)
-        front = _clear_front(pairs, [at for at, one in enumerate(fits) if one != "over" or {*fits} == {"over"}])
+        fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
+        front = _clear_front([run[:2] for run in runs], fitting)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
         axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
-        inks = _draw_points(axes, points, groups, fits, colours, varied[0] != "", grouped, front)
-        if edge is not None:
-            _draw_limits(axes, edge, symbol, {*fits, *(["over"] * any(off))}, colours)
+        inks = _draw_points(axes, points, shown, fits, colours, word != "", grouped, front)
+        if (edge := near and near * byte) is not None:
+            _draw_limits(axes, edge, symbol, {*fits}, colours)
         _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, {*fits})
-        for group, sizes in of_off.items():
-            ends = "–".join(dict.fromkeys(f"{float(f'{byte * one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
-            label = f"beyond the axis: {group}, {ends} {symbol}"
+        beyond = [run for run in every if run.memory > end and runs is not every]
+        for group in dict.fromkeys(run.group for run in beyond if grouped) or [None] * bool(beyond):
+            sizes = [byte * run.memory for run in beyond if group in (None, run.group)]
+            ends = "–".join(dict.fromkeys(f"{float(f'{one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
+            label = f"beyond the axis: {group or counted(len(sizes), 'run')}, {ends} {symbol}"
             axes.plot((), (), ">", color=colours.limit, markersize=3, label=label)
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
-        others, (word, values) = range(len(points) if len(points) <= MAX_BARS else 0), varied
+        others: Iterable[int] = range(len(runs) if len(runs) <= MAX_BARS else 0)
         if not grouped:
-            named = zip(groups or [""] * len(names), names, strict=True)
-            names = [", ".join(filter(None, pair)) for pair in named]
+            names = [", ".join(filter(None, [run.group, run.name])) for run in runs]
         elif word:
-            names = [f"{value}" + f" {word}" * (at in front[-1:]) for at, value in enumerate(values)]
-            if len(points) > MAX_BARS:
-                places = {group: number for number, group in enumerate(groups)}  # the last of each
-                others = sorted({*map(groups.index, places), *places.values()} - {*front})
+            names = [f"{run.value}" + f" {word}" * (at in front[-1:]) for at, run in enumerate(runs)]
+            if len(runs) > MAX_BARS:
+                last = {group: at for at, group in enumerate(shown)}
+                others = sorted({*map(shown.index, last), *last.values()} - {*front})
         else:  # the legend has the schedules
-            names = [name or str(of) for of, name in zip(groups, names, strict=True)]
+            names = [run.name or str(run.group) for run in runs]
         _add_legend(axes, colours)
         _name_points(axes, points, names, front, others, inks, grouped and not word)
     return figure
 
 
 def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: Theme) -> None:
-    """Draw the usable memory, and that of the device if a point is over the usable one; the legend names both."""
+    """Draw the usable memory, and that of the device if a point shown is over it; the legend names both."""
     device = [("device", limit / (1 - HEADROOM), "solid")] * (not fits <= {"fits"})
     for word, at, dashes in (("usable", limit, (0, (5, 2.5))), *device):
         style: Any = {"color": theme.limit, "linewidth": 0.8, "linestyle": dashes, "alpha": 1.0, "zorder": 1}
@@ -407,7 +412,7 @@ def _name_points(
         ways = [(words, True), (short, True), (words, False)]
         is_extra = coloured and number not in front
         for (words, is_strict), (offset, side) in product(ways, _OFFSETS[:2] if is_extra else _OFFSETS):
-            style: Any = {"textcoords": "offset points", "fontsize": font_points(_SMALL), "color": inks[number]}
+            style: Any = {"textcoords": "offset points", "fontsize": font_points(SMALL), "color": inks[number]}
             name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
             name.set(**strong, path_effects=halo)
             box = name.get_window_extent()
@@ -428,7 +433,7 @@ def _name_points(
         else:
             missing += not is_extra
     if missing:
-        style = {"ha": "right", "fontsize": font_points(_SMALL), "color": axes.xaxis.label.get_color()}
+        style = {"ha": "right", "fontsize": font_points(SMALL), "color": axes.xaxis.label.get_color()}
         axes.annotate(f"no space for {missing} of the labels", (1, 1.02), xycoords="axes fraction", **style)
 
 
@@ -448,7 +453,7 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
         for place, (_, fraction, note) in enumerate(rows):
             text = percent_text(fraction, signed=True).replace("-", "−")
             back = fraction <= 0 > min(fractions)
-            style: Any = {"fontsize": font_points(_SMALL), "color": LIGHT.text, "va": "center"}
+            style: Any = {"fontsize": font_points(SMALL), "color": LIGHT.text, "va": "center"}
             shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
             axes.annotate(text, (100 * fraction, place), ha="right" if back else "left", **shift, **style)
             axes.text(1.02, place, note.replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
@@ -468,29 +473,12 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     entries = [(handle, str(label)) for handle, label in pairs if chosen(str(label))]
     if not entries:
         return
-    widths = [text_width(label, 2 * _SMALL) + 40 for _, label in entries]
+    widths = [text_width(label, 2 * SMALL) + 40 for _, label in entries]
     room, columns = figure.get_figwidth() * PIXELS - 28, len(entries)
     while columns > 1 and sum(max(widths[column::columns]) for column in range(columns)) > room:
         columns -= 1
     figure.set_figheight(figure.get_figheight() + 0.06 + 0.12 * -(-len(entries) // columns))
-    style: Any = {"fontsize": font_points(_SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}
-    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / _SMALL}
+    style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}
+    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / SMALL}
     by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
     figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, **style)
-
-
-def titled_axes(
-    width: float | None, theme: Theme, title: str, name: str, height: float | None = None
-) -> tuple[Figure, Axes]:
-    """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name."""
-    wide = checked_width(width)
-    height = height or (max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide)
-    figure = Chart(figsize=(wide, height), facecolor=theme.paper)
-    axes, margin, layout = figure.add_subplot(), _MARGIN if wide >= 5 else 0.02, cast(Any, figure.get_layout_engine())
-    layout.set(w_pad=margin)
-    plain_axes(axes, theme, _SMALL)
-    style: Any = {"color": theme.text, "fontsize": font_points(_SMALL + 1), "fontweight": "bold", "parse_math": False}
-    figure.suptitle(wrapped(title, wide), x=margin / wide, ha="left", **style)
-    axes.set_ylabel(name, rotation=0, ha="left", va="bottom")
-    axes.yaxis.set_label_coords(0.0, 1.02)
-    return figure, axes

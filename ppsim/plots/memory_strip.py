@@ -17,7 +17,7 @@ from ppsim.plots.marks import add_lines, second_of
 from ppsim.plots.palette import Theme
 from ppsim.timeline import TimelineColumns
 
-_ACTIVATIONS = ScaledUnit(1.0, "act.")
+_ACTIVATIONS = ScaledUnit(1.0, "")  # numbers alone: the legend names them
 _ALIKE = 0.95  # of the highest peak: an emptiest device with a higher one is not drawn
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _SHORT = 3.0  # pixels: if a step of a curve is shorter, the curve is the highest level around each pixel
@@ -60,11 +60,11 @@ class MemoryStrip:
         return axis_unit(max([float(peak.max()) for peak in peaks if peak is not None] + limits[:1]), "bytes")
 
     def drawn(self, which: str) -> list[tuple[int, int]]:
-        """Return the "fullest" or "emptiest" device of each timeline that shows it, and the number of the timeline."""
+        """Return the "fullest" device of each timeline, or the "emptiest" of one alone, and the timeline's number."""
         found = list[tuple[int, int]]()
         for number, every in enumerate(self.curves):
             peaks = [float(levels.max()) for _, levels in every]
-            if which == "fullest" or min(peaks) < _ALIKE * max(peaks):
+            if which == "fullest" or (len(self.curves) == 1 and min(peaks) < _ALIKE * max(peaks)):
                 found.append((int(np.argmax(peaks) if which == "fullest" else np.argmin(peaks)), number))
         return found
 
@@ -98,7 +98,7 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
     for points, colour, wide, order in drawn:
         add_lines(ax, [points], colors=colour, linewidths=wide * POINTS, zorder=order)
     ax.set_ylim(0.0, strip.top * _HEADROOM)
-    _dress(ax, strip, theme)
+    _dress(ax, strip, float(step[:, 1].max()), theme)
 
 
 def is_over(peak: float, limit: float | None) -> bool:
@@ -106,13 +106,13 @@ def is_over(peak: float, limit: float | None) -> bool:
     return limit is not None and peak > limit * (1 + 1e-9)
 
 
-def _dress(ax: Axes, strip: MemoryStrip, theme: Theme) -> None:
-    """Give the strip ticks at 0, the limit and a peak over it, or the highest peak, and near half of it."""
-    tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
+def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
+    """Give the strip ticks at 0, the limit and a peak over it, or the peak, and near half of it."""
+    tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or peak or strip.top
     power = 10.0 ** np.floor(np.log10(highest / 2))
     half = power * np.rint(highest / 2 / power - 1e-9)
     levels = [0.0, *([half] if tall > 60 and 0.3 * highest < half < 0.7 * highest else []), highest]
-    levels += [strip.top] if (strip.top - highest) * tall > _APART * strip.top * _HEADROOM else []
+    levels += [peak] if (peak - highest) * tall > _APART * strip.top * _HEADROOM else []
     ax.set_yticks(levels, [*(f"{level:.3g}" for level in levels[:-1]), strip.amount(levels[-1])])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.units import three_digits
+
 NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0  # pixels; gaps have full strength 3 pixels on
 SHARP = 3.0  # columns of the screen or of paper; narrower boxes mix their colours
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
@@ -110,6 +112,11 @@ def shown_length(lengths: Sequence[float]) -> float:
     usual, longer = max(pairwise(upper), key=lambda pair: pair[1] / (pair[0] or 1.0), default=(0.0, 0.0))
     is_cut = upper[-1] > _OUTLIER * upper[0] and longer > _GAP * usual > 0
     return usual * 1.05 if is_cut else upper[-1]
+
+
+def time_text(value: float) -> str:
+    """Return a time of a chart with one decimal, or with three digits if these are more."""
+    return max(three_digits(value), f"{value:,.1f}", key=len)
 
 
 def number_text(value: float) -> str:

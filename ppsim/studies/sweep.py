@@ -17,7 +17,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
 from ppsim.base.tables import latex_table, markdown_table, page_table
-from ppsim.base.units import EXAMPLES, counted, parse_quantity, value_text
+from ppsim.base.units import EXAMPLES, counted, parse_quantity
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
@@ -144,12 +144,6 @@ class Sweep:
         ]
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
-        if len({run[memory.name] for _, run in runs}) == 1 and "schedule.microbatches" in self._varied:
-            peak = value_text(runs[0][1][memory.name], memory.short_unit or memory.unit)
-            heading = (
-                ", ".join([*filter(None, [self.name]), f"{memory.title} of all: {peak}"]) if title is None else title
-            )
-            return self.plot(width=width, title=heading, theme=theme, over="schedule.microbatches")
         pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]
         names = [self._name(point, "schedule.name") for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
