@@ -18,6 +18,7 @@ PIXELS = 1800  # width of a picture, twice that of a page: sharp on dense screen
 SIZES = ((4, 8), (8, 32), (64, 256))  # devices, microbatches
 SHOWN = (4, 64)  # devices of the pictures on the page; the others are links
 THEMES = ("light", "dark", "grey")
+SECONDS = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0.1}
 
 INTRODUCTION = """# Gallery
 
@@ -27,7 +28,8 @@ then make its pictures:
 ```python
 import ppsim
 
-costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)  # seconds
+seconds = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0.1}
+costs = ppsim.Costs(**seconds)
 
 
 def run(name, devices, microbatches, costs=costs, **options):
@@ -66,10 +68,9 @@ CHARTS = (
         "these costs do not have; its costs are below its title, where the chart has "
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
         "W and I have other tones; "
-        "the chart's legend also names the lines of memory; letters of "
-        "grey boxes are smaller than in the mock-up, where they touch; memory shows the emptiest device in "
-        "place of all others; B is darker than T in grey; areas of narrow actions have names; marks have their full "
-        "colour from 4 pixels on",
+        "the chart's legend also names the line of memory, which shows the fullest device alone; letters of grey boxes "
+        "are smaller than in the mock-up, where they touch; B is darker than T in grey; areas of narrow actions have "
+        "names; marks have their full colour from 4 pixels on",
     ),
     Chart(
         "column",
@@ -92,10 +93,11 @@ CHARTS = (
     Chart(
         "transfers",
         "Transfers",
-        "A line from the sender to the receiver; those of backwards are dashed.",
+        "A line from the sender to the receiver, next to both if other devices lie between; those of backwards are "
+        "dashed.",
         'run("interleaved-1f1b", p, m).plot(transfers=True, theme=theme)',
-        "no mock-up has transfers; those from the last device back to the first pass behind the rows of the devices "
-        "between; rows of less than 12 pixels have no lines, as the legend says",
+        "no mock-up has transfers; those from the last device back to the first are lines next to both alone; rows of "
+        "less than 12 pixels have no lines, as the legend says",
     ),
     Chart(
         "steps",
@@ -111,7 +113,8 @@ CHARTS = (
         "A fused slot shows its first part above and its second below.",
         'run("dualpipe", p, m, ppsim.Costs(forward=1.0, backward=2.0, overlap=2.6)).plot(theme=theme)',
         "no mock-up has fused slots; they have two halves as the rules say, in rows 1.3 times as high, so that both "
-        "numbers fit; the colours of both halves mix in rows of less than 12 pixels",
+        "numbers fit, which are smaller than those of other boxes; the colours of both halves mix in rows of less than "
+        "12 pixels",
     ),
     Chart(
         "recompute",
@@ -129,9 +132,11 @@ CHARTS = (
     Chart(
         "evictions",
         "Evicted activations",
-        "An activation goes to another device after its forward, and comes back for its backward.",
+        "An activation goes to another device after its forward, and comes back for its backward. Thin bars below a "
+        "row are evictions, those above it returns.",
         'run("bpipe", p, m).plot(theme=theme)',
-        "no mock-up has evictions; their arrows pass above the actions of the devices between",
+        "no mock-up has evictions; they have the lanes of copies, because arrows to other devices crossed the actions "
+        "of those between",
     ),
     Chart(
         "copies",
@@ -171,7 +176,7 @@ CHARTS = (
         "Each point is a run; the steps join those that no other beats, the Pareto front; ties within 0.5 % are one. "
         "With several runs, a schedule has a colour, a marker and a line.",
         """ppsim.sweep(
-    {"schedule": {"name": "1f1b", "devices": p, "microbatches": m}},
+    {"schedule": {"name": "1f1b", "devices": p, "microbatches": m}, "costs": seconds},
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},
     workers=1,
 ).plot_front(theme=theme)""",
@@ -184,7 +189,7 @@ CHARTS = (
         "A measure over a swept number",
         "The bubble over the number of microbatches; numbers that double each time have a logarithmic axis.",
         """ppsim.sweep(
-    {"schedule": {"name": "1f1b", "devices": p, "microbatches": p}},
+    {"schedule": {"name": "1f1b", "devices": p, "microbatches": p}, "costs": seconds},
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v"], "schedule.microbatches": [p, 2 * p, 4 * p, 8 * p]},
     workers=1,
 ).plot("bubble_fraction", theme=theme)""",
@@ -264,9 +269,7 @@ def run(name: str, devices: int, microbatches: int, costs: ppsim.Costs | None = 
 @functools.cache
 def usual_run(name: str, devices: int, microbatches: int, **options: Any) -> ppsim.Timeline:
     """Return a timeline with the costs of the page's introduction."""
-    return run(
-        name, devices, microbatches, ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1), **options
-    )
+    return run(name, devices, microbatches, ppsim.Costs(**SECONDS), **options)
 
 
 DIFFERENCES = """## Differences to the mock-ups
@@ -331,7 +334,8 @@ def draw(chart: Chart) -> None:
 
     for (p, m), names in zip(SIZES, files(chart), strict=True):
         for theme, name in zip(THEMES, names, strict=True):
-            figure = eval(chart.code, {"ppsim": ppsim, "run": run, "p": p, "m": m, "theme": theme})  # noqa: S307 - above
+            names_of_page = {"ppsim": ppsim, "run": run, "seconds": SECONDS, "p": p, "m": m, "theme": theme}
+            figure = eval(chart.code, names_of_page)  # noqa: S307 - above
             save_picture(name, rendered(figure, "png", PIXELS / max(figure.get_figwidth(), 5.0)))
 
 

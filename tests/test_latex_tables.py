@@ -21,8 +21,8 @@ def test_a_comparison_is_a_table_whose_numbers_align():
         r"\midrule",
     ]
     assert sorted(lines[4:6]) == [
-        r"1f1b & $34.6$ & base & $30.6$ & 4 \\",
-        r"zb-h1 & $28.2$ & $-18.5$ & $14.9$ & 4 \\",
+        r"1f1b & $34.6$ & base & $30.6$ & $4$ \\",
+        r"zb-h1 & $28.2$ & $-18.5$ & $14.9$ & $4$ \\",
     ]
     assert lines[6:] == [r"\bottomrule", r"\end{tabular}"]
 
@@ -43,4 +43,4 @@ def test_a_sweep_is_a_table_of_its_points():
     lines = sweep.to_latex().splitlines()
     assert lines[2].startswith("microbatches & ")
     assert lines[2].endswith(r"& peak activations \\")
-    assert [line.partition(" & ")[0] for line in lines[4:6]] == ["4", "8"]
+    assert [line.partition(" & ")[0] for line in lines[4:6]] == ["$4$", "$8$"]

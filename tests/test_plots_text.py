@@ -128,9 +128,9 @@ def test_a_crowded_chart_shades_columns_of_several_kinds_by_their_busy_time():
     text = timeline.to_text(width=110)
     column = timeline.makespan / len(rows_of(text)[0])
     assert column > 5
-    assert text.splitlines()[-1] == "░ ▒ ▓ █ several kinds: busy up to 25, 50, 75, 100 % of the time"
+    assert text.splitlines()[-1] == "░ ▒ several kinds: busy up to half of the time, and more"
     assert text.count(" F + B ") == 1  # the name of the area, in its middle
-    for device, row in enumerate(rows_of(text.replace(" F + B ", 7 * "█"))):
+    for device, row in enumerate(rows_of(text.replace(" F + B ", 7 * "▒"))):
         mine = timeline.schedule.device == device
         for place, letter in enumerate(row):
             inside = np.minimum(timeline.end, (place + 1) * column) - np.maximum(timeline.start, place * column)
@@ -142,12 +142,12 @@ def test_a_crowded_chart_shades_columns_of_several_kinds_by_their_busy_time():
                 assert busy < 0.25
             else:
                 assert max(seconds) < 0.9 * sum(seconds) or busy < 0.5
-                assert letter == "░▒▓█"[max(int(np.ceil(4 * busy - 1e-6)), 1) - 1]
+                assert letter == "░▒"[int(busy > 0.5 + 1e-9)]
 
 
 def test_a_column_has_the_mean_colour_of_its_kinds_in_linear_light():
     text = chart(devices=2, microbatches=512, width=60, color=True)
-    (dark, light), busiest = (0x6F8CEF, 0xFFDF4C), re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m[^█]*█", text)[9]
+    (dark, light), busiest = (0x6F8CEF, 0xFFDF4C), re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m[^▒]*▒", text)[9]
     mean = [[(one >> bits & 255) / 255 for one in (dark, light)] for bits in (16, 8, 0)]
     linear = [[((value + 0.055) / 1.055) ** 2.4 for value in pair] for pair in mean]
     expected = [1.055 * (forward / 3 + 2 * backward / 3) ** (1 / 2.4) - 0.055 for forward, backward in linear]

@@ -156,6 +156,7 @@ def markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in cells)} |"
 
 
+_NUMBER = re.compile(r"[+-]?\d[\d,.]*")
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -171,9 +172,7 @@ def latex_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> 
     """
     columns, sides = [], ""
     for (head, *cells), even in _columns(rows, units):
-        shown = (
-            f"${cell}$".replace(",", "{,}") if even and cell[-1:].isdigit() else _latex_text(cell) for cell in cells
-        )
+        shown = (f"${cell}$".replace(",", "{,}") if _NUMBER.fullmatch(cell) else _latex_text(cell) for cell in cells)
         columns.append([_latex_text(head), *shown])
         sides += "r" if even or not any(map(str.isalpha, "".join(cells))) else "l"
     head, *body = [" & ".join(cells) + r" \\" for cells in zip(*columns, strict=True)]

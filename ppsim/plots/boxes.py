@@ -319,8 +319,9 @@ def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[Legend
     lanes = {lane.sort: lane.title for boxes in every for lane in boxes.lanes if lane.start.min() < until}
     found += [LegendEntry("lane", lanes[sort], lane=sort) for sort in TITLES if sort in lanes]
     plain = [boxes for boxes in every if boxes.plain]
-    whole = [lane for boxes in plain for lane in replace(boxes, plain=False).lanes]
-    low = [f"{lane.title}s" for lane in whole if lane.sort not in lanes and lane.start.min() < until]
+    every_lane = [lane for boxes in plain for lane in replace(boxes, plain=False).lanes if lane.start.min() < until]
+    whole = {lane.sort: lane.title for lane in every_lane}
+    low = [whole[sort] for sort in TITLES if sort in whole and sort not in lanes]
     low += ["halves of slots"] if any(boxes.slot.any() for boxes in plain) else []
     names = ", ".join(dict.fromkeys(low))
     return [*found, LegendEntry("low", f"rows too low for {names}")] if names else found

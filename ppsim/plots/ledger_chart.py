@@ -14,7 +14,7 @@ from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
-from ppsim.plots.palette import theme_of
+from ppsim.plots.palette import label_colour, theme_of
 from ppsim.plots.scale import named_devices, number_text, round_ticks, time_text
 from ppsim.timeline import TimelineColumns
 
@@ -56,15 +56,22 @@ def draw_ledger(
         write_title(writer, Texts(title, "", notes), margin, notes if below else [])
         ax = writer.axes(left, top, wide - left - max(margin, 9), rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
-        for cause, part in parts.items():
-            edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
-            ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
-            reached += part
-        longest = float(reached.max()) or 1.0
+        longest = float(sum(parts.values(), reached).max()) or 1.0
         ticks = round_ticks(longest, 10 if wide > 700 else 5)
         end = float(np.ceil(longest / ticks[1]) * ticks[1])  # the next tick
         is_named = devices <= _NAMED
         ax.set_xlim(0.0, max(end, 1.1 * longest * is_named))
+        small: Any = {"ha": "center", "va": "center", "fontsize": font_points((_SIZE - 1) * POINTS)}
+        pixel = ax.get_xlim()[1] / (wide - left - max(margin, 9))
+        for cause, part in parts.items():
+            edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
+            ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
+            for device, one in enumerate(part.tolist() if is_named else ()):
+                words = f"{cause} {percent_text(one / 100)}"
+                if one > pixel * (text_width(words, _SIZE - 1) + 8):
+                    ink = label_colour(colours.causes[cause])
+                    ax.text(float(reached[device]) + one / 2, device, words, color=ink, **small)
+            reached += part
         ax.set_xticks(np.union1d(ticks, end))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
         ax.spines["bottom"].set_bounds(0.0, end)

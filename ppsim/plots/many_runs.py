@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.markers import MarkerStyle
+from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
@@ -276,9 +277,8 @@ def draw_front(
             names = [", ".join(filter(None, [run.group, run.name])) for run in runs]
         elif word:
             names = [f"{run.value}" + f" {word}" * (at in front[-1:]) for at, run in enumerate(runs)]
-            if len(runs) > MAX_BARS:
-                last = {group: at for at, group in enumerate(shown)}
-                others = sorted({*map(shown.index, last), *last.values()} - {*front})
+            last = {group: at for at, group in enumerate(shown)}  # a line joins the others
+            others = sorted({*map(shown.index, last), *last.values()} - {*front})
         else:  # the legend has the schedules
             names = [run.name or str(run.group) for run in runs]
         _add_legend(axes, colours)
@@ -428,6 +428,7 @@ def _name_points(
                 if is_led:
                     leader: Any = {**_LEADER, "color": inks[number], "shrinkB": 4}
                     axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
+                    joined.append(Path(ahead))
                 break
             name.remove()
         else:
@@ -437,8 +438,10 @@ def _name_points(
         axes.annotate(f"no space for {missing} of the labels", (1, 1.02), xycoords="axes fraction", **style)
 
 
-def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str, unit: str) -> Figure:
-    """Draw a bar per name, the largest first, with its percent of `unit` at its end and a note at the right of all.
+def draw_bars(
+    names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str, unit: str, noted: str = ""
+) -> Figure:
+    """Draw a bar per name, the largest first, with its percent of `unit` at its end, and at the right what is `noted`.
 
     Three names or more whose bars would be 0 and that have no note are one row.
     """
@@ -457,6 +460,8 @@ def draw_bars(names: Sequence[str], fractions: Sequence[float], notes: Sequence[
             shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
             axes.annotate(text, (100 * fraction, place), ha="right" if back else "left", **shift, **style)
             axes.text(1.02, place, note.replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
+        head: Any = {"transform": axes.transAxes, "fontsize": font_points(SMALL), "color": LIGHT.quiet}
+        axes.text(1.02, 1.02, noted, **head)
         axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{unit} (%)")
         axes.set_yticks(range(len(rows)), [row[0].replace("->", "→") for row in rows])
         axes.margins(x=0.18)

@@ -13,7 +13,7 @@ from ppsim.actions import Kind
 from ppsim.base.tables import Html, aligned
 from ppsim.base.units import counted
 from ppsim.plots.boxes import local_stage, sizes_text
-from ppsim.plots.palette import FONT, LIGHT, Theme, notebook_theme, reader_style, theme_of
+from ppsim.plots.palette import FONT, LIGHT, TITLES, Theme, notebook_theme, reader_style, theme_of
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
@@ -71,18 +71,31 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, t
     longest = max((len(_text(schedule, row)) for row in layout.row.tolist()), default=1)
     blocks = -(-slots // max(_WIDE // (7 * longest + 8), 1))  # of as many slots each, below each other
     ends = np.linspace(0, slots, blocks + 1).round().astype(int).tolist()
-    body = "".join(_block(cells, first, last) for first, last in pairwise(ends))
-    note = layout.rule + _left_out(schedule, devices, slots, layout.slots)
+    body = "".join(_block(cells, first, last, 8 * longest) for first, last in pairwise(ends))
+    key = _key(schedule, bool(local.any()), bool(reverse.any()))
+    notes = [*filter(None, [key]), layout.rule + _left_out(schedule, devices, slots, layout.slots)]
     table = (
         f'<div style="overflow-x:auto;font:12px {FONT}"><b>{html.escape(sizes_text(schedule))}</b>{body}'
-        f'<div style="opacity:0.75">{html.escape(note)}</div></div>'
+        f'<div style="opacity:0.75">{"<br>".join(map(html.escape, notes))}</div></div>'
     )
     return Html((_reader_style() if theme is None else "") + table)
 
 
-def _block(cells: Sequence[Sequence[str]], first: int, last: int) -> str:
-    """Return a table of the slots from `first` to before `last`."""
-    head = "".join(f"<th>{slot}</th>" for slot in range(first, last))
+def _key(schedule: ScheduleColumns, later: bool, reverse: bool) -> str:
+    """Return what the names of actions and the lines at the edges of cells mean; empty without an action."""
+    present = [kind for kind in TITLES if kind in {*schedule.kind.tolist()}]
+    if not present:
+        return ""
+    row = int(np.flatnonzero(schedule.kind == present[-1])[-1])
+    words = [TITLES[kind] for kind in present]
+    words.append(f"{schedule.label(row)}: stage {schedule.stage[row]}, microbatch {schedule.microbatch[row]}")
+    words += ["line below: later stage of its device"] * later + ["line above: enters at the other end"] * reverse
+    return "; ".join(words)
+
+
+def _block(cells: Sequence[Sequence[str]], first: int, last: int, wide: int) -> str:
+    """Return a table of the slots from `first` to before `last`, each at least `wide` pixels wide."""
+    head = "".join(f'<th width="{wide}">{slot}</th>' for slot in range(first, last))
     body = "".join(
         f'<tr><th style="white-space:nowrap">device {number}</th>{"".join(row[first:last])}</tr>'
         for number, row in enumerate(cells)
@@ -109,7 +122,7 @@ def _reader_style() -> str:
 def _cell(text: str, name: str, shades: Mapping[str, tuple[str, str]], marks: Sequence[str] = ()) -> str:
     """Return a cell; lines at its edges mark a later stage of the device and the other direction."""
     name = name if name in shades else _OTHER
-    edges = "".join(f";border-{side}:2px solid" for side in marks)
+    edges = "".join(f";border-{side}:2px solid;padding-{side}:1px" for side in marks)
     ground, ink = shades[name]
     return f'<td class="pp-{name}" bgcolor="{ground}" style="color:{ink}{edges}">{text}</td>'
 

@@ -35,7 +35,7 @@ _RESET = "\x1b[0m"
 
 @dataclass(frozen=True)
 class _Style:
-    """Characters of a chart; `shades` are columns of several kinds, by quarters of busy time."""
+    """Characters of a chart; `shades` are columns of several kinds, busy up to half of the time and more."""
 
     edge: str
     idle: str
@@ -45,8 +45,8 @@ class _Style:
     shades: str
 
 
-_UNICODE = _Style("│", "·", "─", "┬", "└", "░▒▓█")
-_ASCII = _Style("|", ".", "-", "+", "+", "-:+#")
+_UNICODE = _Style("│", "·", "─", "┬", "└", "░▒")
+_ASCII = _Style("|", ".", "-", "+", "+", ":#")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _fill_columns(
     letters = np.array([kind_letter(kind) for kind in parts])
     for device, own in zip(devices, np.stack([*parts.values()], axis=1), strict=True):
         busy, most = np.minimum(own.sum(axis=0), 1.0), own.max(axis=0)
-        shade = np.array(list(style.shades))[np.ceil(4 * busy - 1e-9).astype(int).clip(1) - 1]
+        shade = np.where(busy <= 0.5, *style.shades)
         is_clear = np.full(len(busy), True) if is_fine else (most >= _CLEAR[0] * busy) & (busy >= 0.5)
         is_idle = 1.0 - busy > (most if is_fine else _CLEAR[1])
         named = np.where(is_clear, letters[own.argmax(axis=0)], shade)
@@ -258,7 +258,7 @@ def _legend(
         if not np.allclose(times, np.rint(times)):  # else every column has one kind
             lines[-1] += " and shows what takes most of it"
     if not fits and any(shade in drawn for shade in style.shades):
-        shades = f"{' '.join(style.shades)} several kinds: busy up to 25, 50, 75, 100 % of the time"
+        shades = "{} {} several kinds: busy up to half of the time, and more".format(*style.shades)
         lines.append("narrow actions mix their colours" if theme else shades)
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {hidden} action(s) of zero length")

@@ -117,7 +117,7 @@ class AdviceList:
         step = self.run.iteration_time
         changes = [one.step_difference / step for one in shown]
         names, removed = [one.words for one in shown], [one.removes or "" for one in shown]
-        return draw_bars(names, changes, removed, "Single changes that gain most", "change of the step")
+        return draw_bars(names, changes, removed, "Single changes that gain most", "change of step time", "removes")
 
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ppsim.base.rules import argument, checked_call, checked_methods, choice, de
 from ppsim.base.tables import latex_table, markdown_table, page_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
+from ppsim.costs import Costs
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
 
@@ -255,8 +256,12 @@ def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
     words = [value if key == "name" else counted(value, key[:-1]) for key, value in known.items()]
     if not (name := source.data.get("name")) and "model" not in source.data:
         costs = source.data.get("costs") or {"forward": 1, "backward": 2}
-        seconds = {key: one for key, one in costs.items() if isinstance(one, int | float)}
-        words += [f"{key.replace('_', ' ')} {one:g} s" for key, one in seconds.items() if f"costs.{key}" not in varied]
+        names = dict[str, list[str]]()
+        for key in (one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"):
+            if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied:
+                names.setdefault(f"{costs[key]:g} s", []).append(key.replace("_", " "))
+        words = [", ".join(map(str, words)), *(f"{', '.join(of)} {text}" for text, of in names.items())]
+        return " · ".join(filter(None, words))
     return ", ".join(map(str, [*filter(None, [name]), *words]))
 
 
