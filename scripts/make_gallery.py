@@ -18,7 +18,7 @@ PIXELS = 1800  # width of a picture, twice that of a page: sharp on dense screen
 SIZES = ((4, 8), (8, 32), (64, 256))  # devices, microbatches
 SHOWN = (4, 64)  # devices of the pictures on the page; the others are links
 THEMES = ("light", "dark", "grey")
-SECONDS = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0.1}
+SECONDS: dict[str, Any] = {"forward": 1.0, "input_grad": 1.0, "weight_grad": 1.0, "latency": 0.1}
 
 INTRODUCTION = """# Gallery
 

@@ -340,7 +340,7 @@ def test_a_notebook_shows_a_timeline_as_the_chart_that_plot_draws():
     assert f'src="data:image/png;base64,{png}"' in page
     assert "<svg" not in page  # which JupyterLab takes out of a notebook that it does not trust, but for its texts
     numbers = Counter(re.findall(r">([^<>]+)</text>", chart.to_svg()))
-    assert sum(numbers[str(number)] for number in range(8)) == 64 + 4 + 2  # actions, devices, ticks 0 and 5
+    assert sum(numbers[str(number)] for number in range(8)) == 64 + 4 + 2 + 1  # actions, devices, ticks 0 and 5, peak
     assert {"33.0 s", "27.3 %", "30 s"} <= set(numbers)
     assert len(page) < 60_000
 

@@ -374,20 +374,23 @@ def costs_text(every: Sequence[Boxes]) -> str:
             medians = times[order][first + count // 2]
             differ |= bool(np.any(np.abs(times[order] - np.repeat(medians, count)) > 0.02 * times[order]))
             usual.setdefault(name, []).extend(medians.tolist())
-    names, every_time = dict[str, list[str]](), [time for times in usual.values() for time in times] or [0.0]
+    names = dict[tuple[bool, str], list[str]]()
+    every_time = [time for times in usual.values() for time in times] or [0.0]
     common = time_unit(max(makespan(boxes.timeline) for boxes in every))
     if min(every_time) * common.factor < 0.099:  # the axis' unit does not fit all
         common = time_unit(max(every_time))
-    kinds, share = [kind.name for kind in palette.TITLES], " per device" * (len({*shares}) > 1)
+    kinds = [kind.name for kind in palette.TITLES]
     for name in [*filter(usual.get, kinds), *(one for one in usual if usual[one] and one not in kinds)]:
         low, high = min(usual[name]), max(usual[name])
         unit = common if high * common.factor > 0.099 else time_unit(high)
         ends = (low, high) if high > 1.02 * low else (float(np.median(usual[name])),)
         digits = 2 if name == "transfer" else 3
         texts = [f"{float(f'{end * unit.factor:.{digits}g}'):g}" for end in ends]
-        names.setdefault(f"{'–'.join(texts)} {unit.symbol}{share * (name in kinds)}", []).append(name)
-    texts = [f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for text, of in names.items()]
-    return "median " * differ + " · ".join(texts)
+        names.setdefault((name in kinds, f"{'–'.join(texts)} {unit.symbol}"), []).append(name)
+    actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for (own, text), of in names.items()
+                        if own == is_action] for is_action in (True, False))  # fmt: skip
+    actions = [f"per device: {', '.join(actions)}"] if len({*shares}) > 1 else actions
+    return "median " * differ + " · ".join([*actions, *others])
 
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:

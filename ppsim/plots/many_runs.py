@@ -211,7 +211,7 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
 
-class _Run(NamedTuple):
+class _FrontRun(NamedTuple):
     """A run of a front: bytes or activations, seconds, name, schedule, value of the varied key, and how it fits."""
 
     memory: float
@@ -241,7 +241,9 @@ def draw_front(
     with matplotlib.rc_context(settings()):
         colours, (word, values), nothing = theme_of(theme), varied, [None] * len(pairs)
         columns = zip(pairs, names, groups or nothing, values or nothing, strict=True)
-        every = [_Run(*pair, name, group, value, fit_within(pair[0], limit)) for pair, name, group, value in columns]
+        every = [
+            _FrontRun(*pair, name, group, value, fit_within(pair[0], limit)) for pair, name, group, value in columns
+        ]
         highest, grouped = max(run.memory for run in every), 1 < len({*groups}) <= len(every) // 2
         near = limit if limit is not None and limit < _NEAR * highest else None
         end = np.inf if near is None else _OFF * near / (1 - HEADROOM)

@@ -181,7 +181,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         into = first[1:]
         corner = np.where(device[into] < device[into - 1], (end - inset)[into - 1], (begin + inset)[into])
         begin[into], end[into - 1] = corner, corner
-    lower = device + 0.5 - gap + min(gap / 2, path / 2 / high)  # below the lanes
+    lower = device + 0.5 - gap + min(gap / 2, halo / 2 / high)  # below the lanes
     points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
     drawn, frames = np.ones(len(points) - 1, bool), [np.empty((0, 2, 2))]
     changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))
