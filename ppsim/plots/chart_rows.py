@@ -189,10 +189,10 @@ class ChartRows(Artist):
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
             self._lines(renderer, middle, above, below, least, theme.lanes[lane.sort])
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
-            for edge, thick, colour, least in ((2.0, 1.0, theme.paper, 8.0), (0.75, 1.5, theme.text, 4.5)):
-                mine = lane.length * place.second > least * place.pixel
-                above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
-                left, right = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
+            mine = lane.length * place.second > 8 * place.pixel
+            above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
+            left, right = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
+            for edge, thick, colour in ((2.0, 1.0, theme.paper), (0.75, 1.5, theme.text)):
                 inset, frame = edge * place.pixel, {"edgecolors": colour, "linewidths": thick * POINTS}
                 edges = left + inset, right - inset, above - inset, below + inset
                 self._rectangles(renderer, *edges, "none", **frame)
