@@ -221,7 +221,7 @@ def _colored(text: str, ground: str, hidden: bool = False) -> str:
 def _axis(makespan: float, per_second: float, drawn: int, room: int, style: _Style) -> list[str]:
     """Return a rule with ticks and, below it, their times, the last with their unit, which never touch each other."""
     unit = time_unit(makespan)
-    ticks = round_ticks(makespan * unit.factor, max(min(drawn // 9, 12), 5))
+    ticks = round_ticks(makespan * unit.factor, max(min(drawn // 8, 12), 5))
     columns = np.minimum(np.floor(ticks / unit.factor * per_second + 0.5).astype(int), drawn)
     rule, numbers = [style.rule] * min(drawn + 1, room), ""
     for column, tick in zip(columns.tolist(), ticks.tolist(), strict=True):
