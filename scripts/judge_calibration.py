@@ -26,7 +26,6 @@ from ppsim.base.units import percent_text
 from ppsim.config import make_config
 from ppsim.costs import calibrated
 from ppsim.costs.spread import beyond
-from ppsim.run.timelines import Timeline
 from ppsim.studies import step_calibration as study
 from ppsim.studies.evaluation import kendall_tau
 
@@ -98,12 +97,11 @@ def seconds_of(run: Mapping[str, Any]) -> float:
 
 
 class Judged(NamedTuple):
-    """A run that can be simulated under other constants, its nodes, the sweep that ranks layouts, and its step."""
+    """A run that can be simulated under other constants, its nodes, and the sweep that ranks layouts."""
 
     run: study.PricedRun
     nodes: int
     sweep: str
-    before: Timeline | None = None  # without calibration, of a run that is predicted
 
 
 class Prediction(NamedTuple):
@@ -124,13 +122,12 @@ def priced(found: Any) -> Judged:
 
 def predicted(one: Judged, calibration: calibrated.Calibration | None = None) -> Prediction:
     """Return the prediction of a run without a calibration, or with one."""
-    assert one.before is not None  # noqa: S101 - every predicted run has it
-    timeline, inside = one.before, False
+    timeline, inside = one.run.before, False
     if calibration is not None:
         logs = {name: float(np.log(value)) for name, value in calibration.factors.items()}
-        timeline = one.run.under(logs) if any(logs.values()) else one.before
+        timeline = one.run.under(logs)
         far = beyond(study.scales(one.run.costs, timeline.schedule.devices), calibration.ranges)
-        spread = calibration.spread(constant_slopes(one.before), far)
+        spread = calibration.spread(constant_slopes(one.run.before), far)
         inside = spread.low <= one.run.run.seconds / timeline.iteration_time <= spread.high
     peaks = timeline.peak_memory
     return Prediction(timeline.iteration_time, float("nan") if peaks is None else float(peaks[0]), inside)
@@ -157,7 +154,7 @@ def judged(folder: Path, name: str) -> list[dict[str, Any]]:
         with suppress(PpsimError):  # a layout that the simulator rejects
             runs[number] = priced(run)
     others = set(random.choice([*runs], min(OTHERS, len(runs) // 2), replace=False).tolist())
-    known = {number: one._replace(before=one.run.under({})) for number, one in runs.items() if number in others}
+    known = {number: one for number, one in runs.items() if number in others}
     before = {number: predicted(one) for number, one in known.items()}
     rest = {number: one for number, one in runs.items() if number not in others}
     pool = [number for number, one in rest.items() if one.nodes <= NEAR.get(name, one.nodes)]

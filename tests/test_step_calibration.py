@@ -16,6 +16,7 @@ import ppsim as library
 from ppsim.analysis import constant_slopes
 from ppsim.config import make_config
 from ppsim.costs import CONSTANTS, read_calibration, scaled
+from ppsim.costs.calibrated import needed_runs
 from ppsim.studies import calibrated_config, fit_constants
 
 MODEL = {"num_layers": 8, "hidden": 4096, "heads": 32, "ffn": 14336, "vocabulary": 32000, "sequence": 4096}
@@ -139,9 +140,9 @@ def test_a_fit_is_used_only_if_it_predicts_left_out_runs_better():
     slopes[:, 3:6] = [[0, 0, 0], [0.26, 0, -0.05], [0.95, 0.24, -0.01]]
     hung, agreed = fit_of((0.05, 0.12, 2.43), slopes), fit_of((0.3, 0.28, 0.3), slopes)
     assert not hung.logs.any()
-    assert "of 3 steps (3 must be: no fit is used)" in hung.support("steps")
+    assert "of 3 steps (3 must be: no fit is used)" in hung.support.words("steps")
     assert np.abs(agreed.logs).max() > 0.1
-    assert agreed.support("steps") == "3 of 3 steps"
+    assert agreed.support.words("steps") == "3 of 3 steps"
 
 
 def test_no_part_of_a_fit_is_used_that_takes_a_left_out_run_past_its_step():
@@ -149,25 +150,23 @@ def test_no_part_of_a_fit_is_used_that_takes_a_left_out_run_past_its_step():
     slopes = np.zeros((3, 10))
     slopes[:, OF_TIME.index("memory")] = -0.8
     fit = fit_of((0.3, 0.3, 0.12), slopes)
-    whole = fit.logs / fit.part
-    assert 0 < fit.part < 1
-    assert fit.better == fit.needed == 3
+    whole = fit.logs / fit.support.part
+    assert 0 < fit.support.part < 1
+    assert fit.support.better == 3
     assert (slopes @ fit.logs).max() < 2 * 0.12
     assert fit.error > fit_of((0.3, 0.3, 0.3), slopes).error  # the runs' distance from the constants that are used
     assert (whole[OF_TIME.index("memory")]) < 0
 
 
 def test_one_of_six_runs_may_be_predicted_worse_and_three_of_twelve():
-    slopes = np.full((12, 10), -0.1)
-    needed = [fit_of(np.zeros(count), slopes[:count]).needed for count in (3, 5, 6, 8, 9, 10, 12)]
-    assert needed == [3, 5, 5, 7, 7, 8, 9]
+    assert [needed_runs(count) for count in (3, 5, 6, 8, 9, 10, 12)] == [3, 5, 5, 7, 7, 8, 9]
 
 
 def test_fewer_than_three_runs_change_no_constant():
     for count, slopes in ((1, np.full((1, 10), -0.1)), (2, np.full((2, 10), -0.1))):
         fit = fit_of(np.full(count, 0.3), slopes)
         assert not fit.logs.any()
-        assert fit.support("steps") == f"none of {count} steps (3 are the fewest: no fit is used)"
+        assert fit.support.words("steps") == f"none of {count} steps (3 are the fewest: no fit is used)"
 
 
 def test_a_run_without_memory_leaves_its_constants_at_the_prior(runs):
@@ -222,6 +221,7 @@ def test_a_file_holds_the_calibration_and_a_config_names_it(calibration, tmp_pat
     read = read_calibration(tmp_path / "calibration.yaml")
     assert read.factors == pytest.approx(dict(calibration.factors))
     assert np.allclose(read.covariance, calibration.covariance)
+    assert read.support == calibration.support == {"steps": (8, 8, 1.0), "peaks": (8, 8, 1.0)}
     config = library.load_config(_written(tmp_path / "job.yaml", config_of(2, 2, 2, 1)))
     run = config.changed({"calibration": "calibration.yaml"}).simulate()
     assert run.interval == pytest.approx(calibrated_config(config, calibration).simulate().interval, rel=1e-6)

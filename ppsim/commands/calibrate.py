@@ -93,7 +93,7 @@ def calibration_text(calibration: Calibration) -> str:
     if held:
         peaks = _median_error((run.peak_memory, run.memory_before, run.memory_after) for run in held)
         errors.append(f"peak memory {peaks}")
-    lines = [*paragraph(f"{calibration.name}: median error {'; '.join(errors)}"), *paragraph(calibration.support)]
+    lines = [*paragraph(f"{calibration.name}: median error {'; '.join(errors)}"), *paragraph(calibration.support_words)]
     lines += ["", *aligned(calibration.constants()), "", *aligned(calibration.errors(MAX_RUNS))]
     if (more := calibration.runs - MAX_RUNS) > 0:
         lines.append(f"and {counted(more, 'run')} with smaller errors")

@@ -24,7 +24,18 @@ from ppsim.base.documents import (
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.host import note_calibration
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_methods, choice, declared, described, fraction, number, positive, rule, share
+from ppsim.base.rules import (
+    checked_methods,
+    choice,
+    declared,
+    described,
+    fraction,
+    number,
+    positive,
+    rule,
+    share,
+    whole_number,
+)
 from ppsim.base.tables import escaped, html_table
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
@@ -36,6 +47,7 @@ PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no co
 STILL_PRIOR = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
 FREEDOM = 4  # degrees of freedom of Student's t, which that error follows
 SLOWER_PER_DOUBLING = 1.2  # of the upper bound: runs beyond those of a fit take longer more often than less long
+FEWEST = 3  # runs that support a fit: with two, each fit to the others is a fit to one run
 DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
 Value = TypeVar("Value")
 
@@ -136,6 +148,27 @@ class MeasuredRun:
         return self.weight >= DOES_NOT_FIT
 
 
+class Support(NamedTuple):
+    """How well fits to the other runs predict each run, and what follows."""
+
+    runs: int
+    better: int  # runs that a fit to the others predicts better, or does not change
+    part: float  # of the fit to all runs that is used
+
+    def words(self, what: str) -> str:
+        """Return these numbers in words, with the name of what is predicted."""
+        if self.runs < FEWEST:
+            return f"none of {self.runs} {what} ({FEWEST} are the fewest: no fit is used)"
+        used = f" ({percent_text(self.part, 0)} of the fit is used)" if self.part < 1 else ""
+        unused = f" ({needed_runs(self.runs)} must be: no fit is used)"
+        return f"{self.better} of {self.runs} {what}{used if self.part else unused}"
+
+
+def needed_runs(runs: int) -> int:
+    """Return how many runs must be predicted better; chance makes so many better in at most one of eight cases."""
+    return runs - max(runs // 3 - 1, 0)
+
+
 @described
 @checked_methods
 @dataclass(frozen=True)
@@ -156,8 +189,9 @@ class Calibration:
     ranges: Mapping[str, tuple[float, float]] = declared(
         "(smallest, largest) of each of `ppsim.costs.spread.DIMENSIONS` among the runs"
     )
-    support: str = declared(
-        "words for outputs: how many runs fits to the others predict better, and the part of the fit used", default=""
+    support: Mapping[str, Support] = declared(
+        "number of runs, how many of them fits to the others predict better, and the part of the fit that is used; of "
+        "steps and of peaks"
     )
     next_run: Mapping[str, Any] | None = declared(
         "config keys to change in the first run's config for the run to measure next; None if there is none to try",
@@ -218,6 +252,12 @@ class Calibration:
         return rows
 
     @property
+    def support_words(self) -> str:
+        """Words for outputs: how many runs fits to the others predict better, and the part of the fit used."""
+        each = ", ".join(support.words(what) for what, support in self.support.items())
+        return f"fits to the other runs predict better: {each}"
+
+    @property
     def next_words(self) -> str:
         """Words for outputs: the run to do next, and between which seconds its step is; empty if there is none."""
         if not (self.next_run and self.next_interval):
@@ -232,7 +272,7 @@ class Calibration:
         fold = f"<details><summary>unchanged constants: {len(rest)}</summary>{html_table(heads, rest)}</details>"
         names, *runs = self.errors()
         table = html_table(heads, changed) if changed else ""
-        said = "<br>".join(map(escaped, (self.support, self.next_words)))
+        said = "<br>".join(map(escaped, (self.support_words, self.next_words)))
         return "".join([table, fold, html_table(names, runs), said])
 
     def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
@@ -288,7 +328,7 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
         "covariance": calibration.covariance,
         "error": calibration.error,
         "ranges": calibration.ranges,
-        "support": calibration.support,
+        "support": {what: support._asdict() for what, support in calibration.support.items()},
         "measured": [vars(run) for run in calibration.measured],
     }
     return nine_digits(document | {name: value for name, value in optional.items() if value is not None})
@@ -317,6 +357,7 @@ def read_calibration(path: str | PathLike[str]) -> Calibration:
         values={name: (each["prior"], each["value"]) for name, each in constants.items()},
         covariance=tuple(map(tuple, found.pop("covariance"))),
         measured=tuple(MeasuredRun(**dict(each)) for each in found.pop("measured")),
+        support={what: Support(**dict(each)) for what, each in found.pop("support").items()},
         **found,
     )
     note_calibration(calibration.name)
@@ -326,6 +367,7 @@ def read_calibration(path: str | PathLike[str]) -> Calibration:
 def _schemas() -> tuple[Any, Any, Any]:
     """Return the schemas of a calibration's file, of a measured run and of a constant."""
     above, any_number, words = checked_by(positive), checked_by(_finite), checked_by(_text)
+    count = checked_by(whole_number(0, 2**24))
     part, pair = checked_by(share), tuple[above, above]
     run = record(
         "Run", name=(words, ...), seconds=(above, ...), before=(above, ...), after=(above, ...),
@@ -336,10 +378,11 @@ def _schemas() -> tuple[Any, Any, Any]:
         "Constant", what=(words, ""), unit=(words, ""), prior=(any_number, ...), value=(any_number, ...),
         factor=(above, ...), deviation=(any_number, 0.0),
     )  # fmt: skip
+    support = record("Support", runs=(count, ...), better=(count, ...), part=(part, ...))
     whole = record(
         "Calibration", constants=(dict[checked_by(choice(*CONSTANTS)), constant], ...),
         covariance=(list[list[any_number]], ...), error=(above, ...), ranges=(dict[words, pair], ...),
-        measured=(list[run], ...), support=(words, ""), next_run=(dict[words, Any] | None, None),
+        measured=(list[run], ...), support=(dict[words, support], ...), next_run=(dict[words, Any] | None, None),
         next_interval=(pair | None, None),
     )  # fmt: skip
     return whole, run, constant

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -25,15 +25,18 @@ from ppsim.base.documents import read_yaml, unknown_keys
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import checked_call
-from ppsim.base.units import parse_quantity, percent_text
+from ppsim.base.units import parse_quantity
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.calibrated import (
     CONSTANTS,
+    FEWEST,
     FREEDOM,
     PRIOR_ERROR,
     PRIOR_RUNS,
     Calibration,
     MeasuredRun,
+    Support,
+    needed_runs,
     scaled,
     value_of,
 )
@@ -50,7 +53,6 @@ KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
 ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
-FEWEST = 3  # runs that support a fit: with two, each fit to the others is a fit to one run
 CLOSE = 3e-3  # the fit ends if no logarithm changes by more
 FAR = 0.1  # change of a logarithm after which slopes are found again
 TELLS = 1.1  # factor by which a constant's deviation grows without a run that tells of it
@@ -178,9 +180,17 @@ class PricedRun:
         self.table = self.costs.table(self.schedule.compute)
         self.plan = make_plan(self.schedule, self.table, config.transport, config.optimizer)
 
+    @cached_property
+    def before(self) -> Timeline:
+        """The simulated step under constants that nothing changed."""
+        return self._simulated(self.costs)
+
     def under(self, logs: Mapping[str, float]) -> Timeline:
         """Return the simulated step with the constants multiplied by exp(logs)."""
-        costs = scaled(self.costs, {name: math.exp(log) for name, log in logs.items() if log})
+        factors = {name: math.exp(log) for name, log in logs.items() if log}
+        return self._simulated(scaled(self.costs, factors)) if factors else self.before
+
+    def _simulated(self, costs: Any) -> Timeline:
         table = costs.table(self.schedule.compute)
         if self.config.dispatch != "list" or structure(table) != structure(self.table):
             return replace(self.config, costs=costs).simulate()
@@ -218,21 +228,7 @@ class Fit:
     weight: np.ndarray  # of each run
     slopes: np.ndarray  # (runs, constants)
     evidence: float  # log-likelihood of the runs over all constants, but for a number that only the priors set
-    better: int = 0  # runs that a fit to the others predicts better, or does not change
-    part: float = 1.0  # of the most probable constants' change that these runs support
-
-    @property
-    def needed(self) -> int:
-        """Number of runs that must be predicted better; chance makes so many better in at most one of eight cases."""
-        return len(self.residual) - max(len(self.residual) // 3 - 1, 0)
-
-    def support(self, what: str) -> str:
-        """Return how many runs fits to the others predict better, and what follows."""
-        runs = len(self.residual)
-        if runs < FEWEST:
-            return f"none of {runs} {what} ({FEWEST} are the fewest: no fit is used)"
-        used = f" ({percent_text(self.part, 0)} of the fit is used)" if self.part < 1 else ""
-        return f"{self.better} of {runs} {what}" + (used if self.part else f" ({self.needed} must be: no fit is used)")
+    support: Support
 
 
 Predicted = Callable[[np.ndarray], np.ndarray]
@@ -246,10 +242,10 @@ def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted
     """
     fit = _most_probable(measured, names, predict, slopes)
     parts = _supported_parts(names, fit)
-    part = min(max(float(np.sort(parts)[len(parts) - fit.needed]), 0.0), 1.0)
+    part = min(max(float(np.sort(parts)[len(parts) - needed_runs(len(parts))]), 0.0), 1.0)
     logs = part * fit.logs
     found = _fit_at(logs, measured - predict(logs), fit.error, slopes(logs), names)
-    return replace(found, evidence=fit.evidence, better=int(np.sum(parts > 0)), part=part)
+    return replace(found, evidence=fit.evidence, support=Support(len(parts), int(np.sum(parts > 0)), part))
 
 
 def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
@@ -303,7 +299,8 @@ def _fit_at(logs: np.ndarray, residual: np.ndarray, error: float, slopes: np.nda
     curvature = slopes.T @ (weight[:, None] * slopes) / error**2 + precision
     volume = (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(curvature)[1]) / 2
     evidence = float(volume) - _objective(residual, error, logs, precision)
-    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, evidence)
+    whole = Support(len(residual), len(residual), 1.0)
+    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, evidence, whole)
 
 
 def _precision(names: Sequence[str]) -> np.ndarray:
@@ -383,7 +380,7 @@ def fitted_to(priced: Sequence[PricedRun]) -> Calibration:
         logs |= dict(zip(names, one.logs.tolist(), strict=True))
         where = [list(CONSTANTS).index(name) for name in names]
         covariance[np.ix_(where, where)] = one.covariance
-    before, after = ([run.under(values) for run in priced] for values in ({}, logs))
+    before, after = [run.before for run in priced], [run.under(logs) for run in priced]
     own, factors = priced[0].costs, {name: math.exp(log) for name, log in logs.items()}
     sizes = [scales(one.costs, run.schedule.devices) for one, run in zip(priced, after, strict=True)]
     return Calibration(
@@ -393,8 +390,7 @@ def fitted_to(priced: Sequence[PricedRun]) -> Calibration:
         values={name: (value_of(own, name), value_of(scaled(own, factors), name)) for name in CONSTANTS},
         measured=tuple(_measured(run, fit, number, before, after, first) for number, run in enumerate(runs)),
         ranges={name: (min(one[name] for one in sizes), max(one[name] for one in sizes)) for name in DIMENSIONS},
-        support="fits to the other runs predict better: "
-        + ", ".join(one.support(what) for (_, one), what in zip(fits, ("steps", "peaks"), strict=False)),
+        support={what: one.support for (_, one), what in zip(fits, ("steps", "peaks"), strict=False)},
     )
 
 
