@@ -3,8 +3,8 @@
 `python scripts/judge_calibration.py FOLDER NAME...` takes about five CPU minutes a name; `all` is every name of `CHOSE`
 and `JUDGED`. 1B, 3B, 80B and 8B are nanotron's benchmark (Hugging Face, The Ultra-Scale Playbook,
 benchmarks_interactive.html); the others are functions or sources of price_out_of_view.py, which describes the FOLDER of
-their files. Random runs are fitted, of nanotron those of one and two nodes (80B: up to eight), and others of the same
-model or source predicted. Intervals have the slopes of the step before calibration. The rows of other names stay.
+their files. Random runs are fitted, of nanotron those of one and two nodes (80B: up to eight), and random others of the
+same model or source predicted. Intervals have the slopes of the step before calibration. The rows of other names stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHAPES = {  # layers, hidden size, heads, ffn, tied embeddings
 }  # fmt: skip
 VOCABULARY, SEQUENCE, GIB = 131072, 4096, 2**30
 DATA = PAGE.parents[1] / "data" / "calibration.json"
-SIZES, DRAWS, OTHERS = (10, 5, 3), 20, 40  # runs in a fit, fits of each size, and runs that each fit predicts
+SIZES, DRAWS, OTHERS = (10, 5, 3), 20, 40  # runs in a fit, fits of each size, and most runs that each fit predicts
 SEED = 27
 # Chose the priors' widths or the rule of the fit, or judged an earlier rule before.
 CHOSE = ("1B", "3B", "80B", "hagemann", "bloom", "internevo", "flagperf", "vtrain", "megatron-tutorials",
@@ -153,21 +153,19 @@ def judged(folder: Path, name: str) -> list[dict[str, Any]]:
     for number, run in enumerate(found_runs(folder, name)):
         with suppress(PpsimError):  # a layout that the simulator rejects
             runs[number] = priced(run)
-    others = set(random.choice([*runs], min(OTHERS, len(runs) // 2), replace=False).tolist())
-    known = {number: one for number, one in runs.items() if number in others}
-    before = {number: predicted(one) for number, one in known.items()}
-    rest = {number: one for number, one in runs.items() if number not in others}
-    pool = [number for number, one in rest.items() if one.nodes <= NEAR.get(name, one.nodes)]
+    pool = [number for number, one in runs.items() if one.nodes <= NEAR.get(name, one.nodes)]
     rows = []
-    for size in (size for size in SIZES if size < len(pool)):
+    for size in (size for size in SIZES if 2 * size < len(runs)):
         each: dict[str, list[list[float]]] = {}
         for _ in range(DRAWS):
-            fitted = [rest[number].run for number in random.choice(pool, size, replace=False)]
-            calibration = study.fitted_to(fitted)
-            after = {number: predicted(one, calibration) for number, one in known.items()}
+            fitted = random.choice(pool, size, replace=False).tolist()
+            rest = sorted(runs.keys() - fitted)
+            others = [runs[number] for number in random.choice(rest, min(OTHERS, len(rest)), replace=False)]
+            calibration = study.fitted_to([runs[number].run for number in fitted])
+            predictions = [(one, predicted(one), predicted(one, calibration)) for one in others]
             for words, most in (NODES if name in SHAPES else EVERY).items():
-                chosen = [number for number, one in known.items() if one.nodes <= most]
-                each.setdefault(words, []).append(_row([(known[one], before[one], after[one]) for one in chosen]))
+                if chosen := [found for found in predictions if found[0].nodes <= most]:
+                    each.setdefault(words, []).append(_row(chosen))
             print(name, size, calibration.sentence, [*each.values()][-1][-1], flush=True)
         rows += [_summary(name, size, words, np.array(values)) for words, values in each.items()]
     return rows
