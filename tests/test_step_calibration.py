@@ -16,7 +16,6 @@ import ppsim as library
 from ppsim.analysis import constant_slopes
 from ppsim.config import make_config
 from ppsim.costs import CONSTANTS, read_calibration, scaled
-from ppsim.costs.calibrated import needed_runs
 from ppsim.studies import calibrated_config, fit_constants
 
 MODEL = {"num_layers": 8, "hidden": 4096, "heads": 32, "ffn": 14336, "vocabulary": 32000, "sequence": 4096}
@@ -152,14 +151,16 @@ def test_no_part_of_a_fit_is_used_that_takes_a_left_out_run_past_its_step():
     fit = fit_of((0.3, 0.3, 0.12), slopes)
     whole = fit.logs / fit.support.part
     assert 0 < fit.support.part < 1
-    assert fit.support.better == 3
+    assert fit.support.better == fit.support.needed == 3
     assert (slopes @ fit.logs).max() < 2 * 0.12
     assert fit.error > fit_of((0.3, 0.3, 0.3), slopes).error  # the runs' distance from the constants that are used
     assert (whole[OF_TIME.index("memory")]) < 0
 
 
 def test_one_of_six_runs_may_be_predicted_worse_and_three_of_twelve():
-    assert [needed_runs(count) for count in (3, 5, 6, 8, 9, 10, 12)] == [3, 5, 5, 7, 7, 8, 9]
+    slopes = np.full((12, 10), -0.1)
+    needed = [fit_of(np.zeros(count), slopes[:count]).support.needed for count in (3, 5, 6, 8, 9, 10, 12)]
+    assert needed == [3, 5, 5, 7, 7, 8, 9]
 
 
 def test_fewer_than_three_runs_change_no_constant():

@@ -149,24 +149,25 @@ class MeasuredRun:
 
 
 class Support(NamedTuple):
-    """How well fits to the other runs predict each run, and what follows."""
+    """Number of runs that fits to the others predict better, and the part of the fit to all that is used."""
 
     runs: int
     better: int  # runs that a fit to the others predicts better, or does not change
-    part: float  # of the fit to all runs that is used
+    part: float = 1.0
+
+    @property
+    def needed(self) -> int:
+        """Number of runs that must be predicted better; chance makes so many better in at most one of eight cases."""
+        return self.runs - max(self.runs // 3 - 1, 0)
 
     def words(self, what: str) -> str:
         """Return these numbers in words, with the name of what is predicted."""
         if self.runs < FEWEST:
             return f"none of {self.runs} {what} ({FEWEST} are the fewest: no fit is used)"
         used = f" ({percent_text(self.part, 0)} of the fit is used)" if self.part < 1 else ""
-        unused = f" ({needed_runs(self.runs)} must be: no fit is used)"
-        return f"{self.better} of {self.runs} {what}{used if self.part else unused}"
-
-
-def needed_runs(runs: int) -> int:
-    """Return how many runs must be predicted better; chance makes so many better in at most one of eight cases."""
-    return runs - max(runs // 3 - 1, 0)
+        return f"{self.better} of {self.runs} {what}" + (
+            used if self.part else f" ({self.needed} must be: no fit is used)"
+        )
 
 
 @described

@@ -36,7 +36,6 @@ from ppsim.costs.calibrated import (
     Calibration,
     MeasuredRun,
     Support,
-    needed_runs,
     scaled,
     value_of,
 )
@@ -242,10 +241,11 @@ def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted
     """
     fit = _most_probable(measured, names, predict, slopes)
     parts = _supported_parts(names, fit)
-    part = min(max(float(np.sort(parts)[len(parts) - needed_runs(len(parts))]), 0.0), 1.0)
+    support = Support(len(parts), int(np.sum(parts > 0)))
+    part = min(max(float(np.sort(parts)[support.runs - support.needed]), 0.0), 1.0)
     logs = part * fit.logs
     found = _fit_at(logs, measured - predict(logs), fit.error, slopes(logs), names)
-    return replace(found, evidence=fit.evidence, support=Support(len(parts), int(np.sum(parts > 0)), part))
+    return replace(found, evidence=fit.evidence, support=support._replace(part=part))
 
 
 def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
@@ -299,8 +299,8 @@ def _fit_at(logs: np.ndarray, residual: np.ndarray, error: float, slopes: np.nda
     curvature = slopes.T @ (weight[:, None] * slopes) / error**2 + precision
     volume = (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(curvature)[1]) / 2
     evidence = float(volume) - _objective(residual, error, logs, precision)
-    whole = Support(len(residual), len(residual), 1.0)
-    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, evidence, whole)
+    support = Support(len(residual), len(residual))
+    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, evidence, support)
 
 
 def _precision(names: Sequence[str]) -> np.ndarray:
