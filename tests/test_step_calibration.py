@@ -167,7 +167,7 @@ def test_fewer_than_three_runs_change_no_constant():
     for count, slopes in ((1, np.full((1, 10), -0.1)), (2, np.full((2, 10), -0.1))):
         fit = fit_of(np.full(count, 0.3), slopes)
         assert not fit.logs.any()
-        assert fit.support.words("steps") == f"none of {count} steps (3 are the fewest: no fit is used)"
+        assert fit.support.words("steps") == f"0 of {count} steps (3 must be: no fit is used)"
 
 
 def test_a_run_without_memory_leaves_its_constants_at_the_prior(runs):

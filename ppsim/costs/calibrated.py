@@ -24,18 +24,7 @@ from ppsim.base.documents import (
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
 from ppsim.base.host import note_calibration
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import (
-    checked_methods,
-    choice,
-    declared,
-    described,
-    fraction,
-    number,
-    positive,
-    rule,
-    share,
-    whole_number,
-)
+from ppsim.base.rules import checked_methods, choice, declared, described, fraction, number, positive, rule, share
 from ppsim.base.tables import escaped, html_table
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
@@ -128,7 +117,6 @@ class MeasuredRun:
     before: float
     after: float
     weight: float  # weight of the run in the fit: near 1, and near 0 for a run that does not fit
-    share: float  # part of the run's own prediction that the run itself set: 0 to 1 (leverage)
     tells: str = ""  # constant whose uncertainty grows most without the run; empty if none grows by a tenth
     # peak_memory, memory_before, memory_after: bytes, measured and predicted
     peak_memory: float | None = None
@@ -158,16 +146,12 @@ class Support(NamedTuple):
     @property
     def needed(self) -> int:
         """Number of runs that must be predicted better; chance makes so many better in at most one of eight cases."""
-        return self.runs - max(self.runs // 3 - 1, 0)
+        return max(self.runs - max(self.runs // 3 - 1, 0), FEWEST)
 
     def words(self, what: str) -> str:
         """Return these numbers in words, with the name of what is predicted."""
-        if self.runs < FEWEST:
-            return f"none of {self.runs} {what} ({FEWEST} are the fewest: no fit is used)"
-        used = f" ({percent_text(self.part, 0)} of the fit is used)" if self.part < 1 else ""
-        return f"{self.better} of {self.runs} {what}" + (
-            used if self.part else f" ({self.needed} must be: no fit is used)"
-        )
+        used = percent_text(self.part, 0) + " of the" if self.part else f"{self.needed} must be: no"
+        return f"{self.better} of {self.runs} {what}" + (f" ({used} fit is used)" if self.part < 1 else "")
 
 
 @described
@@ -191,8 +175,7 @@ class Calibration:
         "(smallest, largest) of each of `ppsim.costs.spread.DIMENSIONS` among the runs"
     )
     support: Mapping[str, Support] = declared(
-        "number of runs, how many of them fits to the others predict better, and the part of the fit that is used; of "
-        "steps and of peaks"
+        "of steps and of peaks: how many runs fits to the others predict better, and the part of the fit used"
     )
     next_run: Mapping[str, Any] | None = declared(
         "config keys to change in the first run's config for the run to measure next; None if there is none to try",
@@ -368,18 +351,17 @@ def read_calibration(path: str | PathLike[str]) -> Calibration:
 def _schemas() -> tuple[Any, Any, Any]:
     """Return the schemas of a calibration's file, of a measured run and of a constant."""
     above, any_number, words = checked_by(positive), checked_by(_finite), checked_by(_text)
-    count = checked_by(whole_number(0, 2**24))
     part, pair = checked_by(share), tuple[above, above]
     run = record(
         "Run", name=(words, ...), seconds=(above, ...), before=(above, ...), after=(above, ...),
-        weight=(any_number, ...), share=(part, ...), tells=(words, ""), peak_memory=(above | None, None),
+        weight=(any_number, ...), tells=(words, ""), peak_memory=(above | None, None),
         memory_before=(above | None, None), memory_after=(above | None, None),
     )  # fmt: skip
     constant = record(
         "Constant", what=(words, ""), unit=(words, ""), prior=(any_number, ...), value=(any_number, ...),
         factor=(above, ...), deviation=(any_number, 0.0),
     )  # fmt: skip
-    support = record("Support", runs=(count, ...), better=(count, ...), part=(part, ...))
+    support = record("Support", runs=(int, ...), better=(int, ...), part=(part, ...))
     whole = record(
         "Calibration", constants=(dict[checked_by(choice(*CONSTANTS)), constant], ...),
         covariance=(list[list[any_number]], ...), error=(above, ...), ranges=(dict[words, pair], ...),

@@ -50,13 +50,13 @@ from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
 
 KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
-ROUNDS, HALVINGS = 12, 5  # most steps of the fit, and halvings of one step
+ROUNDS = 12  # most steps of the fit
 LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
 CLOSE = 3e-3  # the fit ends if no logarithm changes by more
 FAR = 0.1  # change of a logarithm after which slopes are found again
 TELLS = 1.1  # factor by which a constant's deviation grows without a run that tells of it
 OF_TIME, OF_MEMORY = (tuple(name for name in CONSTANTS if CONSTANTS[name].of_memory == of) for of in (False, True))
-SURELY = 2.0  # log-likelihood by which peaks must fit the first device better than the fullest one
+SURELY = 2.0  # logarithm of likelihoods by which peaks must fit the first device better than the fullest one
 MAX_TRIED = 16  # layouts that are tried for the next run
 SMALL_CHANGE = 0.02  # of the logarithm of a constant, to find the slope of a peak
 
@@ -226,7 +226,6 @@ class Fit:
     residual: np.ndarray  # log(measured / predicted) of each run
     weight: np.ndarray  # of each run
     slopes: np.ndarray  # (runs, constants)
-    evidence: float  # log-likelihood of the runs over all constants, but for a number that only the priors set
     support: Support
 
 
@@ -242,10 +241,10 @@ def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted
     fit = _most_probable(measured, names, predict, slopes)
     parts = _supported_parts(names, fit)
     support = Support(len(parts), int(np.sum(parts > 0)))
-    part = min(max(float(np.sort(parts)[support.runs - support.needed]), 0.0), 1.0)
+    part = min(max(float(np.sort(parts)[-support.needed :][0]), 0.0), 1.0)
     logs = part * fit.logs
     found = _fit_at(logs, measured - predict(logs), fit.error, slopes(logs), names)
-    return replace(found, evidence=fit.evidence, support=support._replace(part=part))
+    return replace(found, support=support._replace(part=part))
 
 
 def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
@@ -265,7 +264,7 @@ def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
 
 
 def _most_probable(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
-    """Return the most probable constants, by damped Gauss-Newton steps with reweighted runs."""
+    """Return the most probable constants, by Gauss-Newton steps with reweighted runs."""
     precision = _precision(names)
     logs, error = np.zeros(len(names)), PRIOR_ERROR
     residual, jacobian, moved = measured - predict(logs), slopes(logs), 0.0
@@ -277,16 +276,9 @@ def _most_probable(measured: np.ndarray, names: Sequence[str], predict: Predicte
         gradient = jacobian.T @ (weight * residual) / error**2 - precision @ logs
         step = np.linalg.solve(curvature, gradient)
         step *= min(1.0, LONGEST_STEP / max(np.abs(step).max(initial=0.0), 1e-300))
-        now = _objective(residual, error, logs, precision)
-        for _ in range(HALVINGS):
-            other = measured - predict(logs + step)
-            if _objective(other, error, logs + step, precision) < now:
-                break
-            step /= 2
-        else:
-            break
-        logs, residual, moved = logs + step, other, moved + float(np.abs(step).max(initial=0.0))
-        if np.abs(step).max(initial=0.0) < CLOSE:
+        logs, longest = logs + step, float(np.abs(step).max(initial=0.0))
+        residual, moved = measured - predict(logs), moved + longest
+        if longest < CLOSE:
             break
     return _fit_at(logs, residual, error, slopes(logs), names)
 
@@ -297,10 +289,7 @@ def _fit_at(logs: np.ndarray, residual: np.ndarray, error: float, slopes: np.nda
     error = _error(residual, error)
     weight = _weights(residual, error)
     curvature = slopes.T @ (weight[:, None] * slopes) / error**2 + precision
-    volume = (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(curvature)[1]) / 2
-    evidence = float(volume) - _objective(residual, error, logs, precision)
-    support = Support(len(residual), len(residual))
-    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, evidence, support)
+    return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, Support(len(residual), len(residual)))
 
 
 def _precision(names: Sequence[str]) -> np.ndarray:
@@ -317,12 +306,6 @@ def _error(residual: np.ndarray, error: float) -> float:
         squares = float(_weights(residual, error) @ residual**2)
         error = math.sqrt((PRIOR_RUNS * PRIOR_ERROR**2 + squares) / (PRIOR_RUNS + len(residual)))
     return error
-
-
-def _objective(residual: np.ndarray, error: float, logs: np.ndarray, precision: np.ndarray) -> float:
-    spread = (FREEDOM + 1) / 2 * np.log1p((residual / error) ** 2 / FREEDOM)
-    scale = (len(residual) + PRIOR_RUNS) * math.log(error) + PRIOR_RUNS * PRIOR_ERROR**2 / (2 * error**2)
-    return float(spread.sum() + logs @ precision @ logs / 2 + scale)
 
 
 def fit_time(runs: Sequence[PricedRun]) -> tuple[Fit, list[Timeline]]:
@@ -373,7 +356,7 @@ def fitted_to(priced: Sequence[PricedRun]) -> Calibration:
     if peaks and all(simulated[number].peak_memory is not None for number in peaks):
         of_runs = [Peaks(simulated[number]) for number in peaks]
         both = [fit_memory([*peaks.values()], of_runs, first) for first in (False, True)]
-        first = both[1].evidence > both[0].evidence + SURELY
+        first = len(peaks) * math.log(both[0].error / both[1].error) > SURELY
         fits.append((OF_MEMORY, both[first]))
     logs, covariance = dict.fromkeys(CONSTANTS, 0.0), np.diag([one.deviation**2 for one in CONSTANTS.values()])
     for names, one in fits:
@@ -402,12 +385,11 @@ def _measured(
         return None if peaks is None or run.peak_memory is None else float(peaks[0] if first else peaks.max())
 
     own = fit.weight[number] * np.outer(fit.slopes[number], fit.slopes[number]) / fit.error**2
-    share = float(np.sum(own * fit.covariance))
     without = np.linalg.inv(np.linalg.inv(fit.covariance) - own)
     grows = np.sqrt(np.diag(without) / np.diag(fit.covariance))
     return MeasuredRun(
         run.config.name, run.seconds, before[number].iteration_time, after[number].iteration_time,
-        min(float(fit.weight[number]), 1.0), min(max(share, 0.0), 1.0),
+        min(float(fit.weight[number]), 1.0),
         OF_TIME[int(grows.argmax())] if grows.max() >= TELLS else "", run.peak_memory, peak(before[number]),
         peak(after[number]),
     )  # fmt: skip
