@@ -333,6 +333,22 @@ def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
     assert read_launch("Megatron-LM", flags + " --merge-file m.txt").data["model"]["vocabulary"] == 50304
 
 
+@pytest.mark.parametrize(
+    ("flags", "keys"),
+    [
+        ("--position-embedding-type none", {"positions": "rotary"}),
+        ("--num-query-groups 2", {"key_value_heads": 4}),
+        ("--group-query-attention --num-query-groups 2", {"key_value_heads": 2}),
+        ("--num-experts 4 --moe-layer-freq [0,1,1,1]", {"dense_layers": 1}),
+        ("--num-experts 4 --moe-layer-freq ([0]*2+[1]*2)", {"dense_layers": 2}),
+    ],
+)
+def test_flags_of_a_model_are_read_as_megatron_does(flags, keys):
+    sizes = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512"
+    model = read_launch("Megatron-LM", f"{sizes} '{flags}'").data["model"]
+    assert {key: model[key] for key in keys} == keys
+
+
 def test_a_line_in_a_loop_or_under_an_unknown_condition_is_named():
     text = SCRIPT.replace("\ntorchrun", "\nfor X in 1 2; do\n  TP=$X\ndone\n[ -d x ] && TP=8\ntorchrun")
     reading = read_launch("Megatron-LM", text)
@@ -388,6 +404,8 @@ def test_a_file_that_the_script_sources_is_named_if_a_value_is_missing():
     with pytest.raises(ppsim.ConfigError, match=re.escape("put the lines of ./model.sh in its place")):
         ppsim.from_launch("Megatron-LM", text)
     assert ppsim.from_launch("Megatron-LM", text.replace("source ./model.sh", "TP=2 PP=4")).costs.layout.tensor == 2
+    with pytest.raises(ppsim.ConfigError, match=re.escape("put the lines of ./train.sh in its place")):
+        ppsim.from_launch("Megatron-LM", "export GBS=8\nMODEL=8B bash ./train.sh --swiglu\nbash ./train.sh")
 
 
 def test_words_of_an_array_may_hold_a_flag_with_its_value():
@@ -405,6 +423,7 @@ WRONG = {
     "an open quote": ("X='--num-layers 4", "quote"),
     "GPUs": (SCRIPT.replace("GPUS_PER_NODE=8", "GPUS_PER_NODE=3"), "6 GPUs"),
     "GPUs for experts": (SCRIPT.replace("--swiglu", f"--swiglu {EIGHT_EXPERTS}"), "give --gpus 64"),
+    "no stage": (SCRIPT.replace("--swiglu", "--context-parallel-size 0"), "--context-parallel-size '0'"),
     "a batch": (SCRIPT.replace("--global-batch-size 128", "--global-batch-size 127"), "127"),
     "uneven layers": (SCRIPT.replace("--num-layers 32", "--num-layers 33"), "33"),
     "a word of no list": (SCRIPT.replace("RMSNorm", "BatchNorm"), "BatchNorm"),

@@ -292,6 +292,29 @@ def test_a_users_toml_becomes_a_config():
     assert layout.partition == (10, 11, 10, 10, 10, 10, 10, 9)
 
 
+def test_options_under_their_names_of_2024_are_read():
+    text = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 2
+compile = true
+tensor_parallel_degree = 4
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = 3
+[experimental]
+context_parallel_degree = 2
+enable_async_tensor_parallel = true
+"""
+    reading = read_launch("torchtitan", text, gpus=48)
+    layout = derived(reading.config()).layout
+    assert (layout.tensor, layout.context, layout.data, layout.replicas, layout.microbatch_size) == (4, 2, 6, 2, 2)
+    assert layout.fused
+    assert layout.overlap_tensor
+    assert not reading.unknown
+
+
 def test_the_command_reads_toml_and_names_what_it_did_not_read(tmp_path):
     file, job = tmp_path / "job.toml", tmp_path / "job.yaml"
     file.write_text(JOB)

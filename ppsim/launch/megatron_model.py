@@ -164,6 +164,8 @@ def read_model(flags: Flags) -> dict[str, Any]:
     def read_rows(*rows: Row) -> dict[str, Any]:
         return {row.key.partition(".")[2]: row.read(flags) for row in rows}
 
+    if flags.text("position-embedding-type") in ("none", "yarn", "mrope"):  # no learned table either
+        flags.arguments["position-embedding-type"] = ["rope"]
     model, pattern = read_rows(*MODEL), _read_pattern(flags)
     if pattern:
         model |= {"pattern": pattern, "num_layers": sum(map(pattern.split("/")[0].count, LETTERS))}
@@ -204,8 +206,8 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
         model["gated"] = True
     if flags.has("use-rotary-position-embeddings", "no-position-embedding"):  # both have no learned table
         model["positions"] = "rotary"
-    flags.has("group-query-attention")
-    model["key_value_heads"] = flags.number("num-query-groups", model["heads"]) or model["heads"]
+    groups = flags.number("num-query-groups", 1)
+    model["key_value_heads"] = groups if flags.has("group-query-attention") else model["heads"]
     without = flags.has("disable-bias-linear")
     model |= {"projection_bias": not without, "mlp_bias": not without}
     model["attention_bias"] = flags.has("add-qkv-bias") or not without
@@ -228,10 +230,11 @@ def _read_experts(flags: Flags, model: dict[str, Any]) -> None:
     if shared % width:
         raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
     model |= {"expert_ffn": width, "shared_experts": shared // width}
-    frequency = (flags.text("moe-layer-freq") or "1").replace(" ", "").strip("()'\"")
-    dense = re.fullmatch(r"(\[0\](?:\*(\d{1,6}))?\+)?\[1\]\*(\d{1,6})", re.sub(r"[()]", "", frequency))
-    if dense:
-        model["dense_layers"] = int(dense[2] or 1) if dense[1] else 0
+    frequency = re.sub(r"[()'\" ]", "", flags.text("moe-layer-freq") or "1")
+    terms = [re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", term) for term in frequency.split("+")]
+    blocks = "".join(term[1].replace(",", "") * int(term[2] or 1) for term in terms if term)
+    if all(terms) and "10" not in blocks:
+        model["dense_layers"] = blocks.count("0")
     elif frequency != "1":
         raise ConfigError(
             f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"

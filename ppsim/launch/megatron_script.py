@@ -11,6 +11,7 @@ from shlex import quote, split
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.units import counted
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
@@ -270,7 +271,8 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a launch script or a line of flags; ConfigError for values that cannot be read."""
     launch = read_script(text)
     words, launcher = _command(launch)
-    files = f"; put the lines of {', '.join(launch.sourced)} in its place" if launch.sourced else ""
+    others = ", ".join(dict.fromkeys(launch.sourced))
+    files = f"; put the lines of {others} in its place" if others else ""
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
     try:
         read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
@@ -376,11 +378,11 @@ def _read_schedule(flags: Flags, sections: Mapping[str, dict[str, Any]], gpus: i
     if gpus is None:
         gpus = fewest
         reading.assumed.append(
-            f"{gpus} GPUs, the fewest for its groups: the script does not give their number (--gpus)"
+            f"{counted(gpus, 'GPU')}, the fewest for its groups: the script does not give their number (--gpus)"
         )
     if gpus % fewest or not gpus:
         more = f", and of expert x expert tensor x pipeline = {experts}" if fewest != group else ""
-        words = f"{gpus} GPUs are no multiple of tensor x context x pipeline = {group}{more}"
+        words = f"{counted(gpus, 'GPU')}, which is no multiple of tensor x context x pipeline = {group}{more}"
         raise ConfigError(f"{words}; give --gpus {fewest}")
     copies = layout["data"] = gpus // group
     size = layout["microbatch_size"] = layout["microbatch_size"] or 1

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any
 
 from ppsim.base.errors import ConfigError
@@ -19,6 +20,7 @@ from ppsim.base.errors import ConfigError
 UNRESOLVED = "\N{REPLACEMENT CHARACTER}"  # stands for what only a shell can know, such as $(nproc)
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _DECLARATIONS = ("export", "declare", "local", "readonly", "typeset")
+_RUNNERS = ("source", ".", "bash", "sh")  # of another script
 _LOOPS = ("for", "while", "until", "select")
 _INNER = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # with up to two levels of brackets
 _REFERENCE = re.compile(
@@ -61,7 +63,7 @@ class Script:
     variables: dict[str, str] = field(default_factory=dict)  # values by name; the words of an array as one text
     # lines that assign or give flags in a loop, or under a condition that only a shell can know
     conditional: list[int] = field(default_factory=list)
-    sourced: list[str] = field(default_factory=list)  # other files that it reads
+    sourced: list[str] = field(default_factory=list)  # other files that it reads or runs
 
 
 def read_script(text: str) -> Script:
@@ -158,9 +160,11 @@ class _Reader:
         if _assigned(text, variables):
             return
         words = _words(text, variables)
+        files = [word for before, word in pairwise(words) if before in _RUNNERS and not word.startswith("-")]
+        self.script.sourced += [word.replace(f"{UNRESOLVED}/", "") for word in files]
         if words[:1] in (["source"], ["."]):
-            self.script.sourced += [word.replace(f"{UNRESOLVED}/", "") for word in words[1:2]]
-        elif words[:2] == ["set", "--"]:
+            return
+        if words[:2] == ["set", "--"]:
             variables |= {str(number): word for number, word in enumerate(words[2:], 1)}
             variables["@"] = shlex.join(words[2:])
         elif words and words[0] not in ("echo", "printf"):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.units import counted
 from ppsim.costs.partition import even
 from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
@@ -29,7 +30,9 @@ def from_job(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a job's TOML, launch script or flags; ConfigError for values that cannot be read."""
     notes = notes_in(text) or ENDING
     if (table := _table(text)) is not None:
-        return read_options(Flags(dict(_flat(table)), sign=""), notes, gpus, "0.2.2")
+        return read_options(
+            Flags({_renamed(name): values for name, values in _flat(table)}, sign=""), notes, gpus, "0.2.2"
+        )
     launch = read_script(text)
     words, launcher = _command(launch.commands)
     flags = normalised(words)
@@ -79,12 +82,19 @@ def _command(commands: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
     return found, []
 
 
+def _renamed(name: str) -> str:
+    """Return the name of an option since 0.1.0, in which options of parallelism have a section of their own."""
+    if re.match(r"(training|experimental)\..*parallel", name):
+        return f"parallelism.{name.partition('.')[2]}"
+    return {"training.batch_size": "training.local_batch_size", "training.compile": "compile.enable"}.get(name, name)
+
+
 def normalised(words: Sequence[str]) -> Flags:
     """Return the flags under the names of fields: underscores, `no-` as a value, a subcommand as an option."""
     known, found = options_of_all(OPTIONS), {}
     policies = [re.sub(r"^activation-checkpoint:", "--activation_checkpoint.mode=", word) for word in words]
     for written, values in Flags.of(policies).arguments.items():
-        name = written.replace("-", "_")
+        name = _renamed(written.replace("-", "_"))
         section, _, last = name.rpartition(".")
         positive = f"{section}.{last.removeprefix('no_')}"
         if last.startswith("no_") and positive in known and name not in known:
@@ -180,7 +190,8 @@ def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, 
     group = sizes["tensor"] * sizes["context"] * sizes.pop("devices") * copies
     if shards is None and gpus is None:
         shards = max(1, sizes["expert"] // (sizes["context"] * copies))
-        reading.assumed.append(f"{group * shards} GPUs, the fewest for its groups: the file gives no number (--gpus)")
+        fewest = counted(group * shards, "GPU")
+        reading.assumed.append(f"{fewest}, the fewest for its groups: the file gives no number (--gpus)")
     elif shards is None:
         shards = (gpus or group) // group
     if gpus is not None and gpus != group * shards:
