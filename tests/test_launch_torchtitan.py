@@ -11,6 +11,7 @@ from command_line import ppsim as command
 import ppsim
 from ppsim.config import config_yaml
 from ppsim.frameworks import LAUNCH_OPTIONS, options_of
+from ppsim.launch import read_launch
 
 RECORD = LAUNCH_OPTIONS["torchtitan"]
 CLASSES = {
