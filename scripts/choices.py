@@ -7,6 +7,8 @@ its own, with at most `MAX_SECONDS` of processor time.
 
 from __future__ import annotations
 
+import itertools
+import math
 import multiprocessing
 import re
 import resource
@@ -36,6 +38,15 @@ from ppsim.studies.free_keys import sharding_of
 from ppsim.studies.space import search_space
 from ppsim.studies.worker_pool import InProcess
 
+# Keys whose product is the batch, and the GPUs; the names of keys that change together on a path.
+_BATCH, _GPUS = ("microbatches", "data", "microbatch_size"), ("devices", "tensor", "context", "data")
+_OF_SCHEDULE, _FOLLOW = ("name", "devices", "stages_per_device"), ("data", "microbatches", "replicas", "framework")
+_UNSET = {"recompute": "none", "partition": "even", "tensor": 1, "context": 1, "expert": 1, "microbatch_size": 1}
+_TOGETHER = {
+    "TP": ("tensor", "sequence_parallel"), "CP": ("context",), "EP": ("expert",), "PP": ("devices",),
+    "schedule": ("name", "stages_per_device", "overlap"), "microbatch": ("microbatch_size",), "stages": ("partition",),
+    "sharding": ("sharded", "sharded_by", "sharded_gradients", "distributed_optimizer"),
+}  # fmt: skip
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = ROOT / "docs" / "data" / "choices.yaml"
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
@@ -255,8 +266,49 @@ def _published(name: str, config: Config) -> dict[str, Any]:
         "best_step": run.iteration_time, "best_peak": float(best.memory), "best_layout": layout_text(better.data),
         "points": search.counts["points"], "simulated": search.counts["simulated"],
         "busy": [float(one.device_busy.mean()) for one in (given, run)],
-        "bubble": [one.bubble_fraction for one in (given, run)],
+        "bubble": [one.bubble_fraction for one in (given, run)], "path": path(config, better),
     }  # fmt: skip
+
+
+def path(config: Config, better: Config) -> list[str]:
+    """Return the changes that lead to a better layout, with the step that each adds and the peak after it.
+
+    The next one is the one with the shortest step, whether it fits or not. Some are possible together only.
+    """
+    before, after = ({**one.data["schedule"], **(one.data.get("layout") or {})} for one in (config, better))
+    batch, gpus = (math.prod(before.get(key) or 1 for key in keys) for keys in (_BATCH, _GPUS))
+    changes: dict[str, dict[str, Any]] = {}
+    for key, value in after.items():
+        if key not in _FOLLOW and (value or _UNSET.get(key)) != (before.get(key) or _UNSET.get(key)):
+            name = next((name for name, keys in _TOGETHER.items() if key in keys), key.replace("_", " "))
+            changes.setdefault(name, {})[f"{'schedule' if key in _OF_SCHEDULE else 'layout'}.{key}"] = value
+
+    def simulated(names: tuple[str, ...]) -> tuple[float, float]:
+        keys = {key: value for name in names for key, value in changes[name].items()}
+        sizes = before | {key.partition(".")[2]: value for key, value in keys.items()}
+        copies = gpus // math.prod(sizes.get(key) or 1 for key in _GPUS if key != "data")
+        microbatches, over = divmod(batch, copies * (sizes.get("microbatch_size") or 1)) if copies else (0, 1)
+        keys |= {"layout.data": copies, "schedule.microbatches": microbatches}
+        if "stages" not in names and {"PP", "schedule"} & {*names}:
+            keys["layout.partition"] = "balanced"
+        try:
+            run = None if over else config.changed(keys).simulate()
+        except PpsimError:
+            run = None
+        if run is None:
+            return math.inf, math.inf
+        return run.iteration_time, float(run.peak_memory.max())  # type: ignore[union-attr]
+
+    step, taken, lines = simulated(())[0], (), list[str]()
+    while rest := [name for name in changes if name not in taken]:
+        for count in range(1, len(rest) + 1):
+            found = [(*simulated((*taken, *names)), names) for names in itertools.combinations(rest, count)]
+            if math.isfinite(min(found)[0]):
+                break
+        after_it, peak, names = min(found)
+        lines.append(f"{', '.join(names)} {after_it / step - 1:+.1%} ({peak / 1e9:.0f} GB)".replace("%", " %"))
+        step, taken = after_it, (*taken, *names)
+    return lines
 
 
 def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:

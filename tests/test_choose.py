@@ -247,6 +247,17 @@ def test_old_versions_are_searched_for_what_they_have():
     assert {one["layout.sequence_parallel"] for one in space.layouts()} == {False}
 
 
+@pytest.mark.parametrize(("recipe", "version", "sharded"), [
+    ("block", "0.15", {False}), ("block", "0.16", {False, True}), ("tensor", "0.15", {False, True}),
+])  # fmt: skip
+def test_megatrons_fsdp_gathers_fp8_by_blocks_from_core_0_16_on(recipe, version, sharded):
+    data = dict(ppsim.load_config(LLAMA).data)
+    layout = {"framework": f"megatron-core {version}", "fp8": recipe, "fp8_gather": True}
+    data |= {"layout": layout, "schedule": {}, "batch": 64, "hardware": {**data["hardware"], "gpus": 8}}
+    space = search_space(data, framework="Megatron-LM")
+    assert {bool(one["layout.sharded"]) for one in space.layouts()} == sharded
+
+
 @pytest.mark.parametrize(("only", "beside"), [(None, False), ({"layout.sharding": ["weights"]}, True)])
 def test_megatrons_fsdp_is_tried_beside_a_pipeline_only_if_it_is_named(only, beside):
     data = dict(ppsim.load_config(LLAMA).data)
@@ -408,7 +419,8 @@ def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
     free = ["layout.tensor", "layout.recompute", "schedule.stages_per_device"]
     found = ppsim.choose(SMALL, free, framework="Megatron-LM", headroom=0)
     assert {one.changes["schedule.name"] for one in found.front} == {"1f1b", "interleaved-1f1b"}
-    same = ppsim.choose(SMALL, free, only={"schedule.name": ["1f1b", "interleaved-1f1b"]}, headroom=0)
+    named = {**SMALL, "layout": {**SMALL["layout"], "framework": "megatron-core"}}
+    same = ppsim.choose(named, free, only={"schedule.name": ["1f1b", "interleaved-1f1b"]}, headroom=0)
     assert (found.ranked, found.counts) == (same.ranked, same.counts)
 
 

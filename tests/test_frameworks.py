@@ -66,6 +66,8 @@ def test_a_version_lacks_keys_whose_option_its_parser_does_not_have():
         ("megatron-core 0.12.1", [("schedule.name", "combined-1f1b"), ("layout.partition", "balanced")],
          [("layout.recompute", "norms+activations"), ("layout.partition", "even"), ("layout.sharded", True)]),
         ("megatron-core 0.6", [("layout.recompute", "selective+norms")], [("layout.sharded", False)]),
+        ("megatron-bridge 25.11", [("layout.sharded", "fp8 block")], [("layout.sharded", "fp8 tensor")]),
+        ("megatron-core 0.16", [], [("layout.sharded_gradients", "fp8 block")]),
         ("megatron-deepspeed", [("schedule.name", "interleaved-1f1b")], [("schedule.name", "1f1b")]),
         ("megatron-lm", [], [("layout.fused_router", True)]),
     ],

@@ -282,7 +282,7 @@ def _reasons(found: Choice, shown: list[Candidate]) -> Iterator[str]:
         run = found.space.config.changed(other.changes).simulate()
         lost = removed_cause(seconds_by_cause(run), seconds_by_cause(best.run))
         if lost:
-            yield f"against {other.place}: {lost}"
+            yield f"row 1 vs row {other.place}: {lost}"
 
 
 def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[str]:
@@ -339,7 +339,7 @@ def _launches(config: Config) -> Iterator[str]:
     """Yield each framework's flags, or why it cannot run the config; nothing for a config without a model."""
     for name, flags in _flags_by_framework(config).items() if config.model is not None else ():
         if isinstance(flags, ConfigError):
-            yield f"{flags}; --framework {SCHEDULES_OF_LAUNCH[name]} tries only its schedules"
+            yield from paragraph(str(flags), "")
         else:
             yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
             yield from wrapped_words(flags)

@@ -66,7 +66,7 @@ class SearchedLayouts(NamedTuple):
     without_pipeline: tuple[str, ...] = ()  # shardings that are tried on one pipeline device only
 
 
-_MEGATRON = SearchedLayouts("megatron-lm", megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE)
+_MEGATRON = SearchedLayouts("megatron-core", megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE)
 SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework is named
     None: _MEGATRON,
     "Megatron-LM": _MEGATRON,

@@ -46,6 +46,7 @@ HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy
 LOSS = Moves(loss_forward=38, loss_backward=14)
 # First versions with an option. Sources: megatron/arguments.py of tag v2.6 and of 2022 (commits 329fe58, cfd2e21: 3.0),
 # and megatron/training/arguments.py of tags from core_v0.4.0 on. A layout string gives a stage any layers.
+# Its FSDP holds weights in fp8, first with a scale per tensor; with one per block from pull request 2239 on.
 SINCE = {
     "layout.distributed_optimizer": "3.0", "layout.sequence_parallel": "3.0", "layout.recompute=selective": "3.0",
     "layout.context": "core 0.4", "layout.expert": "core 0.4", "layout.fp8": "core 0.4",
@@ -56,6 +57,7 @@ SINCE = {
     **{f"layout.recompute={one}": "core 0.12" for one in ("norms", "activations", "latent")},
     "layout.partition": "core 0.13", "layout.fused_router": "core 0.14", "layout.replicas": "core 0.14",
     "layout.overlap=two-stream": "core 0.14", "schedule.name=combined-1f1b": "core 0.14",
+    **{f"layout.{key}=fp8 block": "core 0.16" for key in ("sharded", "sharded_gradients")},
 }  # fmt: skip
 # Its FSDP runs beside tensor, expert and context parallelism (docs/user-guide/features/custom_fsdp.md of core 0.16). No
 # functional test of it, and no recipe of Megatron-Bridge, has a pipeline.

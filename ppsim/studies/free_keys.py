@@ -81,6 +81,8 @@ def lacks(data: Mapping[str, Any], key: str, value: Any) -> bool:
     """Return whether the version of a framework that a config names lacks a value of a key."""
     named = value_at(data, "layout.framework")
     if named is None or key != SHARDING:
+        if key in ("layout.sharded", "layout.sharded_gradients") and value and value_at(data, "layout.fp8_gather"):
+            value = f"fp8 {value_at(data, FP8)}"
         return named is not None and framework(named).lacks(key, value)
     keys = {**SHARDINGS[value], REPLICAS: 2 if value == "hybrid" else 1}
     return any(lacks(data, *item) for item in keys.items())
@@ -134,8 +136,14 @@ def _recompute_blocks(job: Job) -> list[int | None]:
     return [None, *(count for count in (1, 2, 3, 4, 6, 8, 12) if count < layers)]
 
 
-def _if_experts(*values: Any) -> Callable[[Job], list[Any]]:
-    return lambda job: list(values) if job.config.model and job.config.model.experts else []
+def _if_experts(values: list[Any], others: list[Any] | None = None) -> Callable[[Job], list[Any]]:
+    """Return the values for a model with experts: `others`, if given, for frameworks that have no flag for the key."""
+
+    def of(job: Job) -> list[Any]:
+        has = job.config.model and job.config.model.experts
+        return [*(values if others is None or job.searched.flags else others)] if has else []
+
+    return of
 
 
 def _by_flag(job: Job) -> list[bool]:
@@ -164,10 +172,10 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     RECOMPUTE_BLOCKS: _recompute_blocks,
     # Whole states are slower and larger.
     SHARDING: lambda job: [kind for kind in job.searched.shardings if kind != "none"],
-    EXPERT_TENSOR: _if_experts(None, 1),
-    EXCHANGE: _if_experts("all-to-all", "hierarchical"),
-    GROUPED: _if_experts(True),
-    FUSED_ROUTER: lambda job: _by_flag(job) if job.config.model and job.config.model.experts else [],
+    EXPERT_TENSOR: _if_experts([None, 1], [1]),
+    EXCHANGE: _if_experts(["all-to-all", "hierarchical"], ["all-to-all"]),
+    GROUPED: _if_experts([True]),
+    FUSED_ROUTER: _if_experts([True], []),
     OVERLAP_TENSOR: _by_flag,
     OVERLAP_DATA: _by_flag,
     OVERLAP: _slot_overlaps,
