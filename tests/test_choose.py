@@ -24,6 +24,7 @@ from ppsim.analysis import (
     step_bound,
 )
 from ppsim.frameworks import SCHEDULES, frameworks_running
+from ppsim.launch import FRAMEWORKS
 from ppsim.studies import Candidate
 from ppsim.studies.points import placed, rank
 from ppsim.studies.space import keeps_activations, schedules_run_by, search_space
@@ -231,6 +232,21 @@ def test_routers_are_fused_where_a_flag_of_the_framework_decides(framework, name
     layout = {"framework": named} if named else {}
     space = search_space({**data, "layout": layout, "schedule": {}, "batch": 512}, framework=framework)
     assert space.values.get("layout.fused_router") == values
+
+
+@pytest.mark.parametrize(("framework", "others"), [("Megatron-LM", True), ("PyTorch", False)])
+def test_torchtitan_has_no_other_exchange_and_no_split_experts(framework, others):
+    data = dict(ppsim.load_config(Path(LLAMA).with_name("mixtral-8x7b-64xh100.yaml")).data)
+    space = search_space({**data, "layout": {}, "schedule": {}, "batch": 512}, framework=framework)
+    assert ("hierarchical" in space.values["layout.expert_exchange"]) == others
+    assert (None in space.values["layout.expert_tensor"]) == others
+
+
+def test_flags_of_an_answer_read_back_to_its_step():
+    found = ppsim.choose(SMALL, ["layout.tensor", "schedule.stages_per_device"], framework="Megatron-LM")
+    flags = "pretrain_gpt.py " + " ".join(FRAMEWORKS["Megatron-LM"].flags(found.best.config))
+    back = ppsim.from_launch("Megatron-LM", flags, gpus=8, hardware=SMALL["hardware"])
+    assert back.simulate().iteration_time == found.best.run.iteration_time
 
 
 def test_old_versions_are_searched_for_what_they_have():
