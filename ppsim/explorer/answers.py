@@ -144,7 +144,7 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
         run.schedule.microbatches_of_a_step,
         run.schedule.num_stages // run.schedule.devices if is_one else 2,
         placement=device[np.argsort(stage)].tolist() if is_one else "v",
-        memory_limit=limit_of(case) or float(run.peak_activations.max()),
+        memory_limit=(limit_of(case) if run.peak_memory is None else None) or float(run.peak_activations.max()),
         seconds=seconds,
         costs=config.costs,
     )

@@ -25,7 +25,7 @@ from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, SLOW_DEVICES, keys_of, ma
 from ppsim.families.registry import RegisteredFamily
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
-from ppsim.plots.boxes import make_boxes
+from ppsim.plots.boxes import costs_text, make_boxes
 from ppsim.plots.page_data import page_data
 from ppsim.plots.viewer import viewer_html
 from ppsim.run.schedules import Schedule
@@ -33,6 +33,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, schedule_from_csv
 from ppsim.search import families, find_family
+from ppsim.studies.reasons import largest_cause
 
 # Key of a case -> key of the config. Further keys: see `changes_of`.
 KEYS = {
@@ -82,7 +83,8 @@ def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[st
     given |= {f"jitter.slow_devices.{device}": factor for device, factor in listed.get("slow", {}).items()}
     limit, name = limit_of(case), case.get("schedule")
     takes_limit = name in list(families()) and "memory_limit" in families()[name].options
-    if limit is not None and takes_limit and "memory_limit" not in options:
+    in_bytes = "config" in case and _costs_of(configs[case["config"]]) is None  # families take activations
+    if limit is not None and takes_limit and not in_bytes and "memory_limit" not in options:
         given["memory_limit"] = limit
     given |= {f"schedule.options.{key}": value for key, value in options.items()} | changes
     for key, value in given.items():
@@ -102,7 +104,7 @@ def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[st
 
 
 def limit_of(case: Case) -> float | None:
-    """Return the limit on the activations of a device; None without one."""
+    """Return the limit on the memory of a device, in activations or, if the costs know bytes, in GB; None without."""
     if "memory_limit" not in case:
         return None
     with suppress(TypeError, ValueError, OverflowError):
@@ -284,14 +286,18 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
     """Return chart, measures with definitions, memory and texts to copy of a simulated case. Raises PpsimError."""
     changes = changes_of(case, configs)
     config, run = simulated(case, changes, configs)
-    chart = page_data(make_boxes(run))
-    chart["memory"]["capacity"] = chart["memory"]["capacity"] or (run.peak_memory is None and limit_of(case)) or None
+    boxes = make_boxes(run)
+    chart = page_data(boxes)
+    if limit := limit_of(case):  # in place of the device's memory
+        chart["memory"] |= {"capacity": limit if run.peak_memory is None else limit * 1e9, "device": None}
     return {
         "name": run.schedule.name if "csv" not in case else CSV_NAME,
         "actions": len(run.schedule),
         "makespan": run.makespan,
         "engine": run.engine,
         "chart": chart,
+        "costs": costs_text([boxes]),
+        "cause": largest_cause(run),
         "measures": [
             {
                 "name": measure.name, "title": measure.title, "meaning": measure.brief,

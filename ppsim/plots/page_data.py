@@ -77,6 +77,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
+        "schedule": timeline.schedule.name,
         "devices": timeline.schedule.devices,
         "towers": device_labels(timeline, "device") if timeline.table.towers else None,
         "stages": list(timeline.table.towers),

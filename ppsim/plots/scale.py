@@ -33,7 +33,7 @@ RULES = {  # of the page's script
     "sharp": SHARP, "path": PATH, "thin": THIN_PATH, "lowest_wide": LOWEST_WIDE, "turn": NARROW_TURN,
     "mark": NARROWEST_MARK, "lined": LOWEST_LINED, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
     "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "letter_room": LETTER_ROOM, "high": NUMBER_HIGH,
-    "wide": NUMBER_WIDE,
+    "wide": NUMBER_WIDE, "same": SAME,
 }  # fmt: skip
 
 

@@ -12,20 +12,24 @@ from ppsim.run.timelines import Timeline
 
 def limiting_factors(run: Timeline) -> Iterator[str]:
     """Yield the largest cause of idle time, the gap to the lower bound, and the busiest device, in sentences."""
-    ledger, bound = run.ledger(), run.lower_bound()
-    idle = {cause: float(seconds.sum()) for cause, seconds in ledger.items()}
-    total = sum(idle.values())
-    whole = run.makespan * run.schedule.devices
-    if total > 0:
-        cause = max(idle, key=lambda name: idle[name])
+    bound, (cause, share) = run.lower_bound(), largest_cause(run)
+    if share > 0:
+        total = sum(float(seconds.sum()) for seconds in run.ledger().values())
         yield (
-            f"devices are idle {percent_text(total / whole)} of the step; the largest cause is {cause} "
-            f"({percent_text(idle[cause] / whole)}): {CAUSES[cause]}"
+            f"devices are idle {percent_text(total / (run.makespan * run.schedule.devices))} of the step; the largest "
+            f"cause is {cause} ({percent_text(share)}): {CAUSES[cause]}"
         )
     yield f"the step is {percent_text(bound.gap)} above its lower bound ({bound.which}, {seconds_text(bound.seconds)})"
     heaviest = busiest_device(run)
     if heaviest:
         yield heaviest
+
+
+def largest_cause(run: Timeline) -> tuple[str, float]:
+    """Return the largest cause of idle time, and its share of all devices' time."""
+    idle = {cause: float(seconds.sum()) for cause, seconds in run.ledger().items()}
+    cause = max(idle, key=lambda name: idle[name])
+    return cause, idle[cause] / (run.makespan * run.schedule.devices or 1.0)
 
 
 def short_reasons(run: Timeline) -> Iterator[str]:

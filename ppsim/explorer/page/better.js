@@ -73,17 +73,16 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, acts: [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   const searching = bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
-  const uneven = imbalanceOf(chart);
+  const uneven = imbalanceOf(runs[index].good.cause);
   if (uneven > 1 - (other?.step ?? chart.step) / chart.step) return { text: `imbalance: ${(100 * uneven).toFixed(1)} % of all devices' time`, acts: [["Partition: optimal", () => put(index, PARTITION, "optimal")], ...searching] };
   if (other) return { text: `${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
   if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "" };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
 }
 const PARTITION = "layout.partition";
-function imbalanceOf({ ledger, devices, makespan }) {   // the part of all devices' time that it costs, if it is the largest cause of idle time and a config has another partition to try
-  const sum = (seconds) => seconds.reduce((all, one) => all + one, 0) / (devices * makespan), found = sum(ledger.imbalance || []);
+function imbalanceOf([cause, share]) {   // the share of all devices' time that it costs, if it is the largest cause of idle time and a config has another partition to try
   const key = offer.configs[state.common.config]?.keys.find((one) => one.key === PARTITION), now = state.common.changes?.[PARTITION] ?? key?.value;
-  return key && ["even", null].includes(now) && Object.values(ledger).every((seconds) => sum(seconds) <= found) ? found : 0;
+  return cause === "imbalance" && key && ["even", null].includes(now) ? share : 0;
 }
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 

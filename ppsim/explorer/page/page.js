@@ -64,7 +64,7 @@ window.addEventListener("hashchange", () => {
   if (location.hash === written) return;
   clearTimeout(writing);
   readLink();
-  settled = linkText(""); earlier = "";
+  settled = linkText("");
   if (!history.state) { runs = []; shown = false; }   // a new address; after Undo the last pictures stay until the answers come
   viewer.setState(state.view);
   showAll();

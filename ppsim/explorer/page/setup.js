@@ -47,7 +47,7 @@ function dragged(input, step, set) {   // a drag along a number changes it, and 
 }
 
 const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" };
-const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|s)\)/, "");
+const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|GB|s)\)/, "");
 
 function namesDevices(text) {   // as the server reads them; without a count of devices any
   const { devices } = state.common, ends = text.toLowerCase().split(/[,–-]/).map((end) => end.trim());
@@ -83,8 +83,8 @@ function showSetup() {
     (name) => { if (name) common.transport = name; else delete common.transport; change(); showSetup(); document.querySelector("#setup [name=transport]").focus(); }, QUEUES[common.transport] || "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
   parts.push(slow);
-  if (hasTable()) parts.push(row("Fused F and B (s)", Object.assign(field(common, "overlap", "", 0.05), { placeholder: "F, then B" }), "seconds of one slot of F and B; empty: one after the other"),
-    row("Memory limit (act.)", Object.assign(field(common, "memory_limit", "", 1), { placeholder: "none" }), "microbatches whose activations a device may keep, each for its share of the model"));
+  if (hasTable()) parts.push(row("Fused F and B (s)", Object.assign(field(common, "overlap", "", 0.05), { placeholder: "F, then B" }), "seconds of one slot of F and B; empty: one after the other"));
+  parts.push(row(`Memory limit (${hasTable() ? "act." : "GB"})`, Object.assign(field(common, "memory_limit", "", 1), { placeholder: hasTable() ? "none" : "the device's" }), hasTable() ? "microbatches whose activations a device may keep, each for its share of the model" : "memory that a device may use; empty: as the config says"));
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), adder()), make("div", { id: "cards" }, ...state.schedules.map(card)));
   parts.push(...keys);
   place.replaceChildren(...parts);

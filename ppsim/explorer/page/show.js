@@ -14,7 +14,7 @@ function chartFor(index) {   // the last good picture, or a part with a name and
 }
 
 async function showRuns() {   // draws the last good result of each schedule
-  if (!all().some(isLive) && !runs.some((run) => run.flight)) failed = linkText("");
+  if (all().some(isLive) && !runs.some((run) => run.flight)) pictured.add(linkText(""));
   const wanted = all().map(chartFor);
   shown ||= wanted.some((chart) => chart.step);
   await viewer.show(wanted, marks());
@@ -150,7 +150,7 @@ function showTitle() {   // of the picture, not of what is being typed
   const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${devices}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), `${counted(size("devices"), "devices")}, `, counted(size("microbatches"), "microbatches")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
-  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : model ? "" : common.config, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");
+  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : good.costs, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized.join("")} · ppsim explorer`;
 }
 

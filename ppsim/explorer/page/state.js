@@ -49,7 +49,10 @@ function linkText(view = state.view) {
   return [words.toString().replaceAll("%2C", ",").replaceAll("%3A", ":"), view].filter(Boolean).join("&");
 }
 
+const NUMBERS = /^[\d.,e+-]+$/;
+const VIEW = { t: NUMBERS, y: NUMBERS, range: NUMBERS, at: NUMBERS, base: NUMBERS, on: /^[a-z,]*$/, theme: /^(light|dark|grey)$/ };   // the viewer's keys
 function readLink() {
+  let wrong = [];   // keys and values that nothing reads
   written = location.hash;
   if (location.hash.length < 2) { state = structuredClone(START); return; }
   try {
@@ -63,9 +66,12 @@ function readLink() {
       for (const [name, key] of Object.entries(LINK)) if (words.has(name)) { if (words.get(name) === "") delete common[key]; else common[key] = valueOf(words.get(name)); }
       const listed = (words.get("s") || "1f1b").split(",").map((text) => { const [schedule, stages] = text.split(":"); return { schedule, ...(stages ? { stages_per_device: valueOf(stages) } : {}) }; });
       for (const name of [...Object.keys(LINK), "s", "more"]) words.delete(name);
+      wrong = [...words].filter(([name, text]) => !VIEW[name]?.test(text));
+      for (const [name] of wrong) words.delete(name);
       state = { common, schedules: schedules || listed, view: words.toString().replaceAll("%2C", ",") };
     }
-    notice = state.schedules.length > MOST ? `The address lists ${state.schedules.length} schedules; ${MOST} at most are shown.` : "";
+    if (!all().some(isKnown)) state.schedules.push(...START.schedules);   // beside what to do about the others
+    notice = [...(state.schedules.length > MOST ? [`The address lists ${state.schedules.length} schedules; ${MOST} at most are shown.`] : []), ...(wrong.length ? [`Not used from the address: ${wrong.map((pair) => pair.join("=")).join(", ")}.`] : [])].join(" ");
     state.schedules = state.schedules.slice(0, MOST).map((one) => ({ ...one }));
     halve(state.common);
   } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
@@ -78,16 +84,17 @@ function halve(common) {   // a backward that is a number becomes its two parts,
   Object.assign(common, { input_grad: backward / 2, weight_grad: backward / 2 });
 }
 
-let steps = 0, settled = "", earlier = "", failed = "";   // the last step that can be done again; the state of the address without its view, and the one before; one of which no schedule has a picture: a change takes its place
+const pictured = new Set();   // states, as addresses without their view, of which some schedule has a picture: steps to go back to
+let steps = 0, settled = "";   // the last step that can be done again; the state of the address
 function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag; what is set, unlike what is seen, is a step to go back to
   clearTimeout(writing);
   writing = setTimeout(() => {
     if (location.hash !== written) return;   // a new address, which is read next
-    const text = "#" + linkText(), now = linkText(""), is_new = !!settled && now !== settled && settled !== failed, at = (history.state?.at || 0) + Number(is_new);
-    if (settled === failed && now === earlier) { history.back(); return; }
+    const text = "#" + linkText(), now = linkText(""), { at = 0, before } = history.state || {}, is_new = pictured.has(settled) && now !== settled, next = is_new ? { at: at + 1, before: settled } : { at, before };
+    if (!pictured.has(settled) && now === before) { history.back(); return; }
     if (text.length > LONGEST_LINK) { notice = "The dropped file is too large to be part of the address."; return showNotes(); }
-    history[is_new ? "pushState" : "replaceState"]({ at }, "", location.pathname + location.search + text);
-    if (is_new) { steps = at; earlier = settled; }
+    history[is_new ? "pushState" : "replaceState"](next, "", location.pathname + location.search + text);
+    if (is_new) steps = next.at;
     written = location.hash; settled = now;
     showSteps();
   }, 150);

@@ -296,8 +296,8 @@ function baseChart() {   // the chosen one, or the first with numbers
 
 function differenceOf(chart) {
   if (charts.length === 1) return !chart.bound ? "" : Math.abs(chart.step / chart.bound - 1) < 5e-4 ? "at bound" : signed(chart.step / chart.bound - 1);
-  const first = baseChart();
-  return chart === first ? "base" : first.step ? signed(chart.step / first.step - 1) : "—";
+  const first = baseChart(), change = chart.step / first.step - 1;
+  return chart === first ? "base" : !first.step ? "—" : Math.abs(change) < RULES.same && chart.schedule !== first.schedule ? "=" : signed(change);
 }
 
 const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);
