@@ -328,6 +328,9 @@ def test_a_memory_limit_is_the_charts_capacity_and_the_limit_of_a_search(client)
     assert "must be a number above 0, such as 8" in said(
         client.post("/api/simulate", json={**CASE, "memory_limit": "x"})
     )
+    of_model = client.post("/api/simulate", json={"config": "llama", "memory_limit": 60}).json()
+    assert of_model["chart"]["memory"]["capacity"] == 60e9  # where bytes are known
+    assert of_model["cause"][0] == "imbalance"
 
 
 @pytest.mark.parametrize(

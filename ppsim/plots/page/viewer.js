@@ -335,9 +335,9 @@ function writeState() {
   if (options.fragment && text !== location.hash.slice(1)) history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
 }
 
-function setState(text) {   // before the first charts: stored until then
-  if (!charts.length) { readState = text; return; }
-  readState = null;
+function setState(text) {   // the first real charts get it too
+  readState = text;
+  if (!charts.some(isReal)) return;
   const wanted = new URLSearchParams(text), pair = (key) => (wanted.get(key) || "").split(",").map(Number);
   const [t0, t1] = pair("t"), [row, y, top] = pair("y"), [number, item] = wanted.has("at") ? pair("at") : [];
   Object.assign(view, t1 > t0 ? { t0, t1 } : { t0: 0, t1: until }, { row: row > 0 ? row : 0, top: top > 0 ? top : 0, y: y > 0 ? y : 0 });
