@@ -20,7 +20,6 @@ from ppsim.commands.options import draws, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import Spread, order_error
-from ppsim.frameworks import frameworks_running
 from ppsim.plots.chart_files import SUFFIXES
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
@@ -126,14 +125,17 @@ def _states(comparison: Comparison) -> dict[str, str]:
 
 
 def _lead(comparison: Comparison, case: Config) -> str:
-    """Return the verdict, the frameworks and the interval for a page of the schedules drawn."""
-    own, drawn = comparison.current, [run.schedule.name for run in comparison.drawn]
-    rows = [row for row in comparison.rows() if row["schedule"] in drawn]
-    running = [f"{name} {', '.join(frameworks_running(name)) or 'none'}" for name in drawn]
-    verdict = _verdict(
-        rows, _states(comparison), own and own.schedule.name, own and own.iteration_time, case, brief=True
-    )
-    return " · ".join(filter(None, [verdict, f"frameworks: {'; '.join(running)}", _interval_line(comparison)]))
+    """Return the fastest of the schedules drawn that fits, for their page, and the interval."""
+    drawn, states = [run.schedule.name for run in comparison.drawn], _states(comparison)
+    rows = [row["schedule"] for row in comparison.rows() if row["schedule"] in drawn and not row["asynchronous"]]
+    fitting = [name for name in rows if states[name] == "fits"]
+    running = [name for name in fitting if runs_in(name, case) != "-"]
+    if not fitting:
+        return " · ".join(filter(None, ["none of these fits the memory", _interval_line(comparison)]))
+    text = f"{_short_name(fitting[0])} is the fastest{' that fits' * (fitting[0] != rows[0])}"
+    if running and running[0] != fitting[0]:
+        text += f", and {running[0]} the fastest that a framework runs"
+    return " · ".join(filter(None, [text, _interval_line(comparison)]))
 
 
 def _interval_line(comparison: Comparison) -> str:
@@ -163,17 +165,10 @@ def _ranks(rows: list[dict], uncertain: bool) -> list[str]:
     return [f"{rank + 1}{'=' if ranks.count(rank) > 1 else ' '}" for rank in ranks]
 
 
-def _verdict(
-    rows: list[dict], states: dict, own: str | None, now: float | None, case: Config, brief: bool = False
-) -> str:
-    """Return the fastest schedule, and the fastest that a framework runs if that is another one.
-
-    If `brief`, without their differences to the step of the config.
-    """
+def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None, case: Config) -> str:
+    """Return the fastest schedule, and the fastest that a framework runs if that is another one."""
 
     def change(row: dict) -> str:
-        if brief and now:
-            return ""
         return f" ({versus(row['iteration_time'], now)})" if now else f" ({step_text(row['iteration_time'])})"
 
     best = [row for row in rows if not row["asynchronous"]] or rows

@@ -34,6 +34,10 @@ MAX_SLOW, MAX_RANKS = 12, 8
 MAX_DRAWN = 4  # other pipelines on a page
 MAX_ROWS = 65_536  # actions of all steps that a page can show
 MAX_SUSPECTS = 2
+COSTS = {  # what is absent from a hypothetical step
+    "no overhead": "overhead between actions costs", "no stragglers": "stragglers cost",
+    "equal stages": "unequal stages cost", "free links": "transfers cost",
+}  # fmt: skip
 SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"), "free links": ("link",)}
 
 
@@ -184,12 +188,16 @@ def explanation_text(explanation: Explanation, steps: list[str], verbose: bool =
 
 
 def _html(explanation: Explanation, steps: list[str]) -> str:
-    """Return the answer, the tables and the notes as HTML; a column of seconds has one unit."""
-    parts = [html_table(("the run", "", ""), [row for row in _answer(explanation, steps, True) if any(row)])]
-    for table in _tables(explanation):
+    """Return the facts, the tables and the notes as HTML, without what the page shows itself: idle time by cause.
+
+    A column of seconds has one unit.
+    """
+    better = [f"Better schedule: {_schedule_gain(explanation)[1]}"]
+    parts = [html_table(("measured run", "value", "remark"), [*_facts(explanation, steps), _trust(explanation)])]
+    for table in _tables(explanation, on_page=True):
         units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
         parts += [page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)]
-    return "".join([*parts, *(f"<p>{escaped(note)}</p>" for note in _notes(explanation, steps))])
+    return "".join([*parts, *(f"<p>{escaped(note)}</p>" for note in [*better, *_notes(explanation, steps)])])
 
 
 def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[tuple[str, str, str]]:
@@ -197,6 +205,31 @@ def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[t
 
     Each is a label, a value and a remark.
     """
+    whole, label, value, replayed = explanation.measured.makespan, *_trust(explanation)
+    gains = [
+        _schedule_gain(explanation),
+        *(
+            (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
+            for seconds, name in _gains(explanation)
+        ),
+    ]
+    rows = [*_facts(explanation, steps), ("", "", "")]
+    for number, (seconds, text) in enumerate(gains):
+        rows.append(("" if number else "gain", seconds_text(seconds, DIGITS) if seconds else "", text))
+    warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
+    more = [] if verbose else [*warnings, "-v prints every cause, suspect and assumption"]
+    return [*rows, (label, value, "; ".join([replayed, *more]))]
+
+
+def _trust(explanation: Explanation) -> tuple[str, str, str]:
+    """Return how far the step replayed from its own times is from the measured one."""
+    replayed = explanation.replayed
+    change = _change(replayed, explanation.measured.makespan)
+    return "trust", change, f"replayed from its own times: {seconds_text(replayed, DIGITS)}"
+
+
+def _facts(explanation: Explanation, steps: list[str]) -> list[tuple[str, str, str]]:
+    """Return the step, its simulation, its idle time by cause and what else is known of the run."""
     measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
     rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
     if run:
@@ -206,46 +239,43 @@ def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[t
         reason += f"; memory {memory}" if (memory := memory_text(run)) else ""
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), _change(run.makespan, whole) + reason))
     rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total device time: {_shares(measured)}"))
-    rows += _recorded(explanation)
-    rows += [("", "", "")] + [
-        ("gain" if number == 0 else "", seconds_text(seconds, DIGITS) if seconds else "", text)
-        for number, (seconds, text) in enumerate([_schedule_gain(explanation), *_gains(explanation)])
-    ]
-    replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
-    warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
-    more = [] if verbose else [*warnings, "-v prints every cause, suspect and assumption"]
-    return [*rows, ("trust", _change(explanation.replayed, whole), "; ".join([replayed, *more]))]
+    return rows + _recorded(explanation)
 
 
 def _notes(explanation: Explanation, steps: list[str]) -> list[str]:
     """Return the time in transfers, whether no part is slow, and the notes of the explanation."""
-    total, exposed = (seconds_text(explanation.communication[name]) for name in ("total", "exposed"))
+    total, exposed = (seconds_text(explanation.communication[name], DIGITS) for name in ("total", "exposed"))
     communication = f"{total} in transfers of all devices; exposed, with nothing to do but wait for one: {exposed}"
     even = [] if explanation.slow else ["no stage, microbatch, link or action stands out"]
     return [communication, *even, *(note for note in explanation.notes if note not in steps)]
 
 
 def _gains(explanation: Explanation) -> list[tuple[float, str]]:
-    """Return the hypothetical steps that are shorter, and what they lack, the shortest first."""
+    """Return the hypothetical steps that are shorter, and their names, the shortest first."""
     whole = explanation.measured.makespan
     return sorted(
-        (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
+        (seconds, name)
         for name, seconds in explanation.variants.items()
         if VARIANTS[name] and seconds < (1 - SAME) * whole
     )
 
 
 def _lead(explanation: Explanation) -> str:
-    """Return the largest gain, and how rough it is; "" if nothing is faster."""
+    """Return what costs most, or the better schedule if it gains more, and how rough this is; "" if nothing does."""
     better, whole = explanation.better, explanation.measured.makespan
-    found = [(seconds / whole, text) for seconds, text in _gains(explanation)[:1]]
-    found += [(better.step / better.step_now, _schedule_gain(explanation)[1])] if better else []
+    found = []
+    for seconds, name in _gains(explanation)[:1]:
+        why = _suspects(explanation, name)
+        because = f": {why}" * (why != VARIANTS[name])
+        found.append((seconds / whole, f"{COSTS[name]} {percent_text(1 - seconds / whole)} of the step{because}"))
+    if better:
+        share, sure = better.step / better.step_now, ", but this is uncertain" * (not better.certain)
+        found.append((share, f"{better.schedule} would take {percent_text(1 - share)} less{sure}"))
     if not found:
         return ""
-    replay = f"{seconds_text(explanation.replayed, DIGITS)} ({_change(explanation.replayed, whole)})"
-    rough = f"; rough, as the step replayed from its own times takes {replay}" if ROUGH in explanation.notes else ""
-    both = "" if explanation.simulated else "; the step simulated below lacks both overhead and stragglers"
-    return f"Largest single gain: {min(found)[1].replace('  ', ', ')}{rough}{both}"
+    rough = f"; rough, as the step replayed from its own times is {_change(explanation.replayed, whole)} off"
+    text = min(found)[1] + rough * (ROUGH in explanation.notes)
+    return text[0].upper() + text[1:]
 
 
 def _change(seconds: float, before: float) -> str:
@@ -299,12 +329,12 @@ def _cell(cell: str | float, plus: str) -> str:
     return cell if isinstance(cell, str) else plus * (cell > 0) + seconds_text(cell)
 
 
-def _tables(explanation: Explanation) -> list[_Table]:
+def _tables(explanation: Explanation, on_page: bool = False) -> list[_Table]:
     parts = [
         _pipelines(explanation),
         _difference(explanation),
-        _idle(explanation),
-        _variants(explanation),
+        None if on_page else _idle(explanation),
+        _variants(explanation, on_page),
         _slow("slower than it should be", "expected", explanation.slow),
         _slow("waits longer than usual", "usual", explanation.stalls),
     ]
@@ -382,9 +412,14 @@ def _idle(explanation: Explanation) -> _Table:
     return _Table([*rows, {"idle by cause": "all", **idle}])
 
 
-def _variants(explanation: Explanation) -> _Table:
-    whole, variants = explanation.measured.makespan, explanation.variants.items()
-    return _Table([{"the step would be": name, "": one, " ": _change(one, whole)} for name, one in variants])
+def _variants(explanation: Explanation, with_reasons: bool) -> _Table:
+    whole = explanation.measured.makespan
+    rows: list[dict[str, str | float]] = [
+        {"the step would be": name, "time": seconds, "change": _change(seconds, whole)}
+        | ({"that is": _suspects(explanation, name)} if with_reasons else {})
+        for name, seconds in explanation.variants.items()
+    ]
+    return _Table(rows)
 
 
 def _slow(head: str, expected: str, found: list[Slow]) -> _Table | None:
@@ -395,5 +430,5 @@ def _slow(head: str, expected: str, found: list[Slow]) -> _Table | None:
     for one in found[:MAX_SLOW]:
         ratio = value_text(one.ratio if one.expected > 0 else None, "times")
         measured = {"measured": one.seconds, expected: one.expected}
-        rows.append({head: one.what, "": one.where, **measured, " ": ratio, "in all": one.excess})
+        rows.append({head: one.what, "where": one.where, **measured, "ratio": ratio, "in all": one.excess})
     return _Table(rows, left=2, more=more_lines(len(found) - MAX_SLOW, ""))
