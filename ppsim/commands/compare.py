@@ -127,7 +127,8 @@ def _states(comparison: Comparison) -> dict[str, str]:
 def _lead(comparison: Comparison, case: Config) -> str:
     """Return the fastest of the schedules drawn that fits, for their page, and the interval."""
     drawn, states = [run.schedule.name for run in comparison.drawn], _states(comparison)
-    rows = [row["schedule"] for row in comparison.rows() if row["schedule"] in drawn and not row["asynchronous"]]
+    listed = [row for row in comparison.rows() if row["schedule"] in drawn]
+    rows = [row["schedule"] for row in sorted(listed, key=lambda row: row["asynchronous"])]
     fitting = [name for name in rows if states[name] == "fits"]
     running = [name for name in fitting if runs_in(name, case) != "-"]
     if not fitting:

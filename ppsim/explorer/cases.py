@@ -296,7 +296,7 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
         "makespan": run.makespan,
         "engine": run.engine,
         "chart": chart,
-        "costs": costs_text([boxes]),
+        "costs": costs_text([boxes]) if config.model else "",  # others are in the page's table
         "cause": largest_cause(run),
         "measures": [
             {

@@ -18,6 +18,7 @@ from ppsim.analysis.interval import step_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.memory import device_memory, memory_curves, peak_activations, peak_memory, usable_limit
 from ppsim.base.immutable import cached_on
+from ppsim.frameworks import frameworks_running
 from ppsim.plots import palette
 from ppsim.plots.areas import Area, areas
 from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
@@ -72,12 +73,14 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     slow = dict(marks.devices)
     if not slow and timeline.engine != "measured" and (words := busiest_device(timeline)):
         slow[int(timeline.device_busy.argmax())] = words
+    running = frameworks_running(timeline.schedule.name)
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     few = len(timeline.row_start) <= 16 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
         "schedule": timeline.schedule.name,
+        "runs": "" if timeline.engine == "measured" else ", ".join(running) or "no framework",
         "devices": timeline.schedule.devices,
         "towers": device_labels(timeline, "device") if timeline.table.towers else None,
         "stages": list(timeline.table.towers),

@@ -13,7 +13,6 @@ from importlib.resources import files
 from os import PathLike
 from typing import Any, NamedTuple
 
-from ppsim.analysis.interval import short_interval
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import escaped
@@ -120,15 +119,14 @@ def viewer_html(
 
 def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
     """Return the title of a page, what the rows of numbers lack, and a sentence."""
-    only = short_interval(every[0].timeline).strip(" ()") if len(every) == 1 else ""
-    measures = " · ".join(filter(None, [only, costs_text(every), f"transport {every[0].timeline.transport}"]))
+    measures = " · ".join(filter(None, [costs_text(every), f"transport {every[0].timeline.transport}"]))
     sentences = " ".join(f"<span>{escaped(part)}</span>" for part in lead.split(" · ", 1))
     return f'<h1>{html.escape(title)}</h1><div id="measures">{measures}</div>{lead and f"<p>{sentences}</p>"}'
 
 
 def style() -> str:
     """Return the style sheet of the viewer, for all pages that contain one; the script sets its colours."""
-    return re.sub(r" */\*.*?\*/", "", _read("viewer.css"))
+    return re.sub(r"(?m) */\*.*?\*/|^ +", "", _read("viewer.css"))
 
 
 def _themes() -> str:
@@ -145,7 +143,7 @@ def _themes() -> str:
 def script(measured: bool = False) -> str:
     """Return the script that defines `startViewer`, for all pages that contain a viewer; `measured` has iterations."""
     read = "".join(map(_read, _SCRIPTS if measured else _SCRIPTS[:-1]))
-    parts = re.sub(r"(?m)(^| {3})// .*$", "", read)  # pages have no comments
+    parts = re.sub(r"(?m)(^| {3})// .*$|^ +", "", read)  # pages have no comments and no indentation
     themes = f"const THEMES = {_themes()};\nconst RULES = {json.dumps(RULES)};\n"
     ending = "return Object.assign(startViewer, { make, signed, unitFor });\n})();\n"
     return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}{ending}'

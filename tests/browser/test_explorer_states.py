@@ -124,7 +124,7 @@ def test_one_schedule_of_few_devices_has_a_table_of_devices_and_lower_bounds(pag
     settled(page)
     table = page.until("return document.querySelector('.devices table')?.innerText")
     assert "last action" in table
-    assert [line.split("\t")[0] for line in table.splitlines()] == ["Times in s", "device", "0", "1", "2", "3"]
+    assert [line.split("\t")[0] for line in table.splitlines()] == ["times in s", "device", "0", "1", "2", "3"]
     assert "Lower bounds: counting 26.4 s" in page.text(".devices p")
     assert page.find(".devices").rect["y"] + page.find(".devices").rect["height"] <= 900
 

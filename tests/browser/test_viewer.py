@@ -477,6 +477,21 @@ def test_busy_and_idle_time_of_a_range_are_one_bar_on_one_scale(page, stacked):
         assert all(float(title.split()[-2]) == pytest.approx(100 * wide, abs=0.5) for title, wide in bar)
 
 
+def test_a_double_click_goes_from_mixed_colours_to_single_actions_and_back(page, tmp_path):
+    many = ppsim.simulate(ppsim.build("1f1b", devices=32, microbatches=256), COSTS)
+    path = tmp_path / "many.html"
+    path.write_text(page_of(many), encoding="utf-8")
+    page.open(path.as_uri())
+    twice = "const { x, y, width } = arguments[0].getBoundingClientRect(); arguments[0].dispatchEvent(new MouseEvent("
+    twice += "'dblclick', { clientX: x + width / 2, clientY: y + 100 }))"
+    page.run(twice, page.find(CANVAS))
+    page.until("return location.hash.includes('t=')")
+    assert "mix their colours" not in page.text(".legend")
+    page.run(twice, page.find(CANVAS))
+    page.until("return !location.hash.includes('t=')")
+    assert "mix their colours" in page.text(".legend")
+
+
 def test_keys_hide_the_tip_and_step_along_the_path_of_the_schedule_below_the_pointer(page, stacked):
     page.open(stacked)
     point(page, LEFT + 20, page.find(CANVAS).size["height"] - 200)
@@ -502,7 +517,7 @@ def test_the_line_of_numbers_tells_idle_time_by_cause_and_the_axis_where_a_drag_
 def test_a_phone_has_its_tools_in_one_line_and_the_chart_below_the_verdict(page, timeline, tmp_path, sized):
     sized(390, 844)
     path = tmp_path / "phone.html"
-    path.write_text(page_of(timeline, timeline, lead="both are equal · frameworks: none"), encoding="utf-8")
+    path.write_text(page_of(timeline, timeline, lead="both are equal · and their interval"), encoding="utf-8")
     page.open(path.as_uri())
     top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
     verdict, tools, chart, rest = (page.run(top, one) for one in ("#head span", ".tools", CANVAS, "#head span + span"))
@@ -665,8 +680,8 @@ def test_open_tables_leave_rows_legible_and_the_page_scrolls(page, stacked, size
         "return [end, document.documentElement.scrollHeight]"
     )
     assert 700 < bottom <= high + 1
-    heads = page.run("return [...document.querySelectorAll('.devices [scope=rowgroup]')].map((one) => one.textContent)")
-    assert heads == ["1f1b", "zb-h1"]
+    heads = page.run("return [...document.querySelectorAll('.devices caption')].map((one) => one.textContent)")
+    assert heads == ["1f1b, times in s", "zb-h1, times in s"]
 
 
 def test_the_table_opens_before_the_browser_reports_a_size(page, timeline, tmp_path):

@@ -156,7 +156,7 @@ function showTitle() {   // of the picture, not of what is being typed
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
   const { pane, table } = viewerParts, only = shown && state.schedules.length === 1 ? runs[0].good : null;
-  const high = only && 82 + 60 * only.chart.devices + 170, fits = !!only && innerWidth > 760 && innerHeight >= 68 + high + 114 + 22 * only.chart.devices;
+  const rows = only && only.chart.devices, high = only && Math.min(82 + 60 * rows + 170, innerHeight - 182 - 22 * rows), fits = !!only && innerWidth > 760 && high >= 82 + 40 * rows + 80;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;

@@ -1,7 +1,7 @@
 // The elements around the canvas: switches, search, legend, a text on the chosen action, keys, and a table of devices.
 const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], ["critical", "Critical path", "c"], ["transfers", "Transfers", "t"]];
 const KEYS = {
-  "See more or less": [["wheel, + −, pinch", "zoom in time; low rows grow too"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
+  "See more or less": [["wheel, + −, pinch", "zoom in time; low rows grow too"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["double click", "single actions, or all"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
   "One action": [["click, Enter", "choose it: what it waited for"], ["arrows", "the next one"], ["Backspace", "what it waited for"], ["/", "find it, such as 3F17"]],
   "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"]],
   "Schedules and time": [["1 to 4", "go to a schedule"], ["b", "next base"], ["Space", "play the step in 10 s"], [", .", "the begin or end before, after"]],
@@ -137,7 +137,8 @@ function find(step) {
 
 function tell(text, lines = []) {   // a text, or lines, of which the longest that the tip has too go if there is no room
   parts.selection.textContent = parts.selection.title = text || lines.join(" · ");
-  for (let kept = [...lines]; kept.length > 2 && parts.selection.scrollWidth > parts.selection.clientWidth;) parts.selection.textContent = (kept = kept.toSpliced(1, 1)).join(" · ");
+  const own = parts.selection, cut = phone() ? (kept) => kept.slice(0, -1) : (kept) => kept.toSpliced(1, 1);
+  for (let kept = [...lines]; kept.length > 2 && (own.scrollWidth > own.clientWidth || own.scrollHeight > own.clientHeight);) own.textContent = (kept = cut(kept)).join(" · ");
 }
 
 function choose(chart, item, before = "", reveals = true) {   // choose an item and follow its waits back to the start; null chooses nothing
@@ -169,23 +170,20 @@ function fillTable() {
   if (!parts.table.open) return;
   const real = charts.filter(isReal), bounds = real.length === 1 ? Object.entries(real[0].bounds || {}).sort((one, other) => other[1] - one[1]) : [];
   while (parts.table.children.length > 1) parts.table.lastChild.remove();
-  parts.table.append(...(real.length ? [tableOf(real)] : []), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${seconds1(seconds)}`).join(" · ")}` })] : []));
+  const unit = unitFor(Math.max(...real.map(({ makespan }) => makespan)));
+  parts.table.append(make("div", { className: "tables", tabIndex: 0, role: "group", label: "Devices" }, ...real.map((chart) => tableOf(chart, ...unit))), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${seconds1(seconds)}`).join(" · ")}` })] : []));
   fit(); clamp();
 }
 
-function tableOf(real) {   // per schedule and device: busy seconds by kind, idle seconds by cause, peak, end of the last action; one table, so that columns are aligned
-  const [factor, symbol] = unitFor(Math.max(...real.map(({ makespan }) => makespan))), most = Math.max(...real.map(({ makespan }) => makespan)) * factor, places = most < 20 ? 2 : 1, in_bytes = real.every(({ memory }) => memory.unit === "bytes");
-  const causes = CAUSES.filter((cause) => real.some((chart) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places)), cell = (text) => make("td", { textContent: text });
-  const titled = (things) => [...new Map(things.map((one) => [one.title, one])).values()], kinds = inOrder(titled(real.flatMap((chart) => chart.kinds))), fills = titled(real.flatMap((chart) => chart.lanes.filter(({ sort }) => sort === "fills")));
-  const head = (text, scope, title = "") => make("th", { textContent: text, scope, title });
-  const time = (value) => (value === undefined ? "" : (value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places }));
-  const coloured = (text, colour, title = "") => { const one = head("", "col", title); one.append(swatch(colour), text); return one; };
-  const rows = (chart) => [...Array(chart.devices).keys()].map((device) => {
+function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, idle seconds by cause, peak, end of the last action
+  const places = chart.makespan * factor < 20 ? 2 : 1, in_bytes = chart.memory.unit === "bytes", head = (text, scope, colour) => make("th", { scope }, ...(colour ? [swatch(colour)] : []), text);
+  const causes = CAUSES.filter((cause) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places), kinds = inOrder(chart.kinds), fills = chart.lanes.filter(({ sort }) => sort === "fills");
+  const time = (value = 0) => (value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const rows = [...Array(chart.devices).keys()].map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
-    return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...[...kinds, ...fills].map(({ title }) => cell(time(shares.get(title)))), cell(time(shares.get("idle"))), cell(percent(chart.idleShare(device))),
-      ...causes.map((cause) => cell(time(chart.ledger[cause]?.[device]))), cell(amount(chart.memory.peaks[device], chart.memory.unit === "bytes" ? "bytes" : "").trim()), cell(end > first ? time(chart.end(end - 1)) : ""));
+    const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), percent(chart.idleShare(device)), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), amount(chart.memory.peaks[device], in_bytes ? "bytes" : "").trim(), end > first ? time(chart.end(end - 1)) : ""];
+    return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...cells.map((textContent) => make("td", { textContent })));
   });
-  const heads = [head("device", "col"), ...kinds.map((kind) => coloured(kind.slot ? "F+B" : kind.letter, fillOf(kind), kind.title)), ...fills.map(({ title, sort }) => coloured(title, theme.lanes[sort])), head("idle", "col"), head("idle", "col"),
-    ...causes.map((cause) => coloured(cause, theme.causes[cause])), head(in_bytes ? "peak" : "peak, act.", "col"), head("last action", "col")];
-  return make("table", {}, make("caption", { textContent: `Times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), ...real.map((chart) => make("tbody", {}, ...(real.length > 1 ? [make("tr", {}, Object.assign(head(chart.short, "rowgroup"), { colSpan: heads.length }))] : []), ...rows(chart))));
+  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head(`idle (${symbol})`, "col"), head("idle", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(in_bytes ? "peak" : "peak, act.", "col"), head("last action", "col")];
+  return make("table", {}, make("caption", { textContent: `${charts.length > 1 ? `${chart.short}, ` : ""}times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
 }

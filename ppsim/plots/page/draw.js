@@ -235,7 +235,7 @@ function drawOutline(chart, place, item) {
 
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
   const y = title + 16, bare = { colour: theme.text, size: 13 };
-  const [step, within, differs, idle, peak] = columns(), fits = fitOf(chart), own = { ...bare, align: "right" };
+  const [step, within, differs, idle, peak, runs] = columns(), fits = fitOf(chart), own = { ...bare, align: "right" };
   const words = numbersIn(chart);
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
@@ -243,7 +243,9 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   for (let keep = text.length - 6, whole = text; keep > 0 && context.measureText(text).width > room; keep--) text = `${whole.slice(0, keep)}…${whole.slice(-5)}`;   // the ends of names tell them apart
   write(text, indent(), y, { ...bare, bold: true });
   write(words[1], within, y, own);
-  write(words[2], differs, y, { ...own, bold: words[2] !== "base", colour: words[2] === "base" ? theme.quiet : theme.text });
+  const is_quiet = ["base", "=", "at bound"].includes(words[2]);
+  write(words[2], differs, y, { ...own, bold: !is_quiet, colour: is_quiet ? theme.quiet : theme.text });
+  if (runsHead()) write(chart.runs, runs, y, { size: 12 });
   write(words[3], idle, y, own);
   for (const [text, x, align] of [[words[4], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits === "over" ? theme.limit : theme.text });
 }
@@ -268,15 +270,18 @@ function columns() {   // right ends of the columns of numbers and of a word on 
   context.font = font(13, true);
   const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + (at === 1 && !rangeHead() ? 0 : gap));
   const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[5] = charts.some(fitOf) ? 34 : 0);
+  if (runsHead()) wide[5] += gap, wide[6] = Math.max(...[runsHead(), ...charts.map(({ runs }) => runs)].map(widthOf)) * 12 / 11;
   let end = phone() ? width - 8 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
   return wide.map((one) => (end += one));
 }
+
+const runsHead = () => (options.fragment && !phone() && charts.every(({ runs }) => runs) ? "runs in" : "");   // elsewhere other things stand there
 
 function captionAt(x) {   // what a column of numbers is
   const at = columns().findIndex((end, at, ends) => x <= end + 4 && x > (ends[at - 1] ?? end - 80)), name = charts.length > 1 && baseChart().short, { unit } = charts[0]?.memory || {};
   if (x > width - right() && on.has("ledger") && !phone()) return ["idle by device", "each device's idle time by cause, all on one scale"];
   return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`] : ["vs own bound", "the step against a lower bound of its own actions: in any order", "they take at least that long on these devices.", "Other stages, or a backward in parts, may be faster."], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
-    unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"]][at] ?? null;
+    unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"], , ["runs in", "frameworks that have this schedule, without a change of the model"]][at] ?? null;
 }
 
 const steady = () => charts.some(({ begins }) => begins?.size);   // several iterations: step and idle time are of the steady part
@@ -315,6 +320,7 @@ function drawCaptions() {
   context.fillRect(0, 0, width, CAPS - 6);
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
   columns().slice(0, 5).forEach((x, at) => write([stepHead(), rangeHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
+  write(runsHead(), columns()[5], 13);
   if (on.has("ledger") && !phone() && charts.some(isReal)) write(steady() ? "idle, all steps" : "idle by device", width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;

@@ -113,6 +113,7 @@ function wordsAt(x, y) {
   const hit = itemAt(x, y), found = at(x, y);
   if (y < CAPS) return captionAt(x);
   const own = places().find(({ title }) => y >= title && y < title + HEAD)?.chart;
+  if (own && charts.length === 1 && !phone() && captionAt(x)?.[0] === "vs own bound") return captionAt(x);
   if (own) return isReal(own) && !own.waiting && !own.faulty ? totalLines(own) : null;
   if (hit) return linesOf(hit.chart, hit.item);
   const ended = Math.abs(y - axisTop() + 3) < 7 && places().filter((one) => endsInSight(one) && Math.abs(x - toX(one.chart.makespan)) < 6);
@@ -157,7 +158,10 @@ function listen() {
   canvas.addEventListener("pointerleave", (event) => { if (event.pointerType === "touch") return; latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
   for (const [name, is_key] of [["keydown", true], ["pointerdown", false]]) document.addEventListener(name, () => { if (keyed !== is_key) { keyed = is_key; redraw(); } });
   for (const name of ["focus", "blur"]) canvas.addEventListener(name, redraw);
-  canvas.addEventListener("dblclick", showWhole);
+  canvas.addEventListener("dblclick", ({ offsetX, offsetY }) => {   // from mixed colours to single actions, from there to all
+    const { chart } = placeAt(offsetY);
+    if (isMixed(chart)) zoom(boxWidth(chart) / LEGIBLE, toTime(offsetX), offsetY); else showWhole();
+  });
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
   new ResizeObserver(() => { if (paper) return; if (parts.pane.clientHeight !== height || parts.pane.clientWidth !== width) { fit(); clamp(); } }).observe(parts.pane);   // not for parts of a pixel
