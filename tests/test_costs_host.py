@@ -252,6 +252,25 @@ def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchang
     assert starts(shared_experts=1, **latent) == (shared[0] + 54, shared[1] + 60)
 
 
+@pytest.mark.parametrize(
+    "waits",
+    [{}, {"tensor": 1}, {"expert": 1}, {"expert": 128}, {"expert_exchange": "hierarchical"}, {"recompute": "full"}],
+)
+def test_a_tensor_group_that_reads_the_numbers_of_tokens_overlaps_no_f_with_its_hosts(waits):
+    own = {"tensor": 2, "expert": 16, "expert_tensor": 1, "sequence_parallel": True} | waits
+    if own["tensor"] == 1:
+        del own["sequence_parallel"]
+    costs = qwen3_30b(gpus=128, **own).costs
+    block, stage = costs.model.layers[1], costs.for_stages(48, devices=48)
+    work, exchanged, (host, host_of_backward) = costs.work(block), costs.exchange(block), host_seconds(costs, block)
+    gpu, counts = work.forward + exchanged.forward, not waits or "recompute" in waits
+    assert stage.forward[1] == pytest.approx(gpu + host if counts else max(gpu, host))
+    if "recompute" in waits:
+        again = work.input_grad + work.weight_grad + exchanged.input_grad + gpu
+        backward = max(again, host_of_backward + host) + min(gpu, host)
+        assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(backward, rel=0.01)
+
+
 def test_a_pass_of_many_small_experts_in_fp8_lasts_as_long_as_their_starts():
     stage = qwen3_30b("B200 SXM", 8, fp8="block").costs.for_stages(1)
     forward = 48 * (110 * START + 16 * 2 * 2 * EXPERT_START)

@@ -20,7 +20,7 @@ from ppsim.costs.collectives import copied_bytes, spared_by_fp8
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
 from ppsim.costs.effects import Exchange, StageOfStep, exchange, sentences, step_seconds
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
-from ppsim.costs.host_time import LayerTimes, drift_seconds, host_seconds, stall_seconds, waiting
+from ppsim.costs.host_time import LayerTimes, counting_seconds, drift_seconds, host_seconds, stall_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
@@ -243,19 +243,21 @@ class DerivedCosts(Setup):
     @once
     def _waits(self, stage: Stage, devices: int) -> tuple[float, float]:
         """Return the seconds that a stage's F and B wait for hosts, on a pipeline of `devices` devices."""
-        works, drift = list[tuple[LayerTimes, LayerTimes]](), 0.0
+        works, drift, counting = list[tuple[LayerTimes, LayerTimes]](), 0.0, (0.0, 0.0)
         for one in self._by_layer(stage):
             seconds, host = self._stage_times(one), self._hosts(one)
             forward = seconds["forward"] + seconds["forward_collectives"]
             of_host, late = drift_seconds(self, one.layers[0], devices)
             backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
             works, drift = [*works, (LayerTimes(forward + late, host[0] + of_host), backward)], drift + late
+            counted = counting_seconds(self, one.layers[0], LayerTimes(forward, host[0]))
+            counting = counting[0] + counted, counting[1] + counted * (one.recompute == "full")
         ways = [one for one, _ in works], [one for _, one in reversed(works)]
         forward, backward = (
             wait + drift + stall_seconds(self, devices, wait + sum(layer.gpu for layer in layers))
             for wait, layers in ((waiting(way, self.layout.launch_blocking), way) for way in ways)
         )
-        return forward, backward
+        return forward + counting[0], backward + counting[1]
 
     def _times(self, stages: Sequence[Stage]) -> dict[str, np.ndarray]:
         return _columns([self._stage_times(stage) for stage in stages])

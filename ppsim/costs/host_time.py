@@ -95,6 +95,18 @@ def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, floa
     return each * host.member * group.size * apart, each * host.node * (group.nodes - 1)
 
 
+def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes) -> float:
+    """Return the seconds that a block's F lasts longer because hosts of a tensor-parallel group read numbers of tokens.
+
+    Before a plain exchange each host waits for the GPU that knows them, then the GPUs wait for all hosts: F lasts as
+    long as host and GPU together. Without such a group a host catches up. Source: NVIDIA/Megatron-LM d98e8a6,
+    core/transformer/moe/token_dispatcher.py, _maybe_dtoh_and_synchronize; Megatron-Bridge v0.5.1, known issues.
+    """
+    layout = setup.layout
+    counts = layer.expert_parameters > 0 and min(layout.tensor, layout.expert) > 1 and layout.regroups(setup.model) > 0
+    return min(forward) * counts
+
+
 def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
     """Return the seconds by which messages from and to a stage's neighbours delay a pass of `busy` seconds.
 
