@@ -19,36 +19,14 @@ MODEL = Model(
 TOKENS, VISITS = 16, 2
 
 
-def work(model=MODEL, start=0.0, **layout):
-    device = replace(DEVICE, operators=replace(LAW, start=start))
-    costs = DerivedCosts(model, Cluster(device, LINK, LINK, contention=0.0), Layout(**layout))
+def work(model=MODEL, **layout):
+    costs = DerivedCosts(model, Cluster(DEVICE, LINK, LINK, contention=0.0), Layout(**layout))
     return costs.work(model.layers[1])
-
-
-def test_the_product_of_an_expert_lasts_at_least_as_long_as_its_start_by_the_host():
-    sparse, slow = work(), work(start=1000.0)
-    router = 2 * TOKENS * 8 * 8 / 500 + (2 * (TOKENS + 8) * 8 + 2 * TOKENS * 8) / 100
-    attention = sparse.products - router - work(start=0.0).up - _down(TOKENS * VISITS / 8)
-    assert slow.products == pytest.approx(attention + router + 2 * 8 * 1000)  # up and down of eight experts
-    assert work(start=1e-6) == sparse
-    assert work(start=1000.0, grouped_experts=True) == slow  # Transformer Engine's cuBLAS
-    assert work(start=1000.0, grouped_experts=True, framework="mosaicml") == sparse
-    assert work(start=1000.0, framework="torchtitan").products == sparse.products
 
 
 def _down(rows):
     """Seconds of the eight experts' down-projections."""
     return 8 * (2 * rows * 16 * 8 / 500 + (2 * (rows + 8) * 16 + 2 * rows * 8) / 100)
-
-
-def test_a_gpu_starts_its_own_experts_alone():
-    alone, spread = (work(start=1000.0, data=size, expert=size).up for size in (1, 4))
-    assert (alone, spread) == (8000.0, 2000.0)
-
-
-def test_the_only_expert_of_a_gpu_follows_no_other():
-    one_each = [work(start=start, data=8, expert=8, fp8=way) for start in (0.0, 1000.0) for way in ("none", "tensor")]
-    assert one_each[:2] == one_each[2:]
 
 
 def test_pytorchs_policy_of_every_second_product_saves_none_of_an_expert():
@@ -60,12 +38,6 @@ def test_pytorchs_policy_of_every_second_product_saves_none_of_an_expert():
     assert block.activation_bytes() - block.activation_bytes(recompute="alternate") == routed + norms
 
 
-@pytest.mark.parametrize(("recipe", "kernels"), [("tensor", 4 * 8), ("block", 8), ("delayed", 1)])
-def test_casts_of_experts_are_kernels_that_the_host_starts_too(recipe, kernels):
-    bf16, fp8 = (work(start=1000.0, fp8=way).up for way in ("none", recipe))
-    assert fp8 - bf16 == pytest.approx(kernels * 1000)
-
-
 def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back():
     block = 4 * 2 * TOKENS * VISITS * 8 / (PERMUTE_SPEED * 100)  # read and written on the way to experts, and back
     others = {
@@ -75,14 +47,12 @@ def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back
             "several": {"data": 4, "expert": 4},
             "one each": {"data": 8, "expert": 8},
             "by node": {"data": 4, "expert": 4, "expert_exchange": "hierarchical"},
-            "padded": {"data": 4, "expert": 4, "fp8": "block"},
-            "experts in bf16": {"data": 4, "expert": 4, "fp8": "block", "fp8_experts": False},
+            "in fp8": {"data": 4, "expert": 4, "fp8": "block"},
         }.items()
     }
     assert others["one gpu"] == others["one each"] == others["by node"]
     assert others["several"] - others["one gpu"] == pytest.approx(block)
-    assert others["padded"] - others["one gpu"] == pytest.approx(2 * block)
-    assert others["experts in bf16"] == others["several"]
+    assert others["in fp8"] == others["several"]
 
 
 @pytest.mark.parametrize(("layout", "copies"), [({}, 4), ({"data": 4, "expert": 4}, 4), ({"tensor": 2}, 8)])

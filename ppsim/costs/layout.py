@@ -409,14 +409,14 @@ class Layout:
     def regroups(self, model: Model) -> int:
         """Return how often a GPU copies tokens for its experts, and their results, more than once.
 
-        It sorts what an all-to-all brings, and pads it for fp8: Megatron-LM, core/transformer/moe, token_dispatcher.py,
-        sort_chunks_by_idxs, and experts.py, Fp8Padding. torchtitan has all tokens of a tensor group on each GPU.
+        It sorts what an all-to-all brings: Megatron-LM, core/transformer/moe, token_dispatcher.py, sort_chunks_by_idxs.
+        torchtitan has all tokens of a tensor group on each GPU.
         """
         if not model.experts or self.chosen("expert_exchange") != "all-to-all":
             return 0
         if copies := self.run_by.facts.moves.copies:
             return copies * self.split_experts - 1
-        return (1 < self.expert < model.experts) * (1 + bool(self.casts and self.casts.experts))
+        return int(1 < self.expert < model.experts)
 
     @property
     def router_kernels(self) -> int:

@@ -149,10 +149,9 @@ class Rates(NamedTuple):
         factors = (FP8_BYTES if fp8 else VALUE_BYTES) * (rows + columns) * depth
         return computing + self.streaming(factors + out * rows * columns)
 
-    def cast(self, values: float, casts: Casts, tensors: float = 0.0) -> float:
-        """Return the seconds of casting bf16 values to fp8; the host starts each of `tensors` by itself, 0: none."""
-        moving = self.streaming(casts.value_bytes * values) + casts.kernels() * self.law.launch
-        return max(moving, casts.kernels(tensors) * self.law.start) if tensors else moving
+    def cast(self, values: float, casts: Casts) -> float:
+        """Return the seconds of casting bf16 values to fp8."""
+        return self.streaming(casts.value_bytes * values) + casts.kernels() * self.law.launch
 
     def streaming(self, moved: float) -> float:
         """Return the seconds of moving bytes through memory."""
@@ -179,7 +178,6 @@ class GpuShare(NamedTuple):
     # regroups, router_kernels: copies of tokens into the order of experts and back; kernels that choose the experts
     regroups: int = 0
     router_kernels: int = 0
-    one_by_one: bool = False  # True if the host starts a product for each expert; else those of a GPU are one kernel
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
 
 
@@ -272,20 +270,17 @@ def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, floa
         rows /= split
     casts = share.casts if share.casts and share.casts.apply_to(linear) else None
     fp8, launch = casts is not None, rates.law.launch
-    starts = copies if linear.expert and share.one_by_one and copies > 1 else 0.0
-    least = starts * rates.law.start
-    forward = max(copies * rates.product(rows, outputs, inputs, fp8=fp8), least)
-    input_grad = max(copies * rates.product(rows, inputs, outputs, fp8=fp8), least)
-    adding = rates.product(inputs, outputs, rows, 8, fp8)  # gradients in fp32, read and written
-    weight_grad = max(copies * adding, least)
+    forward = copies * rates.product(rows, outputs, inputs, fp8=fp8)
+    input_grad = copies * rates.product(rows, inputs, outputs, fp8=fp8)
+    weight_grad = copies * rates.product(inputs, outputs, rows, 8, fp8)  # gradients in fp32, read and written
     if linear.bias and not fp8 and not linear.expert:  # its gradient is the sum of the output's; a cast sums in passing
         weight_grad += rates.streaming(VALUE_BYTES * rows * outputs) + launch
     if casts and not (linear.expert and casts.fused_experts):
         # an input that is not held is another matrix's too, which casts it
-        entering = rates.cast(copies * rows * inputs, casts, starts) if linear.holds_input else 0.0
-        weights = rates.cast(copies * inputs * outputs, casts, starts) if casts.weights else 0.0
+        entering = rates.cast(copies * rows * inputs, casts) if linear.holds_input else 0.0
+        weights = rates.cast(copies * inputs * outputs, casts) if casts.weights else 0.0
         forward += entering + weights
-        input_grad += rates.cast(copies * rows * outputs, casts, starts) + weights  # W reads them too
+        input_grad += rates.cast(copies * rows * outputs, casts) + weights  # W reads them too
         weight_grad += 0.0 if casts.holds_inputs else entering
     return forward + launch, input_grad + launch, weight_grad + launch
 

@@ -105,7 +105,7 @@ class Setup:
         fused = layout.chosen("fused") and not (layout.run_by.facts.moves.gates and self.model.gated)
         share = GpuShare(
             tokens, sequences, layout.tensor, layout.expert, whole, fused, layout.split_experts,
-            layout.casts, layout.regroups(self.model), layout.router_kernels, not layout.groups_experts,
+            layout.casts, layout.regroups(self.model), layout.router_kernels,
             layout.run_by.facts.moves.norm if separate else 1.0,
         )  # fmt: skip
         if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
