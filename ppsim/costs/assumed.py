@@ -10,8 +10,10 @@ from ppsim.costs.sheets import LinkSheet
 from ppsim.frameworks import DEFAULT
 from ppsim.frameworks.facts import Stall
 
-# Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight.
-STEP_BYTES = 4 * 4 + 3 * 4 + 2
+# Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight. Before that a
+# norm reads the gradient, and clipping reads and writes it: Megatron-LM, core/optimizer/clip_grads.py; PyTorch,
+# nn/utils/clip_grad.py.
+STEP_BYTES = 4 * 4 + 3 * 4 + 2 + 3 * 4
 
 
 def computation_rate(setup: Setup) -> str:

@@ -45,13 +45,13 @@ class Effect:
 
 
 def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | None:
-    """Return the seconds of moving 30 bytes per parameter through the GPU's memory; None without a bandwidth."""
-    bandwidth = setup.cluster.device.memory_bandwidth
-    if bandwidth is None:
-        return None
-    groups = setup.layout.optimizer_groups
+    """Return the seconds of moving `STEP_BYTES` per parameter through the GPU's memory; None without a bandwidth."""
+    device, groups = setup.cluster.device, setup.layout.optimizer_groups
     moved = STEP_BYTES * sum(part / size for part, size in zip(parameters, groups, strict=True))
-    return (moved + setup.layout.run_by.facts.moves.step * sum(parameters)) / bandwidth
+    moved += setup.layout.run_by.facts.moves.step * sum(parameters)
+    if device.achieved is None:
+        return device.rates.streaming(moved)
+    return device.memory_bandwidth and moved / device.memory_bandwidth
 
 
 def _step_reduce(setup: Setup, stage: StageOfStep) -> float | None:

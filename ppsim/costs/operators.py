@@ -199,10 +199,7 @@ class Computation(NamedTuple):
     streams: float
     input_grad: float
     weight_grad: float
-    # last: part of `products` that is the last of a dense block. alternate: seconds that this level recomputes, besides
-    # norms and activations
-    last: float = 0.0
-    alternate: float = 0.0
+    alternate: float = 0.0  # seconds that this level recomputes, besides norms and activations
 
     @property
     def forward(self) -> float:
@@ -246,7 +243,6 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
-        last=of_module("down") * (not operators.routed_bytes),
         alternate=others * bool(operators.routed_bytes) + sum(
             one * linear.recomputed(bool(share.casts and share.casts.apply_to(linear)))
             for one, linear in zip(forwards, operators.products, strict=True)

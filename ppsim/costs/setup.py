@@ -140,7 +140,7 @@ class Setup:
         amounts = layer.forward - core - saved, core, 0.0, 0.0, 0.0, module_flops("up"), module_flops("latent"), 0.0
         amounts += layer.input_grad - saved, layer.weight_grad - saved
         again = (flops * one.recomputed(fp8) for one, flops, fp8 in zip(linears, each, in_fp8, strict=True))
-        amounts += module_flops("down") * (not layer.expert_parameters), sum(again)
+        amounts += (sum(again),)
         return Computation(*(self.share(flops) / self.rate for flops in amounts))
 
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:
@@ -148,9 +148,8 @@ class Setup:
         argument("recompute", recompute, recompute_levels)
         if not layer.recomputable or recompute == "none":
             return 0.0
-        if recompute == "full":  # the backward does not read a block's last product, so a compiler leaves it out
-            compiled = self.layout.run_by.host.compiled and self.layout.chosen("fused")
-            return self.work(layer).forward - self.work(layer).last * compiled
+        if recompute == "full":
+            return self.work(layer).forward
         modules = ["core"] * layer.holds_scores if recompute == "selective" else recompute.split("+")
         return self.work(layer).module_seconds(modules)
 

@@ -12,7 +12,7 @@ FACTS = Facts(
     # 25 MiB of bf16 (config: ddp_bucket_cap_mb); with ZeRO-1 each tensor (optim/gradient_accumulator.py), and a step
     # ends with the gathers of weights (optim/zero.py)
     messages=Messages(bucket=12.5 * 2**20, tensors=6),
-    moves=Moves(loss_forward=38, loss_backward=14, step=150),
+    moves=Moves(loss_forward=38, loss_backward=14, step=110),
     # `.grad` of all parameters until loss.backward() ends (optim/gradient_accumulator.py); two buffers of gathered
     # inputs, gradients of input and output, an output (parallel/tensor_parallel/functional.py). Fragments: peaks of 1B
     extra=Extra(fragments=0.12, gradients=True, whole=5),
