@@ -138,17 +138,11 @@ def _recompute_blocks(job: Job) -> list[int | None]:
 
 def _if_experts(values: list[Any], others: list[Any] | None = None) -> Callable[[Job], list[Any]]:
     """Return the values for a model with experts: `others`, if given, for frameworks that have no flag for the key."""
-
-    def of(job: Job) -> list[Any]:
-        has = job.config.model and job.config.model.experts
-        return [*(values if others is None or job.searched.flags else others)] if has else []
-
-    return of
-
-
-def _by_flag(job: Job) -> list[bool]:
-    """Return True, as what overlaps or is fused is never slower, for frameworks that leave the choice to a flag."""
-    return [True] if job.searched.flags else []
+    return lambda job: (
+        [*(values if others is None or job.searched.flags else others)]
+        if job.config.model and job.config.model.experts
+        else []
+    )
 
 
 def _slot_overlaps(job: Job) -> list[Any]:
@@ -176,8 +170,9 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     EXCHANGE: _if_experts(["all-to-all", "hierarchical"], ["all-to-all"]),
     GROUPED: _if_experts([True]),
     FUSED_ROUTER: _if_experts([True], []),
-    OVERLAP_TENSOR: _by_flag,
-    OVERLAP_DATA: _by_flag,
+    # What overlaps is never slower: on, if the framework leaves the choice to a flag.
+    OVERLAP_TENSOR: lambda job: [True] * job.searched.flags,
+    OVERLAP_DATA: lambda job: [True] * job.searched.flags,
     OVERLAP: _slot_overlaps,
     FP8: _fp8_recipes,
     PARTITION: lambda job: ["even", BALANCED, SEARCHED],
