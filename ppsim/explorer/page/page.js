@@ -45,7 +45,7 @@ find("undo").addEventListener("click", () => history.back());
 find("redo").addEventListener("click", () => history.forward());
 document.addEventListener("keydown", (event) => {   // keys of the chart work wherever nothing is typed
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.target.closest("input, dialog")) { event.preventDefault(); find(event.shiftKey ? "redo" : "undo").click(); }
-  if (event.defaultPrevented || event.target.closest("input, select, textarea, dialog, summary, canvas")) return;
+  if (event.defaultPrevented || event.target.closest("input, select, textarea, dialog, details, canvas")) return;
   if (event.key === "\\") return fold();
   if (event.target.closest("button") && [" ", "Enter"].includes(event.key)) return;
   viewer.press(event);

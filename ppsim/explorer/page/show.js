@@ -132,14 +132,15 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   placed = now;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
-  lines.replaceChildren(...rows.length ? [at(make("div", { className: "caption" }, "better? ", ...status()), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
-    const faulty = isFaulty(runs[index]), work = waited(runs[index]) >= LONG, { text, acts = [] } = betterOf(index);
+  const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 300;   // no advice fits beside the numbers
+  lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, "better? ", ...status()), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
+    const faulty = isFaulty(runs[index]), work = waited(runs[index]) >= LONG, { text, acts = [] } = is_narrow ? {} : betterOf(index);
     const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first
     const wide = () => line.scrollWidth > line.clientWidth;
-    for (const part of [/, (same|peak)[^,]*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
+    for (const part of [/, (same|peak)[^,]*$/, / of all devices' time$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
   }
   lines.querySelectorAll("button")[focused]?.focus();
   find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts = [] } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
@@ -150,7 +151,7 @@ function showTitle() {   // of the picture, not of what is being typed
   const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${devices}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), `${counted(size("devices"), "devices")}, `, counted(size("microbatches"), "microbatches")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
-  find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : good.costs, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");
+  find("about").title = find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : good.costs, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");
   document.title = `${sized.join("")} · ppsim explorer`;
 }
 
