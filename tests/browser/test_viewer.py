@@ -386,7 +386,7 @@ def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_row
     for _ in range(10):
         wheel(page, 500, 200, -100, shift=True)
     page.until("return !document.querySelector('.legend').textContent.includes('too low')")
-    assert "activation reload" in page.text(".legend")
+    assert "return of an eviction" in page.text(".legend")
     assert "actions too narrow for transfers: wheel" in page.text(".legend")
     for _ in range(8):
         wheel(page, 500, 200, -100)

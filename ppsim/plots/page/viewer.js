@@ -78,7 +78,7 @@ function at(x, y) {   // the row of a chart, or its memory, at a point of the ca
       const device = Math.min(Math.floor((y - one.first) / one.row), one.chart.devices - 1), band = bandOf(one.chart, one, device);
       return { chart: one.chart, place: one, device, time: toTime(x), inside, inRow: (y - band.begin) / (band.whole || 1) };
     }
-    if (one.memory && y >= one.memory && y < one.memory + one.tall && inside) return { chart: one.chart, memory: true, time: toTime(x), inside, y: y - one.memory, tall: one.tall };
+    if (one.memory && y >= one.memory && y < one.memory + one.tall) return { chart: one.chart, memory: true, time: toTime(x), inside, y: y - one.memory, tall: one.tall };
   }
   return null;
 }
@@ -120,7 +120,8 @@ function wordsAt(x, y) {
   if (ended?.length) return ended.map(({ chart }) => `${chart.short}: ends at ${onAxis(chart.makespan)}`);
   if (!found) return null;
   const { chart, time } = found;
-  if (found.memory) return time <= chart.makespan ? memoryLines(chart, nearestCurve(found), time) : null;
+  if (found.memory && found.inside) return time <= chart.makespan ? memoryLines(chart, nearestCurve(found), time) : null;
+  if (found.memory) return [["area", "the fullest"], ["thin line", "the emptiest"]].map(([line, which], at) => [line, which, extremes(chart)[at]]).filter(([, , device]) => device !== null).map(([line, which, device]) => `${line}: ${deviceName(chart, device)}, ${which}`);
   if (!found.inside) return ledgerLines(chart, found.device);
   if (time < 0 || time > chart.makespan) return null;
   if (isMixed(chart)) return mixedLines(found.place, x, y);
