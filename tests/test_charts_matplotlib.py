@@ -350,7 +350,7 @@ def lines_in(axes):
 def test_the_memory_curve_reaches_the_peak_and_the_fullest_device_is_an_area():
     figure = run().plot(memory=True)
     axes = figure.axes[1]
-    assert {"activations of the fullest device (0)", "thin: emptiest device (3)"} < set(words_of(figure))
+    assert {"activations of the fullest device (0)", "activations of the emptiest device (3)"} < set(words_of(figure))
     emptiest, fullest = sorted(curve[:, 1].max() for curves in lines_in(axes) for curve in curves)
     assert (emptiest, fullest) == (1, 4)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "2", "4"]

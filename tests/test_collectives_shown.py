@@ -37,7 +37,7 @@ def test_a_collective_runs_on_every_device_that_takes_part(run):
 def test_they_have_a_lane_below_the_actions_and_stand_in_the_legend(run):
     about, _ = unpacked(page_of(run))
     (part,) = about["lanes"]
-    assert about["band"] == [0, pytest.approx(1 - 0.16 / 0.86)]
+    assert about["band"] == [0, pytest.approx(1 - 0.11 / 0.86)]
     assert about["band"][1] < part["lane"][0] < part["lane"][1] <= 1
     legend = [text.get_text() for text in run.plot().texts if text.get_gid() == "legend"]
     assert part["title"] == legend[-1] == "collective of the output layer"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,8 +43,7 @@ class Boxes(Spans):
     reverse: np.ndarray
     # True for low rows, which show actions alone: no lanes, and slots in the mean of their two colours
     plain: bool = False
-    # lanes of all charts of a picture and the part of a row that they take, so that all have boxes of one height
-    reserved: Mapping[str, float] = field(default_factory=dict)
+    reserved: frozenset[str] = frozenset()  # sorts of lanes of all charts of a picture, so that boxes have one height
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
     narrowest: float = 0.0  # seconds: least median box of a picture's charts, which look alike; 0: its own
 
@@ -131,10 +130,9 @@ class Boxes(Spans):
         return [one for one in lane_spans(self.timeline) if not (self.plain and one.has_band)]
 
     @property
-    def sorts(self) -> Mapping[str, float]:
-        """Sorts of the lanes that have space in a row, and the part of the row that each takes."""
-        seconds = makespan(self.timeline) * self.timeline.schedule.devices
-        return {**{lane.sort: lane.height(seconds) for lane in self.lanes}, **self.reserved}
+    def sorts(self) -> frozenset[str]:
+        """Sorts of the lanes that have space in a row."""
+        return self.reserved | {lane.sort for lane in self.lanes}
 
     @property
     def divided(self) -> bool:

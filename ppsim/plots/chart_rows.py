@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
@@ -62,18 +61,14 @@ class Place:
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(
-        self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True, path: bool = False, numbered: bool = True
-    ):
+    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True, numbered: bool = True):
         super().__init__()
-        self.boxes, self.theme, self.labels, self.numbered = boxes, theme, labels and not path, numbered
+        self.boxes, self.theme, self.labels, self.numbered = boxes, theme, labels, numbered
         self._family, self._digit = matplotlib.rcParams["font.family"], text_width("0000", 10) / 40
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
         self.set_zorder(2)
         ax.add_artist(self)
-        if path and labels:
-            _NumbersAbove(ax, boxes, theme, numbered=numbered).set_zorder(6.2)
 
     def get_window_extent(self, renderer: Any = None) -> Any:
         """Return the extent of the axes."""
@@ -257,8 +252,8 @@ class ChartRows(Artist):
                 shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
                 words = [before + boxes.number(row + half) * has for row, has in shown]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
-                inks, aside = (theme.on[kind], theme.kinds[kind]), (local > 0) - reverse * (1 + half / 3)
-                yield from self._texts(place, boxes, mine, band, words, sizes[mine], inks, aside)
+                aside = (local > 0) - reverse * (1 + half / 3)
+                yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], aside)
         for lane in boxes.lanes:
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
@@ -269,12 +264,12 @@ class ChartRows(Artist):
         least = float(lane.length.min()) * place.second / place.pixel, float(np.min(band[0] - band[1])) / place.pixel
         least = least if lane.has_band else (least[0] - _FRAME, least[1])
         if size := float(scale.number_size(max(map(len, words)), *least, self._digit)):
-            inks, sizes = (self.theme.on_lanes[lane.sort], self.theme.lanes[lane.sort]), np.full(len(lane), size)
-            yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, inks, np.zeros(len(lane)))
+            ink, sizes = self.theme.on_lanes[lane.sort], np.full(len(lane), size)
+            yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, ink, np.zeros(len(lane)))
 
     def _texts(
         self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], sizes: np.ndarray,
-        inks: tuple[str, str], aside: np.ndarray,
+        ink: str, aside: np.ndarray,
     ) -> Iterator[Text]:  # fmt: skip
         """Yield the words in the middle of their spans, or `aside` of it, in marks upwards."""
         (top, bottom), pixel = band, place.pixel
@@ -283,18 +278,16 @@ class ChartRows(Artist):
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)
         for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
-            yield self._text(float(middle[at]), float(y), word, inks, size)
+            yield self._text(float(middle[at]), float(y), word, ink, size)
 
-    def _text(self, x: float, y: float, words: str, inks: tuple[str, str], size: float) -> Text:
-        """Return a text around a place in display units, in the first of the `inks` upon the second."""
+    def _text(self, x: float, y: float, words: str, ink: str, size: float) -> Text:
+        """Return a text around a place in display units."""
         text = Text(
-            x, y, words, color=inks[0], fontsize=size * POINTS, ha="center",
+            x, y, words, color=ink, fontsize=size * POINTS, ha="center",
             va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=self._family,
         )  # fmt: skip
         text.set_figure(self._ax.figure)
         text.set_transform(IdentityTransform())
-        outline = withStroke(linewidth=2 * POINTS, foreground=inks[1])
-        text.set_path_effects([outline] * isinstance(self, _NumbersAbove))
         return text
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
@@ -304,16 +297,5 @@ class ChartRows(Artist):
             if min(wide / text_width(area.words, _NAME), tall / (_NAME + _AROUND)) >= place.pixel:
                 middle = (area.top + area.bottom) / 2
                 y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
-                fill = area.colour(self.theme)
                 words = place.x((area.first + area.last) / 2), y - 0.36 * _NAME * place.pixel, area.words
-                yield self._text(*words, (label_colour(fill), fill), _NAME)
-
-
-class _NumbersAbove(ChartRows):
-    """The numbers of rows above their path, each with an outline in its box's colour."""
-
-    @allow_rasterization
-    def draw(self, renderer: Any) -> None:
-        """Draw the numbers."""
-        for text in self.numbers(renderer):
-            self._draw_part(text, renderer)
+                yield self._text(*words, label_colour(area.colour(self.theme)), _NAME)

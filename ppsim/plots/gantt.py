@@ -202,7 +202,7 @@ def _draw_into(
     ax.set_ylabel("device")
     ax.set_xlabel("time")
     ax.set_title(title, loc="left", parse_math=False)
-    ChartRows(ax, boxes, theme, labels, lines.has_path)
+    ChartRows(ax, boxes, theme, labels)
     lines.add_to(ax, boxes, theme)
     marked = [boxes] if marks.has_marks(boxes, second, row) else []
     Legend([boxes], theme, lines, mixed=is_mixed(boxes, second), marked=marked).add_to(ax)

@@ -151,9 +151,7 @@ def compose(
     layout = _lay_out(blocks, heads, pixels, strip)
     second, every = (layout.right - layout.left) / (longest or 1.0), [block.boxes for block in blocks]
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
-    lanes = dict[str, float]()
-    for sort, part in (pair for boxes in shown for pair in boxes.sorts.items()):
-        lanes[sort] = max(part, lanes.get(sort, 0.0))
+    lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
     shown = [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in shown]
     narrowest = min(boxes.median for boxes in every)
     wanted, (lines, every) = lines, lines.drawn([replace(boxes, narrowest=narrowest) for boxes in shown], second)
@@ -184,7 +182,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.right - layout.left, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, lines.has_path, pixels >= _WIDE)
+        ChartRows(ax, boxes, theme, labels, pixels >= _WIDE)
         lines.add_to(ax, boxes, theme)
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)

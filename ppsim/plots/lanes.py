@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,8 +30,7 @@ LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIV
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
 _FILLED = 0.43  # fraction of a device's row that is filled above its middle, and below it
-_LANE, _SPARSE_LANE, _GAP = 0.16, 0.09, 0.02  # fractions of a device's row: a lane with its gap, and the gap
-_SPARSE = 0.05  # of the time of all devices: lanes that fill less are low
+_LANE, _GAP = 0.11, 0.02  # fractions of a device's row: a lane with its gap, and the gap
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,6 @@ class LaneSpans(Spans):
     def has_band(self) -> bool:
         """True if the sort has a lane of its own; optimizer steps and work in idle time are among the actions."""
         return self.sort not in (STEPS, FILLS)
-
-    def height(self, seconds: float) -> float:
-        """Return the part of a row that the lane takes in a chart of so many seconds of all devices."""
-        return _SPARSE_LANE if float(self.length.sum()) < _SPARSE * seconds else _LANE
 
     @property
     def letter(self) -> str:
@@ -143,14 +138,14 @@ def _collectives(timeline: TimelineColumns) -> list[LaneSpans]:
     return [LaneSpans(*columns, COLLECTIVES, TITLES[COLLECTIVES], *numbers, BARRIER_NAMES)]
 
 
-def band(heights: Mapping[str, float]) -> tuple[float, float]:
+def band(sorts: Collection[str]) -> tuple[float, float]:
     """Return top and bottom of the actions' boxes, downwards from the middle of a row of height 1.
 
-    `heights` has the part of a row that each sort of lane takes. Data that arrive (weights, activations) have lanes at
-    the top of a row, data that leave (gradients, activations) at its bottom. An optimizer step is among the actions,
-    because its device runs nothing else meanwhile.
+    `sorts` are those that have space in the row. Data that arrive (weights, activations) have lanes at the top of a
+    row, data that leave (gradients, activations) at its bottom. An optimizer step is among the actions, because its
+    device runs nothing else meanwhile.
     """
-    above, below = (sum(heights.get(sort, 0.0) for sort in side) for side in (_ABOVE, _BELOW))
+    above, below = (_LANE * sum(sort in sorts for sort in side) for side in (_ABOVE, _BELOW))
     return -_FILLED + above, _FILLED - below
 
 
@@ -160,11 +155,10 @@ def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
     return top, bottom
 
 
-def lane_edges(lane: LaneSpans, heights: Mapping[str, float]) -> tuple[float, float]:
-    """Return top and bottom of the boxes of a lane within a row that has lanes of these heights, as in `band`."""
+def lane_edges(lane: LaneSpans, sorts: Collection[str]) -> tuple[float, float]:
+    """Return top and bottom of the boxes of a lane within a row that has these lanes, as in `band`."""
     if not lane.has_band:
-        return band(heights)
+        return band(sorts)
     side = _ABOVE if lane.sort in _ABOVE else _BELOW
-    edge = _FILLED - sum(heights.get(sort, 0.0) for sort in side[: side.index(lane.sort)])
-    high = heights[lane.sort] - _GAP
+    edge, high = _FILLED - _LANE * sum(sort in sorts for sort in side[: side.index(lane.sort)]), _LANE - _GAP
     return (-edge, high - edge) if lane.sort in _ABOVE else (edge - high, edge)

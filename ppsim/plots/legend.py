@@ -22,7 +22,6 @@ from ppsim.plots.palette import Theme
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
-_SHORT = {"I input gradient": "I input grad.", "W weight gradient": "W weight grad."}
 
 
 class Texts(NamedTuple):
@@ -108,9 +107,8 @@ class Legend:
         for which, colour, wide in (("fullest", theme.memory, 1.3), ("emptiest", theme.edge, 1.0)):
             devices = sorted({device for device, _ in memory.drawn(which)}) if memory else []
             if memory and devices:
-                name = f"{memory.name} of the" if which == "fullest" else "thin:"
                 own = f" ({devices[0]})" * (len(devices) == 1)
-                self._add(f"{name} {which} device{own}", color=colour, linewidth=wide * POINTS)
+                self._add(f"{memory.name} of the {which} device{own}", color=colour, linewidth=wide * POINTS)
         if memory is not None and memory.limit is not None:
             self._add("limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
@@ -122,33 +120,30 @@ class Legend:
     def _add(self, text: str, **style: Any) -> None:
         self.entries.append(_Line(text, style))
 
-    def _places(self, width: float) -> list[tuple[float, int, str]]:
-        """Return the left end, line and words of each entry."""
-        short = width < 600
+    def _places(self, width: float) -> list[tuple[float, int]]:
+        """Return the left end and line of each entry."""
         x, line, found = 0.0, 0, []
-        every = [_SHORT.get(entry.text, entry.text) if short else entry.text for entry in self.entries]
-        widths = [_indent(entry) + text_width(words, _SIZE) for entry, words in zip(self.entries, every, strict=True)]
-        for at, (entry, words, wide) in enumerate(zip(self.entries, every, widths, strict=True)):
-            pair = _SPACE + widths[at + 1] if every[at + 1 : at + 2] and every[at + 1].startswith("thin:") else 0.0
-            if x and (x + wide + pair * (wide + pair < width) > width or entry is self.first_remark):
+        for entry in self.entries:
+            wide = _indent(entry) + text_width(entry.text, _SIZE)
+            if x and (x + wide > width or entry is self.first_remark):
                 x, line = 0.0, line + 1
-            found.append((x, line, words))
+            found.append((x, line))
             x += wide + _SPACE
         return found
 
     def height(self, width: float) -> float:
         """Return the height in pixels of a legend of this width."""
-        return _LINE * (1 + max((line for _, line, _ in self._places(width)), default=0))
+        return _LINE * (1 + max((line for _, line in self._places(width)), default=0))
 
     def draw(self, writer: Writer, left: float, top: float) -> None:
         """Draw the legend into a figure, from a place in pixels from its left and upper edge."""
-        for entry, (x, line, words) in zip(self.entries, self._places(writer.wide - left - min(left, 14)), strict=True):
+        for entry, (x, line) in zip(self.entries, self._places(writer.wide - left - min(left, 14)), strict=True):
             y = top + line * _LINE
             for part in self._swatch(entry, left + x, y, writer.high):
                 part.set_transform(writer.figure.dpi_scale_trans)
                 writer.figure.add_artist(part)
             quiet: Any = {} if _indent(entry) else {"color": self.theme.quiet}
-            writer.write(left + x + _indent(entry), y + 10, words, gid="legend", **quiet)
+            writer.write(left + x + _indent(entry), y + 10, entry.text, gid="legend", **quiet)
 
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""

@@ -174,7 +174,7 @@ def picture(
     devices = boxes.timeline.schedule.devices
     bands = strips(boxes, theme, columns, rule)
     row = height / devices
-    top, bottom = band({})  # lanes of other charts of a picture have space here too
+    top, bottom = band(())  # lanes of other charts of a picture have space here too
     low = row < scale.LOWEST_MARK * dense
     begins = np.arange(devices + 1) * row if low else np.rint(np.arange(devices + 1) * row)
     tall = np.diff(begins) - (0.0 if low else gap)
