@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import count, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -264,28 +264,35 @@ def draw_front(
         if (edge := near and near * byte) is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
         _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, {*fits})
-        beyond = [run for run in every if run.memory > end and runs is not every]
-        for group in dict.fromkeys(run.group for run in beyond if grouped) or [None] * bool(beyond):
-            sizes = [byte * run.memory for run in beyond if group in (None, run.group)]
-            ends = "–".join(dict.fromkeys(f"{float(f'{one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
-            label = f"beyond the axis: {group or counted(len(sizes), 'run')}, {ends} {symbol}"
+        for label in _beyond([run for run in every if run not in runs], grouped, byte, symbol):
             axes.plot((), (), ">", color=colours.limit, markersize=3, label=label)
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
         others: Iterable[int] = range(len(runs) if len(runs) <= MAX_BARS else 0)
-        if not grouped:
-            names = [", ".join(filter(None, [run.group, run.name])) for run in runs]
-        elif word:
-            names = [f"{run.value}" + f" {word}" * (at in front[-1:]) for at, run in enumerate(runs)]
-            last = {group: at for at, group in enumerate(shown)}  # a line joins the others
+        if grouped and word:  # a line joins the others of a group
+            last = {group: at for at, group in enumerate(shown)}
             others = sorted({*map(shown.index, last), *last.values()} - {*front})
-        else:  # the legend has the schedules
-            names = [run.name or str(run.group) for run in runs]
+        labels = [_label(run, grouped, word, at in front[-1:]) for at, run in enumerate(runs)]
         _add_legend(axes, colours)
-        _name_points(axes, points, names, front, others, inks, grouped and not word)
+        _name_points(axes, points, labels, front, others, inks, grouped and not word)
     return figure
+
+
+def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, symbol: str) -> Iterator[str]:
+    """Yield the words of the legend for runs beyond the axis, by group if they are grouped."""
+    for group in dict.fromkeys(run.group if grouped else None for run in runs):
+        sizes = [byte * run.memory for run in runs if group in (None, run.group)]
+        ends = "–".join(dict.fromkeys(f"{float(f'{one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
+        yield f"beyond the axis: {group or counted(len(sizes), 'run')}, {ends} {symbol}"
+
+
+def _label(run: _FrontRun, grouped: bool, word: str, is_last: bool) -> str:
+    """Return the name of a point: what the legend does not say of it; of the `is_last` also what varies."""
+    if not grouped:
+        return ", ".join(filter(None, [run.group, run.name]))
+    return f"{run.value}" + f" {word}" * is_last if word else run.name or str(run.group)
 
 
 def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: Theme) -> None:

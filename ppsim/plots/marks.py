@@ -23,7 +23,7 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme
-from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, box_fade, path_widths, row_gap
+from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, path_widths, row_gap
 
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
@@ -104,22 +104,9 @@ def has_marks(boxes: Boxes, second: float, row: float) -> bool:
     return row >= LOWEST_MARK and boxes.median * second >= NARROWEST_MARK
 
 
-def _strength(ax: Axes, boxes: Boxes) -> float:
-    """Return the strength (0..1) of lines between rows, which fade as the gaps do; 0 in low rows and if boxes mix."""
-    second = second_of(ax)
-    is_narrow = boxes.plain or boxes.median * second < NARROWEST_MARK
-    return 0.0 if is_narrow else box_fade((boxes.narrowest or boxes.median) * second)
-
-
 def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
     """Draw lines, (lines, 2, 2) points each."""
     ax.add_collection(LineCollection(segments, **{"zorder": 3, **style}), autolim=False)
-
-
-def _ends(ax: Axes, boxes: Boxes, sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
-    """Return (lines, 2) rows: the edge of the sender's boxes that faces the receiver, and the receiver's edge."""
-    (top, bottom, _), down = row_edges(ax, boxes), receiver > sender
-    return np.stack([sender + np.where(down, bottom, top), receiver + np.where(down, top, bottom)], axis=1)
 
 
 def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
@@ -128,7 +115,7 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
     If rows lie between them, there is a line next to each alone.
     """
     timeline, plan, schedule = boxes.timeline, boxes.timeline.plan, boxes.timeline.schedule
-    if not (strength := _strength(ax, boxes)):
+    if boxes.plain or boxes.median * second_of(ax) < NARROWEST_MARK:
         return
     consumer = np.flatnonzero(plan.remote)
     if waited:
@@ -138,15 +125,15 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
         consumer = consumer[at_end & np.isin(consumer, rows)]
     origin = float(timeline.device_start.min())
     times = np.stack([timeline.transfer_start[consumer], timeline.transfer_end[consumer]], axis=1) - origin
-    rows = _ends(ax, boxes, schedule.device[plan.source[consumer]], schedule.device[consumer])
-    top, bottom, _ = row_edges(ax, boxes)
-    apart = 1.0 + top - bottom
+    sender, receiver = schedule.device[plan.source[consumer]], schedule.device[consumer]
+    (top, bottom, _), down = row_edges(ax, boxes), receiver > sender
+    rows = np.stack([sender + np.where(down, bottom, top), receiver + np.where(down, top, bottom)], axis=1)
     forward = schedule.kind[consumer] == Kind.F
     for name, mine in (("forward", forward), ("backward", ~forward)):
         if mine.any():
-            style: Any = {"colors": theme.quiet, "alpha": strength, "linewidths": 0.5, "linestyles": DASHES[name]}
+            style: Any = {"colors": theme.quiet, "linewidths": 0.5, "linestyles": DASHES[name]}
             lines = np.stack([times[mine], rows[mine]], axis=2)
-            stub = (lines[:, 1] - lines[:, 0]) * np.minimum(apart / np.abs(np.diff(rows[mine])), 1.0)
+            stub = (lines[:, 1] - lines[:, 0]) * np.minimum((1.0 + top - bottom) / np.abs(np.diff(rows[mine])), 1.0)
             far = np.abs(stub[:, 1]) < np.abs(lines[:, 1, 1] - lines[:, 0, 1]) - 1e-9
             ends = np.stack([lines[:, 1] - stub, lines[:, 1]], axis=1)[far]
             begins = np.stack([lines[:, 0], lines[:, 0] + stub], axis=1)

@@ -55,11 +55,6 @@ def gap_strength(width: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, 0.1 * width) * np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
 
 
-def box_fade(box: float) -> float:
-    """Return the strength (0..1) of what lies between rows, by the width of the usual box."""
-    return min(max((box - 1.0) / 5.0, 0.0), 1.0)
-
-
 def row_gap(row: float, box: float, apart: float = APART) -> float:
     """Return the pixels between rows of height `row`, 0 in rows under 6 px, and under 14 px with boxes under 3 px."""
     touches = row < (LOWEST_MARK if box >= NARROWEST_GAP else LOWEST_LINED)
