@@ -34,6 +34,7 @@ MAX_SLOW, MAX_RANKS = 12, 8
 MAX_DRAWN = 4  # other pipelines on a page
 MAX_ROWS = 65_536  # actions of all steps that a page can show
 MAX_SUSPECTS = 2
+NO_ROW = ("", "", "")
 COSTS = {  # what is absent from a hypothetical step
     "no overhead": "overhead between actions costs", "no stragglers": "stragglers cost",
     "equal stages": "unequal stages cost", "free links": "transfers cost",
@@ -188,48 +189,25 @@ def explanation_text(explanation: Explanation, steps: list[str], verbose: bool =
 
 
 def _html(explanation: Explanation, steps: list[str]) -> str:
-    """Return the facts, the tables and the notes as HTML, without what the page shows itself: idle time by cause.
+    """Return facts, better schedule, tables and notes as HTML, without idle time by cause, which the page shows itself.
 
     A column of seconds has one unit.
     """
-    better = [f"Better schedule: {_schedule_gain(explanation)[1]}"]
-    parts = [html_table(("measured run", "value", "remark"), [*_facts(explanation, steps), _trust(explanation)])]
+    answer = _answer(explanation, steps, True)
+    gap = answer.index(NO_ROW)
+    parts = [html_table(("measured run", "value", "remark"), [*answer[:gap], answer[-1]])]
     for table in _tables(explanation, on_page=True):
         units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
         parts += [page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)]
-    return "".join([*parts, *(f"<p>{escaped(note)}</p>" for note in [*better, *_notes(explanation, steps)])])
+    notes = [f"Better schedule: {answer[gap + 1][-1]}", *_notes(explanation, steps)]
+    return "".join([*parts, *(f"<p>{escaped(note)}</p>" for note in notes)])
 
 
 def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[tuple[str, str, str]]:
     """Return the step and its idle time by cause, what would shorten it, and how far to trust this.
 
-    Each is a label, a value and a remark.
+    Each is a label, a value and a remark; an empty row comes before the gains.
     """
-    whole, label, value, replayed = explanation.measured.makespan, *_trust(explanation)
-    gains = [
-        _schedule_gain(explanation),
-        *(
-            (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
-            for seconds, name in _gains(explanation)
-        ),
-    ]
-    rows = [*_facts(explanation, steps), ("", "", "")]
-    for number, (seconds, text) in enumerate(gains):
-        rows.append(("" if number else "gain", seconds_text(seconds, DIGITS) if seconds else "", text))
-    warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
-    more = [] if verbose else [*warnings, "-v prints every cause, suspect and assumption"]
-    return [*rows, (label, value, "; ".join([replayed, *more]))]
-
-
-def _trust(explanation: Explanation) -> tuple[str, str, str]:
-    """Return how far the step replayed from its own times is from the measured one."""
-    replayed = explanation.replayed
-    change = _change(replayed, explanation.measured.makespan)
-    return "trust", change, f"replayed from its own times: {seconds_text(replayed, DIGITS)}"
-
-
-def _facts(explanation: Explanation, steps: list[str]) -> list[tuple[str, str, str]]:
-    """Return the step, its simulation, its idle time by cause and what else is known of the run."""
     measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
     rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
     if run:
@@ -239,7 +217,17 @@ def _facts(explanation: Explanation, steps: list[str]) -> list[tuple[str, str, s
         reason += f"; memory {memory}" if (memory := memory_text(run)) else ""
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), _change(run.makespan, whole) + reason))
     rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total device time: {_shares(measured)}"))
-    return rows + _recorded(explanation)
+    rows += [*_recorded(explanation), NO_ROW]
+    gains = [
+        (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
+        for seconds, name in _gains(explanation)
+    ]
+    for number, (seconds, text) in enumerate([_schedule_gain(explanation), *gains]):
+        rows.append(("" if number else "gain", seconds_text(seconds, DIGITS) if seconds else "", text))
+    replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
+    warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
+    more = [] if verbose else [*warnings, "-v prints every cause, suspect and assumption"]
+    return [*rows, ("trust", _change(explanation.replayed, whole), "; ".join([replayed, *more]))]
 
 
 def _notes(explanation: Explanation, steps: list[str]) -> list[str]:
