@@ -95,6 +95,25 @@ def test_a_slower_schedule_is_not_called_the_fastest_where_the_configs_own_is_no
     assert ppsim(*base, "dualpipe").out.startswith("dualpipe is the fastest (-7 %)")
 
 
+@pytest.mark.parametrize(
+    ("limit", "clause"),
+    [
+        (None, "dualpipe is the fastest, and zb-v the fastest that a framework runs"),
+        (4, "zb-v is the fastest that fits"),
+        (3, "none of these fits the memory"),
+    ],
+)
+def test_one_clause_is_below_the_title_of_a_page_and_a_column_names_frameworks(tmp_path, limit, clause):
+    limited = ["--memory-limit", limit] if limit else []
+    path = tmp_path / "x.html"
+    ppsim(
+        "compare", "--schedules", "1f1b,zb-v,dualpipe", "--devices", 4, "--microbatches", 8, *limited, "--gantt", path
+    )
+    page = path.read_text(encoding="utf-8")
+    assert f"<p><span>{clause}</span></p>" in page
+    assert re.findall(r'"runs": "(.*?)"', page) == ["Megatron-LM, Primus, PyTorch", "Primus, PyTorch", "no framework"]
+
+
 def test_none_that_can_run_is_status_1():
     outcome = ppsim("compare", "--schedules", "dualpipe", "--devices", 3, "--microbatches", 8)
     assert outcome.status == 1

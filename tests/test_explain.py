@@ -233,6 +233,7 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
     if ending == "html":
         steps = json.loads(re.search(r"given = ({.*});", picture.read_text(encoding="utf-8"))[1])["steps"]
         assert (steps["numbers"], steps["shown"], sorted(steps["charts"])) == ([0, 1, 2], 1, ["0", "2"])
+        assert "<p><span>zb-v would take 21.4 % less time</span></p>" in picture.read_text(encoding="utf-8")
     again = command("simulate", "--schedule", "1f1b", "--devices", 4, "--microbatches", 8, "--json", "-")
     assert again.status == 0
     config = tmp_path / "again.yaml"

@@ -36,8 +36,8 @@ MAX_ROWS = 65_536  # actions of all steps that a page can show
 MAX_SUSPECTS = 2
 NO_ROW = ("", "", "")
 COSTS = {  # what is absent from a hypothetical step
-    "no overhead": "overhead between actions costs", "no stragglers": "stragglers cost",
-    "equal stages": "unequal stages cost", "free links": "transfers cost",
+    "no overhead": "Overhead between actions costs", "no stragglers": "Stragglers cost",
+    "equal stages": "Unequal stages cost", "free links": "Transfers cost",
 }  # fmt: skip
 SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"), "free links": ("link",)}
 
@@ -258,12 +258,11 @@ def _lead(explanation: Explanation) -> str:
         found.append((seconds / whole, f"{COSTS[name]} {percent_text(1 - seconds / whole)} of the step{because}"))
     if better:
         share, sure = better.step / better.step_now, ", but this is uncertain" * (not better.certain)
-        found.append((share, f"{better.schedule} would take {percent_text(1 - share)} less{sure}"))
+        found.append((share, f"{better.schedule} would take {percent_text(1 - share)} less time{sure}"))
     if not found:
         return ""
     rough = f"; rough, as the step replayed from its own times is {_change(explanation.replayed, whole)} off"
-    text = min(found)[1] + rough * (ROUGH in explanation.notes)
-    return text[0].upper() + text[1:]
+    return min(found)[1] + rough * (ROUGH in explanation.notes)
 
 
 def _change(seconds: float, before: float) -> str:
