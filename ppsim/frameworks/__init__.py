@@ -64,13 +64,16 @@ class SearchedLayouts(NamedTuple):
     recompute: tuple[str, ...]  # its recompute levels
     flags: bool  # True if flags decide what overlaps and is fused; else its policies do
     without_pipeline: tuple[str, ...] = ()  # shardings that are tried on one pipeline device only
+    needs: Mapping[str, Mapping[str, Any]] = {}  # by schedule: keys of a layout that it runs with
 
 
-_MEGATRON = SearchedLayouts("megatron-core", megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE)
+_MEGATRON = SearchedLayouts(
+    "megatron-core", megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE, primus.NEEDS
+)
 SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework is named
     None: _MEGATRON,
     "Megatron-LM": _MEGATRON,
-    "Primus": _MEGATRON,
+    "Primus": _MEGATRON._replace(policies="primus"),
     "PyTorch": SearchedLayouts("torchtitan", pytorch.SHARDINGS, pytorch.RECOMPUTE, False),
 }
 

@@ -18,6 +18,12 @@ ORDERS = {
     **ALGORITHMS, "v-half": "v-half", "v-min": "v-min", "1f1b": "1f1b", "interleaved-1f1b": "1f1b-interleaved",
 }  # fmt: skip
 SCHEDULES = ("1f1b", "interleaved-1f1b", *ALGORITHMS)
+# Keys of a layout that its split backward needs: .../zerobubble/README.md, extensions/te_wgrad_store.py (a W after its
+# B goes with no `tp_comm_overlap`), and primus/core/projection/config_validation.py.
+SPLIT_NEEDS: dict[str, Any] = {
+    "overlap_data": False, "overlap_tensor": False, "recompute": "none", "sharded": False, "sharded_gradients": False,
+}  # fmt: skip
+NEEDS = dict.fromkeys(ALGORITHMS, SPLIT_NEEDS)
 FACTS = replace(megatron.CORE_FACTS, name="Primus", since={})
 
 # Every key by the group of Megatron-LM's parser, or its file of presets; keys whose flag of Megatron-LM has another

@@ -22,10 +22,19 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
 from ppsim.costs.table import CostTable
+from ppsim.launch.reading import effective
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
-from ppsim.studies.free_keys import DEVICES, MICROBATCHES, PARTITION, SHARDING, Changes
+from ppsim.studies.free_keys import (
+    DEVICES,
+    MICROBATCHES,
+    OVERLAP_DATA,
+    OVERLAP_TENSOR,
+    PARTITION,
+    SHARDING,
+    Changes,
+)
 from ppsim.studies.space import Space
 from ppsim.studies.store import store_key
 from ppsim.studies.worker_pool import Outcome
@@ -55,6 +64,7 @@ class Expansion:
     def key(self, one: tuple[Changes, bool]) -> str:
         """Return the store key of an expanded layout."""
         given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
+        given["needs"] = self.space.needs
         return store_key(given)
 
     def costs(self, layout: Changes, partition: Any = None) -> Any:
@@ -135,6 +145,8 @@ class _ExpandedLayout:
                 if summary is None:
                     raise BuildError("the family does not allow these sizes")
                 costs = self._partitioned(summary, partition)
+                if costs is not None and (own := self._needed(changes["schedule.name"])):
+                    costs = costs.with_layout(replace(costs.layout, **own))
                 if costs is None:
                     same += 1
                     continue
@@ -153,16 +165,28 @@ class _ExpandedLayout:
     def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, float, Any]]:
         """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
         for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
-            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
+            own = self._needed(chosen["schedule.name"])
+            chosen |= {f"layout.{key}": value for key, value in (own or {}).items()}
+            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"], own is not None)
             packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
             for partition in self.space.partitions:
                 yield {DEVICES: self.devices, **chosen}, summary, packed, partition
 
-    def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
+    def _needed(self, name: str) -> Changes | None:
+        """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
+        layout = self.costs.layout if isinstance(self.costs, DerivedCosts) else None
+        needs = self.space.needs.get(name, {}) if layout else {}
+        other = {key: value for key, value in needs.items() if layout and effective(layout, key) != value}
+        free = {key.partition(".")[2] for key in (OVERLAP_DATA, OVERLAP_TENSOR) if key in self.space.values}
+        return other if other.keys() <= free else None
+
+    def _summary(self, name: str, stages: int | None, runs: bool = True) -> ScheduleSummary | None:
         """Return the summary of a schedule, with the config's options if it is the config's family.
 
-        None if the family does not allow the sizes.
+        None if the family does not allow the sizes, or no framework `runs` it in this layout.
         """
+        if not runs:
+            return None
         section, sizes = self.space.config.schedule, (self.devices, self.layout[MICROBATCHES], stages)
         options = section.get("options") if name == section.get("name") else None
         try:
@@ -217,7 +241,7 @@ class _ExpandedLayout:
         schedule = summary.actions
         if not isinstance(costs, DerivedCosts):
             return costs.table(schedule)
-        key = (costs.layout.partition, schedule.holdings.tobytes(), schedule.slices)
+        key = (costs.layout.partition, costs.layout.overlap_data, schedule.holdings.tobytes(), schedule.slices)
         if key not in self.tables:
             self.tables[key] = costs.table(schedule)
         return self.tables[key]

@@ -74,6 +74,8 @@ class Space:
     # digest by path of each file that the config names; None if it is not known
     files: Mapping[str, str | None] = field(default_factory=dict)
     without_pipeline: tuple[str, ...] = ()  # kinds of sharding that are tried on one pipeline device only
+    # by schedule: fields of a layout that a framework runs it with, unless the schedules to try are named
+    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @functools.cached_property
     def _given_sizes(self) -> dict[str, int]:
@@ -277,7 +279,8 @@ def search_space(
     following = [DATA] + [MICROBATCHES] * (data.get("batch") is not None) if free is None and derived else []
     fixed = {key: value for key in following if (value := value_at(data, key)) is not None}
     alone = () if chosen.get(SHARDING) else job.searched.without_pipeline
-    return Space(whole, gpus, batch, values, fixed, basis.files, alone)
+    needs = {} if research or chosen.get("schedule.name") else job.searched.needs
+    return Space(whole, gpus, batch, values, fixed, basis.files, alone, needs)
 
 
 def _require_sections(data: Mapping[str, Any], place: str) -> None:
