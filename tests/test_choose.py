@@ -482,8 +482,10 @@ def names(config=SMALL, **options):
     return search_space(config, **options).values["schedule.name"]
 
 
-def test_only_schedules_that_a_framework_runs_are_offered():
-    assert set(names()) == {name for runs in SCHEDULES.values() for name in runs}
+def test_only_schedules_that_a_framework_launches_in_the_layout_are_offered():
+    assert set(names()) == {*SCHEDULES["Megatron-LM"], *SCHEDULES["Primus"]}
+    torchtitan = {**SMALL, "layout": {**SMALL["layout"], "framework": "torchtitan"}}
+    assert set(names(torchtitan)) == {*SCHEDULES["PyTorch"]}
     assert "combined-1f1b" in names(MOE)
     assert "combined-1f1b" not in names()
 
@@ -495,10 +497,11 @@ def test_experts_are_not_sharded_where_one_gpu_alone_holds_each_and_the_framewor
         assert ppsim.choose(config, free=free, framework=framework).counts["refused"] == refused
 
 
-def test_research_adds_the_synchronous_schedules_that_no_framework_runs():
+def test_research_adds_all_other_synchronous_schedules():
     added = {*names(research=True)} - {*names()}
     assert {"slimpipe", "vocab-1f1b", "chimera"} <= added
-    assert not any(frameworks_running(name) or ppsim.schedules()[name].asynchronous for name in added)
+    assert added >= {name for name in ppsim.schedules() if not frameworks_running(name)} & {*names(research=True)}
+    assert not any(ppsim.schedules()[name].asynchronous for name in added)
     assert {*names(asynchronous=True)} - {*names()} == {"pipedream", "pipedream-2bw"}
 
 

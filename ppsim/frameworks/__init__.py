@@ -59,6 +59,7 @@ class SearchedLayouts(NamedTuple):
     """Layouts that `choose` tries in a framework."""
 
     policies: str  # value of `layout.framework`
+    runners: tuple[str, ...]  # names in SCHEDULES: what launches these layouts
     # how the framework shards a state over data-parallel GPUs: names in `ppsim.studies.free_keys.SHARDINGS`
     shardings: tuple[str, ...]
     recompute: tuple[str, ...]  # its recompute levels
@@ -68,13 +69,14 @@ class SearchedLayouts(NamedTuple):
 
 
 _MEGATRON = SearchedLayouts(
-    "megatron-core", megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE, primus.NEEDS
-)
+    "megatron-core", READ_LAYOUT_STRINGS, megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE,
+    primus.NEEDS,
+)  # fmt: skip
 SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework is named
     None: _MEGATRON,
     "Megatron-LM": _MEGATRON,
     "Primus": _MEGATRON._replace(policies="primus"),
-    "PyTorch": SearchedLayouts("torchtitan", pytorch.SHARDINGS, pytorch.RECOMPUTE, False),
+    "PyTorch": SearchedLayouts("torchtitan", ("PyTorch",), pytorch.SHARDINGS, pytorch.RECOMPUTE, False),
 }
 
 

@@ -107,8 +107,10 @@ def _context_sizes(job: Job) -> list[int]:
 
 
 def _names(job: Job) -> list[str]:
-    """Return the families that need no search and that a framework runs; on request also others."""
-    offered = schedules_run_by(job.framework, job.config.model, job.research)
+    """Return the families that need no search and that some framework launches in these layouts; on request others."""
+    model, offered = job.config.model, schedules_run_by(job.framework, job.config.model, job.research)
+    if model and not job.framework and not job.research:
+        offered = [name for runner in job.searched.runners for name in schedules_run_by(runner, model)]
     return [
         name
         for name, family in families().items()
