@@ -63,8 +63,10 @@ window.addEventListener("popstate", showSteps);
 window.addEventListener("hashchange", () => {
   if (location.hash === written) return;
   clearTimeout(writing);
-  readLink();
+  const is_shown = location.hash === `#${linkText()}`;   // a change that was taken back goes back in the history too
+  if (is_shown) written = location.hash; else readLink();
   settled = linkText("");
+  if (is_shown) return;
   if (!history.state) { runs = []; shown = false; }   // a new address; after Undo the last pictures stay until the answers come
   viewer.setState(state.view);
   showAll();
