@@ -238,7 +238,7 @@ class Importing:
     @property
     def __code__(self):
         ppsim.base.compiling.kernel(lambda: None)
-        return ppsim.lowering.posts.place_by_count.__code__
+        return ppsim.lowering.posts.post_in_turn.__code__
 
 
 def test_kernels_that_another_thread_imports_meanwhile_do_no_harm(monkeypatch):
@@ -246,4 +246,4 @@ def test_kernels_that_another_thread_imports_meanwhile_do_no_harm(monkeypatch):
     compiling = ppsim.base.compiling
     monkeypatch.setattr(compiling, "_options", compiling._options | {Importing(): {}})
     monkeypatch.setattr(compiling, "_let_kernels_call", lambda _: compiling.kernel(lambda: None))
-    assert compiling._is_cached(compiling.compiled.__wrapped__(ppsim.lowering.posts.place_by_count)) in (True, False)
+    assert compiling._is_cached(compiling.compiled.__wrapped__(ppsim.lowering.posts.post_in_turn)) in (True, False)

@@ -86,45 +86,22 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
 
     When a slot takes its turn (`_turns`), its SENDs are posted after it, and at the same time the RECVs of their
     receivers. DeadlockError if the two parts of a fused slot wait for each other through another device.
-    Sorted columns in place of the three kernels would make a whole call of `simulate` 1.4 to 1.8 times as long at a
-    million actions.
     """
     remote = crosses_devices(schedule)
-    transfers, rows = np.count_nonzero(remote), len(schedule.kind)
-    offsets, received = np.zeros((2, schedule.devices + 1), np.int64)
-    columns = [np.empty(2 * transfers, dtype) for dtype in (np.int32, bool, np.int32, np.int32)]
-    if transfers:
-        consumer, order = np.full(rows, -1, np.int32), np.empty(rows, np.int32)
-        call_fastest(count_posts, rows, schedule.offsets, schedule.source, remote, consumer, offsets, received)
+    consumer, count = consumers(schedule.source, remote), np.count_nonzero(remote)
+    received, sent = (np.append(0, np.cumsum(column))[schedule.offsets] for column in (remote, consumer >= 0))
+    offsets = received + sent
+    transfer, is_send, before, queue = (np.empty(2 * count, dtype) for dtype in (np.int32, bool, np.int32, np.int32))
+    if count:
         turns = _turns(schedule)
-        call_fastest(place_by_count, rows, turns, np.zeros(int(turns.max()) + 1, np.int64), order)
         call_fastest(
-            post_in_turn, rows, order, turns, schedule.offsets, schedule.device, schedule.joined, consumer, received,
-            np.empty(transfers, np.int32), *_queue_steps(transport), *columns,
+            post_in_turn, len(turns), np.argsort(turns, kind="stable"), turns, schedule.offsets, schedule.device,
+            schedule.joined, consumer, received, np.empty(count, np.int32), *_queue_steps(transport), transfer, is_send,
+            before, queue,
         )  # fmt: skip
         if transport == DIRECTIONS:
-            columns[3] += schedule.kind[columns[0]] != Kind.F
-    transfer, is_send, before, queue = columns
+            queue += schedule.kind[transfer] != Kind.F
     return Posts(offsets, transfer, is_send, before, queue)
-
-
-@kernel
-def count_posts(offsets, source, remote, consumer, posted, received):
-    """Fill `consumer`, -1 in all rows, with the row of another device that needs each row; fill two sums of counts.
-
-    `posted` and `received`, zeros by device, become the numbers of posts and of RECVs on lower devices.
-    """
-    for device in range(len(offsets) - 1):
-        received[device + 1] = received[device]
-        for row in range(offsets[device], offsets[device + 1]):
-            if remote[row]:
-                consumer[source[row]] = row
-                received[device + 1] += 1
-    for device in range(len(offsets) - 1):
-        posted[device + 1] = posted[device] + received[device + 1] - received[device]
-        for row in range(offsets[device], offsets[device + 1]):
-            if consumer[row] >= 0:
-                posted[device + 1] += 1
 
 
 @kernel
@@ -136,6 +113,7 @@ def post_in_turn(
 
     `order` has all rows by turn. `consumer` is the row of another device that needs each row, or -1. `arriving` is
     scratch for the rows that each device receives from; `received` is the index of the first one, then of the last + 1.
+    Sorted columns in its place would make a whole call of `simulate` twice as long at a million actions.
     """
     for row in order:
         if consumer[row] >= 0:
@@ -164,22 +142,6 @@ def post_in_turn(
                     transfer[post], is_send[post], before[post] = taker, True, row
                     queue[post] = owner * devices * 2 + device[taker] * by_peer + by_end
                     post += 1
-
-
-@kernel
-def place_by_count(turns, first, order):
-    """Fill `order` with the rows by turn, rows of one turn in list order; turns are from 1 to below `len(first)`.
-
-    `first` holds zeros.
-    """
-    for turn in turns:
-        first[turn] += 1
-    for turn in range(1, len(first)):
-        first[turn] += first[turn - 1]
-    for row in range(len(turns)):
-        turn = turns[row]
-        order[first[turn - 1]] = row
-        first[turn - 1] += 1
 
 
 def _turns(schedule: ScheduleColumns) -> np.ndarray:
