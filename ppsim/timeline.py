@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal
-from ppsim.costs.table import CostModel, CostTable, Workload
+from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import OFFLOADS, RELOADS, Posted
@@ -88,17 +88,10 @@ class TimelineColumns(Columns):
 
     def named(self, name: str | None) -> Self:
         """Return the same timeline under its config's name, for the titles of its charts."""
-        return self._changed(name=name)
+        return self.changed(name=name)
 
-    def with_workload(self, workload: Workload | None) -> Self:
-        """Return the same timeline with another size of its microbatches, for tokens per second and MFU."""
-        return self._changed(table=replace(self.table, workload=workload))
-
-    def with_fills(self, fills: FillSpans) -> Self:
-        """Return the same timeline with work in its idle time, for its charts; measures and ledger stay."""
-        return self._changed(fills=fills)
-
-    def _changed(self, **attributes: Any) -> Self:
+    def changed(self, **attributes: Any) -> Self:
+        """Return the same timeline with other attributes, such as the `fills` of its charts; its times stay."""
         made = type(self).__new__(type(self))
         vars(made).update(vars(self), **attributes)
         return made

@@ -244,7 +244,7 @@ def test_a_look_ahead_moves_unshards_and_nothing_else(schedule, limit, data):
 @pytest.mark.parametrize(
     ("window", "said"),
     [
-        ({"max_active_stages": 0}, "max_active_stages=0: 0 must be a whole number of at least 1"),
+        ({"max_active_stages": 0}, "max_active_stages=0 must be a whole number of at least 1"),
         ({"look_ahead": "half"}, "use full, auto, a number of stages, or a list of one number per device"),
         ({"look_ahead": 4}, "look_ahead=4 is above max_active_stages=3"),
         ({"look_ahead": [1, 2, 3]}, "must have one number per device, 2 in all"),

@@ -291,13 +291,12 @@ class _Placement:
         before = after = None
         if self.usable is not None:
             before, after = np.asarray(peak_memory(self.run)), self._peaks(item, device, start, end)
-        shown_run = self.run.with_fills(
-            FillSpans(device, np.full(len(item), -1, np.int32), start, end, None, item,
-                      tuple(one.name for one in self.items))
-        )  # fmt: skip
+        names = tuple(one.name for one in self.items)
+        fills = FillSpans(device, np.full(len(item), -1, np.int32), start, end, None, item, names)
         return Filling(
             item, device, start, end, self.items, np.array(self.left, np.int64), *seconds, too_little, too_short,
-            iteration_time(self.run), self.usable, before, after, self._room(), len(self.idle.device), shown_run,
+            iteration_time(self.run), self.usable, before, after, self._room(), len(self.idle.device),
+            self.run.changed(fills=fills),
         )  # fmt: skip
 
     def _peaks(self, item: np.ndarray, device: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -41,16 +41,16 @@ def cached_column(make: Callable[[Any], Value]) -> cached_property[Value]:
     return cached_property(wraps(make)(lambda owner: closed(make(owner))))
 
 
-def cached_on(view: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """Return `view` with a cache on the object that it is called for, which never changes; arrays are read-only."""
+def cached_on(view: Callable[..., Value]) -> Callable[..., Value]:
+    """Return `view` with a cache on its first argument, which never changes; arrays are read-only."""
     name = f"{view.__module__}.{view.__qualname__}"
 
     @wraps(view)
-    def cached_view(columns: Any) -> Value:
-        cache = vars(columns)
-        if name not in cache:
-            cache[name] = closed(view(columns))
-        return cache[name]
+    def cached_view(columns: Any, *others: Any) -> Value:
+        cache, key = vars(columns), f"{name}{others or ''}"
+        if key not in cache:
+            cache[key] = closed(view(columns, *others))
+        return cache[key]
 
     return cached_view
 

@@ -18,6 +18,7 @@ from ppsim.checks.program_faults import (
     crossed_transfers,
     eviction_faults,
     first_faults,
+    holdings_of,
     late_rows,
     located,
     pairs_of,
@@ -137,30 +138,23 @@ def _missing_forwards(schedule: ScheduleColumns, present: np.ndarray) -> Iterato
 
 
 def _backward_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray]) -> Iterator[str]:
-    full, inputs, weights, name = present[Kind.B], present[Kind.I], present[Kind.W], partial(_name, schedule)
-    for kind, parts in ((Kind.I, inputs), (Kind.W, np.setdiff1d(weights, inputs, assume_unique=True))):
-        yield from first_faults(
-            lambda pair, kind=kind: (
-                f"{name(Kind.B, pair)} and {name(kind, pair)} exclude each other: a microbatch's backward is "
-                f"either one B or one I and one W"
-            ),
-            np.intersect1d(full, parts, assume_unique=True),
-        )
-    yield from first_faults(
-        lambda pair: f"{name(Kind.I, pair)} is missing: {name(Kind.W, pair)} needs it",
-        np.setdiff1d(weights, np.concatenate([inputs, full]), assume_unique=True),
-    )
-    yield from first_faults(
-        lambda pair: f"{name(Kind.W, pair)} is missing: {name(Kind.I, pair)} needs it",
-        np.setdiff1d(inputs, np.concatenate([weights, full]), assume_unique=True),
-    )
-    yield from first_faults(
-        lambda pair: (
-            f"the backward of {name(Kind.F, pair)} is missing: add {name(Kind.B, pair)}, or {name(Kind.I, pair)} and "
-            f"{name(Kind.W, pair)}"
+    full, inputs, weights = (present[kind] for kind in (Kind.B, Kind.I, Kind.W))
+    twice = "exclude each other: a microbatch's backward is either one B or one I and one W"
+    rules = {
+        f"{{B}} and {{I}} {twice}": np.intersect1d(full, inputs),
+        f"{{B}} and {{W}} {twice}": np.setdiff1d(np.intersect1d(full, weights), inputs),
+        "{I} is missing: {W} needs it": np.setdiff1d(weights, np.concatenate([inputs, full])),
+        "{W} is missing: {I} needs it": np.setdiff1d(inputs, np.concatenate([weights, full])),
+        "the backward of {F} is missing: add {B}, or {I} and {W}": np.setdiff1d(
+            present[Kind.F], np.concatenate([full, inputs, weights])
         ),
-        np.setdiff1d(present[Kind.F], np.concatenate([full, inputs, weights]), assume_unique=True),
-    )
+    }
+
+    def sentence(pair: int, rule: str) -> str:
+        return rule.format(**{kind.name: _name(schedule, kind, pair) for kind in Kind if kind <= Kind.W})
+
+    for rule, pairs in rules.items():
+        yield from first_faults(partial(sentence, rule=rule), pairs)
 
 
 def _vocabulary_faults(schedule: ScheduleColumns, present: dict[Kind, np.ndarray]) -> Iterator[str]:
@@ -415,14 +409,13 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
         np.flatnonzero(program.joined & (program.kind >= FIRST_TRANSFER)),
     )
     yield from _last_stage_faults(program)
-    backwards = last_backwards(program)
-    reduced = set(zip(*_device_and_stage(program, program.kind == Kind.REDUCE_GRAD), strict=True))
-    for device, held in zip(*_device_and_stage(program, backwards), strict=True):
-        if (device, held) not in reduced:
-            yield (
-                f"{held}REDUCE_GRAD is missing on device {device}: there PyTorch reduces the stage's gradients and "
-                f"divides them by the number of microbatches; lower with sharded=True"
-            )
+    last = last_backwards(program)
+    reductions = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
+    for row in last[~np.isin(holdings_of(program, last), holdings_of(program, reductions))].tolist():
+        yield (
+            f"{program.stage[row]}REDUCE_GRAD is missing on device {program.device[row]}: there PyTorch reduces the "
+            f"stage's gradients and divides them by the number of microbatches; lower with sharded=True"
+        )
 
 
 def _last_stage_faults(program: ScheduleColumns) -> Iterator[str]:
@@ -440,7 +433,3 @@ def _last_stage_faults(program: ScheduleColumns) -> Iterator[str]:
             f"the order 0, 1, 2 ..., because PyTorch keeps the losses in the order of these forwards and takes number "
             f"k as the loss of microbatch k, so the backwards would start from the wrong losses"
         )
-
-
-def _device_and_stage(program: ScheduleColumns, rows: np.ndarray) -> tuple[list[int], list[int]]:
-    return program.device[rows].tolist(), program.stage[rows].tolist()

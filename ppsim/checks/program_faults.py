@@ -126,31 +126,20 @@ def _keys(program: ScheduleColumns, kind: np.ndarray, rows: np.ndarray) -> np.nd
 
 
 def _misplaced(program: ScheduleColumns, ends: _Ends, rows: np.ndarray, end: np.ndarray) -> Iterator[str]:
-    action = ends.own[end]
+    action, sends = ends.own[end], is_send(ends.kind[end])
     elsewhere = program.device[action] != program.device[rows]
-    yield from first_faults(
-        lambda row, action: (
-            f"{located(program, row)} is on the wrong device: {program.label(action)} runs on device "
-            f"{program.device[action]}"
-        ),
-        rows[elsewhere],
-        action[elsewhere],
-    )
-    sends = is_send(ends.kind[end])
-    early = ~elsewhere & sends & (rows < action)
-    yield from first_faults(
-        lambda row, action: f"{located(program, row)} comes before {program.label(action)}, whose result it sends",
-        rows[early],
-        action[early],
-    )
-    late = ~elsewhere & ~sends & (rows > action)
-    yield from first_faults(
-        lambda row, action: (
-            f"{located(program, row)} comes after {program.label(action)}, which needs what it receives"
-        ),
-        rows[late],
-        action[late],
-    )
+    for wrong, rule in (
+        (elsewhere, "is on the wrong device: {} runs on device {}"),
+        (~elsewhere & sends & (rows < action), "comes before {}, whose result it sends"),
+        (~elsewhere & ~sends & (rows > action), "comes after {}, which needs what it receives"),
+    ):
+        yield from first_faults(
+            lambda row, action, rule=rule: (
+                f"{located(program, row)} {rule.format(program.label(action), program.device[action])}"
+            ),
+            rows[wrong],
+            action[wrong],
+        )
 
 
 def _pointless(program: ScheduleColumns, ends: _Ends, row: int, end: int) -> str:
@@ -240,7 +229,8 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
         yield from first_faults(lambda row, rule=rule: f"{located(program, row)} {rule}", rows[wrong])
 
 
-def _stage_keys(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
+def holdings_of(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
+    """Return one number for the device and stage of each of these rows."""
     return program.device[rows].astype(np.int64) * program.num_stages + program.stage[rows]
 
 
@@ -256,7 +246,7 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
         lambda row: f"{located(program, row)} appears twice; a stage's gradients are reduced once a step",
         rows[1:][same],
     )
-    behind = np.append(last, -1)[index_in(_stage_keys(program, last), _stage_keys(program, rows))]
+    behind = np.append(last, -1)[index_in(holdings_of(program, last), holdings_of(program, rows))]
     early = behind > rows
     yield from first_faults(
         lambda row, backward: (

@@ -126,7 +126,8 @@ class Config:
         )
         vars(run)["config"] = self
         if self.lengths:
-            run = run.with_workload(self.workload(run, self.lengths.drawn[0]))
+            workload = self.workload(run, self.lengths.drawn[0])
+            run = run.changed(table=replace(run.table, workload=workload))
         name = self.data.get("name")
         return run if name in (None, schedule.name) else run.named(name)
 

@@ -77,17 +77,10 @@ def unqueued_times(plan: Plan, row_end: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 def first_starts(plan: Plan, row_end: np.ndarray) -> np.ndarray:
     """Return the start of each device's first row, from the ends of all rows if nothing queues."""
-    first = plan.schedule.offsets[:-1]
-    start = _arrivals(plan, row_end, first)
-    slot = np.flatnonzero(np.append(plan.fused, False)[first + 1])
-    start[slot] = np.maximum(start[slot], _arrivals(plan, row_end, first[slot] + 1))
-    return start
-
-
-def _arrivals(plan: Plan, row_end: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the ends of the transfers that these rows need, 0 for rows that need none."""
     schedule, lengths = plan.schedule, plan.transfer_lengths
+    first, last = schedule.offsets[:-1], schedule.offsets[1:]
+    rows = np.stack([first, first + np.append(plan.fused, False)[first + 1]])  # of a fused slot both, else one twice
     source = schedule.source[rows]
-    owner, sender = (np.searchsorted(schedule.offsets, one, "right") for one in (rows, source))
     seconds = lengths[rows] if lengths.ndim == 1 else lengths[schedule.kind[rows], schedule.stage[rows]]
-    return np.where((source >= 0) & (sender != owner), row_end[source] + seconds, 0.0)
+    needs_transfer = (source >= 0) & ((source < first) | (source >= last))
+    return np.where(needs_transfer, row_end[source] + seconds, 0.0).max(axis=0)

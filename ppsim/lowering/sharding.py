@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
 from ppsim.actions import NO_MICROBATCH, Kind, is_copy, is_vocabulary
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.immutable import cached_on
-from ppsim.base.rules import whole_number
+from ppsim.base.rules import argument, rule, whole_number
 from ppsim.lowering.rows import insert_rows
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -17,6 +16,7 @@ MAX_ACTIVE_STAGES = 3
 FULL, AUTO = "full", "auto"
 NO_STAGE = -1
 _LEGAL = "use full, auto, a number of stages, or a list of one number per device"
+_distance = rule(lambda value: type(value) is int and value >= 1, f"must be a whole number of at least 1; {_LEGAL}")
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,17 @@ class Window:
     look_ahead: str | int | Sequence[int] = FULL
 
     def __post_init__(self) -> None:
-        self._checked("max_active_stages", self.max_active_stages)
+        argument("max_active_stages", self.max_active_stages, whole_number())
         if isinstance(self.look_ahead, list | tuple):
             object.__setattr__(self, "look_ahead", tuple(self.look_ahead))
-            for distance in self.look_ahead:
-                self._checked("look_ahead", distance)
-        elif not (isinstance(self.look_ahead, str) and self.look_ahead in (FULL, AUTO)):
-            self._checked("look_ahead", self.look_ahead)
-
-    def _checked(self, name: str, value: Any) -> None:
-        try:
-            whole_number()(value)
-        except ConfigError as error:
-            hint = f"; {_LEGAL}" if name == "look_ahead" else ""
-            raise ConfigError(f"{name}={shown(value)}: {error}{hint}") from None
-        if value > self.max_active_stages:
-            raise ConfigError(
-                f"look_ahead={value} is above max_active_stages={self.max_active_stages}; a stage that is gathered "
-                f"earlier than it may stay would be dropped again; {_LEGAL}"
-            )
+        elif isinstance(self.look_ahead, str) and self.look_ahead in (FULL, AUTO):
+            return
+        for distance in self.look_ahead if isinstance(self.look_ahead, tuple) else (self.look_ahead,):
+            if argument("look_ahead", distance, _distance) > self.max_active_stages:
+                raise ConfigError(
+                    f"look_ahead={distance} is above max_active_stages={self.max_active_stages}; a stage that is "
+                    f"gathered earlier than it may stay would be dropped again; {_LEGAL}"
+                )
 
     def distances(self, devices: int) -> list[int]:
         """Return the look-ahead of each device; ConfigError for a list of another length."""
@@ -67,6 +59,7 @@ DEFAULT_WINDOW = Window()
 WINDOW = tuple(field.name for field in fields(Window))  # keywords of `ppsim.lower`, and keys of a config's schedule
 
 
+@cached_on
 def insert_sharding(schedule: ScheduleColumns, window: Window = DEFAULT_WINDOW) -> ScheduleColumns:
     """Return the schedule with the weights of each device's next stages gathered ahead of use.
 
@@ -74,15 +67,6 @@ def insert_sharding(schedule: ScheduleColumns, window: Window = DEFAULT_WINDOW) 
     newly are within the look-ahead are unsharded; REDUCE_GRAD follows the last B or W of each stage on its device.
     Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_unshard_reshard`, `_add_reduce_grad`.
     """
-    return _with_default_window(schedule) if window == DEFAULT_WINDOW else _with_window(schedule, window)
-
-
-@cached_on
-def _with_default_window(schedule: ScheduleColumns) -> ScheduleColumns:
-    return _with_window(schedule, DEFAULT_WINDOW)
-
-
-def _with_window(schedule: ScheduleColumns, window: Window) -> ScheduleColumns:
     last = last_backwards(schedule)
     device, stage = schedule.device[last].tolist(), schedule.stage[last].tolist()
     kind = [Kind.REDUCE_GRAD] * len(last)
