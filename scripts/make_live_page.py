@@ -21,7 +21,7 @@ import ppsim
 from ppsim.actions import Kind
 from ppsim.analysis.ledger import CAUSES
 from ppsim.base.files import write_atomically
-from ppsim.plan.holding import Holding
+from ppsim.plan.holding import ActivationMemory
 from ppsim.plots import palette
 from ppsim.plots.boxes import kind_letter, make_boxes
 from ppsim.plots.page_data import INPUT, page_data
@@ -120,7 +120,7 @@ def lists(family: ppsim.Family, p: Sequence[int], m: Sequence[int]) -> dict[str,
     stage = np.concatenate([one.stage for one in every]).astype(np.uint8)
     number = np.concatenate([np.diff(one.microbatch, prepend=0) for one in every]).astype("<i2").view(np.uint8)
     packed = zlib.compress(b"".join(column.tobytes() for column in (kind, stage, number[::2], number[1::2])), 9)
-    holding = Holding(every[0], UNIT.table(every[0]), np.full(every[0].num_stages, float(every[0].slices)))
+    holding = ActivationMemory(every[0], UNIT.table(every[0]), np.full(every[0].num_stages, float(every[0].slices)))
     return {
         "sizes": [
             {"p": one.devices, "m": one.microbatches_of_a_step, "stages": one.num_stages, "slices": one.slices,

@@ -3,7 +3,7 @@
 import pytest
 
 import ppsim
-from ppsim.plan import Holding
+from ppsim.plan import ActivationMemory
 
 WHOLE = (["0F0", "0B0"], {})
 SPLIT = (["0F0", "0I0", "0W0"], {"weight_grad_fraction_of_activation": 0.25})
@@ -24,6 +24,6 @@ def test_what_rows_add_and_free_makes_the_peak(case, adds, frees, peak):
     rows, costs = case
     schedule = ppsim.Schedule.from_orders([rows])
     run = ppsim.simulate(schedule, ppsim.Costs(**costs))
-    holding = Holding(schedule, run.table, run.table.stage_share)
+    holding = ActivationMemory(schedule, run.table, run.table.stage_share)
     assert [column.tolist() for column in holding.changes()] == [adds, frees]
     assert holding.peaks().tolist() == run.peak_activations.tolist() == [peak]

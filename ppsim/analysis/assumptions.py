@@ -12,7 +12,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import Costs
 from ppsim.costs.profile import Profile
 from ppsim.costs.table import CostModel, CostTable
-from ppsim.plan.holding import Holding, backward_bytes, logits_bytes, static_bytes
+from ppsim.plan.holding import ActivationMemory, backward_bytes, logits_bytes, static_bytes
 from ppsim.plan.lengths import collective_fraction, structure, transfer_bytes
 from ppsim.plan.resolve import repriced
 from ppsim.plan.streams import make_ports
@@ -129,11 +129,11 @@ def _everything(timeline: TimelineColumns, costs: CostModel, table: CostTable) -
     if held is not None and static is not None:
         sent = transfer_bytes(schedule, table, plan.source[plan.remote])
         backward, logits = backward_bytes(table), logits_bytes(schedule, table)
-        memory = static, Holding(schedule, table, held).changes(), sent, backward, logits
+        memory = static, ActivationMemory(schedule, table, held).changes(), sent, backward, logits
     return (
         structure(table), spread, other.seconds, other.transfer_seconds, other.gathers, other.reductions, other.copies,
         other.barrier_seconds, other.optimizer_seconds, other.ports, table.workload,
-        collective_fraction(schedule, table), Holding(schedule, table, table.stage_share).changes(), memory,
+        collective_fraction(schedule, table), ActivationMemory(schedule, table, table.stage_share).changes(), memory,
     )  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def _through_barriers(run: TimelineColumns, lengths: np.ndarray, before: np.ndar
         ready = np.zeros(len(barriers))
         ended = before + lengths
         np.maximum.at(ready, barriers.of_producer, ended[barriers.producer])
-        before[:] = np.maximum(before, np.where(barriers.has >= 0, ended[barriers.has], 0.0))
+        before[:] = np.maximum(before, np.where(barriers.own_output >= 0, ended[barriers.own_output], 0.0))
         waiting = np.flatnonzero(barriers.is_of(kind, barriers.needs))
         before[waiting] = np.maximum(before[waiting], (ready + seconds)[barriers.needs[waiting]])
 
@@ -162,8 +162,8 @@ def _back_through_barriers(run: TimelineColumns, lengths: np.ndarray, after: np.
         needed = barriers.is_of(kind, barriers.of_producer)
         row = barriers.producer[needed]
         after[row] = np.maximum(after[row], (to_come + seconds)[barriers.of_producer[needed]])
-    own = np.flatnonzero(barriers.has >= 0)
-    np.maximum.at(after, barriers.has[own], (lengths + after)[own])
+    own = np.flatnonzero(barriers.own_output >= 0)
+    np.maximum.at(after, barriers.own_output[own], (lengths + after)[own])
 
 
 def _copy_seconds(run: TimelineColumns) -> np.ndarray:

@@ -14,7 +14,7 @@ from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import EqualColumns
 from ppsim.plan.resolve import Plan, Posts
-from ppsim.plan.streams import RELOADS, Ports, Posted
+from ppsim.plan.streams import RELOADS, Ports, Stream
 from ppsim.timeline import TimelineColumns
 
 # Nodes of streams that are not actions: the wait of a "sync" optimizer for all devices, its steps, and the collectives
@@ -259,22 +259,22 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         found.append(_Streams(*(np.broadcast_to(column, length) for column in (kind, *columns))))
         return np.arange(first, count)
 
-    def add_posted(
-        kind: int | np.ndarray, posted: Posted, start: np.ndarray, end: np.ndarray, microbatch: np.ndarray | int = -1
+    def add_stream(
+        kind: int | np.ndarray, stream: Stream, start: np.ndarray, end: np.ndarray, microbatch: np.ndarray | int = -1
     ) -> np.ndarray:
-        """Add the nodes of posted work and the edges to and from them; return their numbers."""
-        own = add(kind, posted.seconds, start, end, posted.device, posted.stage, microbatch)
-        late, needed = posted.before > run.schedule.offsets[posted.device], posted.user >= 0
-        edges.append((node[posted.before[late] - 1], own[late]))
-        edges.extend((own[other[other >= 0]], own[other >= 0]) for other in (posted.previous, posted.after))
-        edges.append((own[needed], node[posted.user[needed]]))
+        """Add the nodes of a stream and the edges to and from them; return their numbers."""
+        own = add(kind, stream.seconds, start, end, stream.device, stream.stage, microbatch)
+        late, needed = stream.before > run.schedule.offsets[stream.device], stream.user >= 0
+        edges.append((node[stream.before[late] - 1], own[late]))
+        edges.extend((own[other[other >= 0]], own[other >= 0]) for other in (stream.previous, stream.after))
+        edges.append((own[needed], node[stream.user[needed]]))
         return own
 
     if plan.gathers is not None:
-        add_posted(Kind.UNSHARD, plan.gathers, run.unshard_start, run.unshard_end)
+        add_stream(Kind.UNSHARD, plan.gathers, run.unshard_start, run.unshard_end)
     reduced = np.empty(0, np.int64)
     if plan.reductions is not None:
-        reduced = add_posted(Kind.REDUCE_GRAD, plan.reductions, run.reduce_start, run.reduce_end)
+        reduced = add_stream(Kind.REDUCE_GRAD, plan.reductions, run.reduce_start, run.reduce_end)
     if run.optimizer_steps is not None and plan.optimizer_seconds is not None:
         exists = plan.optimizer == "sync"
         ready = np.array([run.gradients_ready.max() if exists else np.nan])
@@ -284,7 +284,7 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         edges += _optimizer_edges(run, node, reduced, barrier, step)
     if (copies := plan.copies) is not None:
         kind = np.where(copies.way == RELOADS, Kind.RELOAD, Kind.OFFLOAD)
-        add_posted(kind, copies, run.copy_start, run.copy_end, copies.microbatch)
+        add_stream(kind, copies, run.copy_start, run.copy_end, copies.microbatch)
     if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
         own = add(COLLECTIVE, plan.barrier_seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)
         waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)

@@ -95,11 +95,6 @@ class Measure:
         return not self.optional or bool(np.any(self.of(run)))
 
 
-def stages_held(run: TimelineColumns) -> np.ndarray:
-    """Return the number of stages of each device."""
-    return np.bincount(run.schedule.holdings[:, 0], minlength=run.schedule.devices)
-
-
 def transfers_sent(run: TimelineColumns) -> np.ndarray:
     """Return the number of transfers that each device sends in one step."""
     schedule, plan = run.schedule, run.plan
@@ -124,8 +119,8 @@ def exposed_communication(run: TimelineColumns) -> np.ndarray:
 _PAGES: tuple[Output, ...] = ("summary", "json", "compare", "what-if")
 _ROWS = (
     Measure(
-        "stages_per_device", "stages", "per device: stages that it runs", stages_held, ("compare",),
-        heading="stages/device",
+        "stages_per_device", "stages", "per device: stages that it runs",
+        lambda run: run.schedule.stages_held, ("compare",), heading="stages/device",
     ),
     Measure(
         "iterations", "steps", "training steps that the run holds; 1 in every synchronous schedule",

@@ -15,7 +15,7 @@ from ppsim.base.rules import argument, declared, described, number, quantity
 from ppsim.base.tables import aligned, even_column, html_table
 from ppsim.base.units import value_text
 from ppsim.lowering.rows import consumers
-from ppsim.plan.holding import Holding, amounts, backward_bytes, logits_bytes, moved_fraction, static_bytes
+from ppsim.plan.holding import ActivationMemory, amounts, backward_bytes, logits_bytes, moved_fraction, static_bytes
 from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
 from ppsim.plan.streams import RELOADS
 from ppsim.timeline import TimelineColumns
@@ -29,7 +29,7 @@ def peak_activations(run: TimelineColumns) -> np.ndarray:
     """Return the largest number of live activations of each device, in microbatches through one device share."""
     share = run.table.stage_share
     unit = share[0] if np.all(share == share[0]) else 1.0  # counts of equal shares are exact
-    peak = unit * Holding(run.schedule, run.table, share / unit).peaks(run.plan.fused)
+    peak = unit * ActivationMemory(run.schedule, run.table, share / unit).peaks(run.plan.fused)
     if run.plan.copies is not None:
         moving = np.concatenate([run.plan.copies.device, run.plan.copies.host])
         for device in np.unique(moving[moving != HOST_MEMORY]).tolist():
@@ -115,7 +115,7 @@ class Changes(NamedTuple):
     in_buffer: np.ndarray  # True for a transfer buffer, False for an activation
 
 
-def _activation_changes(run: TimelineColumns, holding: Holding, first: int, last: int) -> list[Changes]:
+def _activation_changes(run: TimelineColumns, holding: ActivationMemory, first: int, last: int) -> list[Changes]:
     """Return the changes by activations on devices `first` to `last` - 1, in the unit of `holding`.
 
     An activation that moves is on its own device until the copy out has ended, and again from the start of the copy
@@ -198,14 +198,14 @@ def _step_curve(times: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 @cached_on
-def activation_shares(run: TimelineColumns) -> Holding:
+def activation_shares(run: TimelineColumns) -> ActivationMemory:
     """Return what the rows of a run add and free, in device shares."""
-    return Holding(run.schedule, run.table, run.table.stage_share)
+    return ActivationMemory(run.schedule, run.table, run.table.stage_share)
 
 
 @cached_on
-def _activation_bytes(run: TimelineColumns) -> Holding:
-    return Holding(run.schedule, run.table, np.asarray(run.table.activation_bytes))
+def _activation_bytes(run: TimelineColumns) -> ActivationMemory:
+    return ActivationMemory(run.schedule, run.table, np.asarray(run.table.activation_bytes))
 
 
 @cached_on

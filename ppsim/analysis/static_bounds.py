@@ -22,7 +22,7 @@ from ppsim.costs.table import CostTable
 from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
 from ppsim.plan.lengths import optimizer_step_seconds, row_seconds, shortest_seconds, shortest_transfers
 from ppsim.plan.streams import POST_VALIDATED
-from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
+from ppsim.schedule.columns import ScheduleColumns, select_rows
 
 SAFETY = 1 - 1e-9  # the engines add in another order, so that their sums differ by rounding
 # The search for the rows with the largest holdings uses these pairs of weights: for the part of an activation that
@@ -67,8 +67,7 @@ class ScheduleSummary:
         or slice; the largest over the rows of `peaks`.
         """
         peaks, devices = self.peaks, self.actions.devices
-        stages = np.bincount(self.actions.holdings[:, 0], minlength=devices)
-        surplus = np.arange(peaks.held.shape[2]) >= stages[:, None]
+        surplus = np.arange(peaks.held.shape[2]) >= self.actions.stages_held[:, None]
         of_any = np.where(surplus[peaks.device], np.inf, peaks.held[0]).min(axis=1)
         held, in_backward = np.zeros(devices), np.where(surplus, np.inf, 0.0)
         np.maximum.at(held, peaks.device, of_any)
@@ -100,7 +99,7 @@ def _distinct_actions(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.nd
     parts = 1 + joined[chosen + 1]
     rows = np.repeat(chosen, parts) + (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts))
     offsets = np.searchsorted(schedule.device[rows], np.arange(schedule.devices + 1))
-    return lists_of_rows(schedule, rows, offsets), np.repeat(times, parts)
+    return select_rows(schedule, rows, offsets), np.repeat(times, parts)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
@@ -131,7 +130,7 @@ def _peak_candidates(schedule: ScheduleColumns, leaves: np.ndarray | None) -> Pe
     rows = _fullest_rows(schedule, change, _ranks(2 * holding + backward))
     device, stage = schedule.holdings.T
     first = np.searchsorted(device, np.arange(schedule.devices))
-    width = int(np.bincount(device, minlength=1).max())
+    width = int(schedule.stages_held.max())
     position = holding - first[schedule.device]
     row_device = schedule.device[rows].astype(np.int64)
     stages = np.pad(stage, (0, width))[first[row_device, None] + np.arange(width)].astype(np.int64)

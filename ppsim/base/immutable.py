@@ -96,7 +96,7 @@ class EqualColumns(Columns):
         return equal(self, other) if type(self) is type(other) else NotImplemented
 
 
-def list_of_rows(offsets: np.ndarray) -> np.ndarray:
+def list_numbers(offsets: np.ndarray) -> np.ndarray:
     """Return the number of the list that each row belongs to, int32."""
     return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
 
@@ -109,7 +109,7 @@ class DeviceLists:
     @property
     def device(self) -> np.ndarray:
         """Device of each row, int32."""
-        return list_of_rows(self.offsets)
+        return list_numbers(self.offsets)
 
 
 class SizedColumns:

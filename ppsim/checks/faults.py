@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
-from ppsim.base.immutable import distinct, list_of_rows
+from ppsim.base.immutable import distinct, list_numbers
 from ppsim.base.rules import argument, choice
 from ppsim.checks.deadlock import find_waiting_cycle
 from ppsim.checks.program_faults import (
@@ -210,18 +210,18 @@ def _output_faults(schedule: ScheduleColumns) -> Iterator[str]:
     barriers = find_barriers(schedule)
     if barriers is None:
         return
-    wrong = np.flatnonzero(barriers.has > np.arange(len(barriers.has)))
+    wrong = np.flatnonzero(barriers.own_output > np.arange(len(barriers.own_output)))
     yield from first_faults(
         lambda part, output: (
             f"{located(schedule, part)} comes before {located(schedule, output)}: S needs the output of the last stage"
         ),
         wrong,
-        barriers.has[wrong],
+        barriers.own_output[wrong],
     )
     device, barrier = schedule.device[barriers.producer].astype(np.int64), barriers.of_producer
     order = np.lexsort((barriers.producer, barrier, device))
     last = order[np.append(np.diff((device * len(barriers) + barrier)[order]) > 0, True)]
-    row, of_row = barriers.producer[last], list_of_rows(barriers.streams)[barrier[last]]
+    row, of_row = barriers.producer[last], list_numbers(barriers.streams)[barrier[last]]
     swapped = (np.diff(row) < 0) & (np.diff(device[last]) == 0) & (np.diff(of_row) == 0)
     yield from first_faults(
         lambda early, late: (

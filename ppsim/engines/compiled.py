@@ -15,15 +15,15 @@ from ppsim.engines.kernels import (
     TRANSFER_START,
     BarrierColumns,
     Devices,
-    PostedColumns,
     Queues,
     Rows,
+    StreamColumns,
     Streams,
 )
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Posted, no_copies
+from ppsim.plan.streams import Stream, no_copies
 from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 
@@ -167,21 +167,21 @@ def _devices(plan: Plan, posts: Posts) -> Devices:
 
 
 def _streams(plan: Plan) -> Streams:
-    return Streams(_posted_columns(plan, plan.gathers), _posted_columns(plan, plan.copies), _barrier_columns(plan))
+    return Streams(_stream_columns(plan, plan.gathers), _stream_columns(plan, plan.copies), _barrier_columns(plan))
 
 
-def _posted_columns(plan: Plan, posted: Posted | None) -> PostedColumns:
+def _stream_columns(plan: Plan, stream: Stream | None) -> StreamColumns:
     """Return the gathers or copies of a plan, with times to be filled."""
     devices = plan.schedule.devices
-    posted = no_copies(devices) if posted is None else posted
-    count = len(posted.seconds)
+    stream = no_copies(devices) if stream is None else stream
+    count = len(stream.seconds)
     of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
-    needed = np.flatnonzero(posted.user >= 0)
-    of_row[posted.user[needed]] = needed
+    needed = np.flatnonzero(stream.user >= 0)
+    of_row[stream.user[needed]] = needed
     start, end = np.full((2, count), np.nan)
-    return PostedColumns(
-        posted.offsets, posted.way, posted.before, posted.after, posted.seconds, start, end, of_row,
-        posted.offsets[:-1].copy(), np.zeros((devices, 2)),
+    return StreamColumns(
+        stream.offsets, stream.way, stream.before, stream.after, stream.seconds, start, end, of_row,
+        stream.offsets[:-1].copy(), np.zeros((devices, 2)),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from ppsim.engines.kernels import (
     TRANSFER_START,
     WAITS,
     BarrierColumns,
-    run_posted,
+    run_stream,
     wait_for_sends,
 )
 from ppsim.lowering.posts import Posts
@@ -183,7 +183,7 @@ def advance(device, now, rows, queues, gathers, copies, barriers, items, devices
         count_off(np.int64(queues.transfer[post]), now, rows, queues, items, times, agenda)
         post += 1
     devices.next_post[device] = post
-    run_posted(device, row, now, gathers)
+    run_stream(device, row, now, gathers)
     while copies.next[device] < copies.offsets[device + 1] and copies.before[copies.next[device]] <= row:
         count_off(items.first_copy + copies.next[device], now, rows, queues, items, times, agenda)
         copies.next[device] += 1

@@ -9,7 +9,7 @@ import numpy as np
 import simpy
 
 from ppsim.checks.deadlock import deadlock_error
-from ppsim.engines.event_resources import LAST, Arrival, BarrierStreams, PortLines, PostedStreams, StepEnd
+from ppsim.engines.event_resources import LAST, Arrival, BarrierStreams, PortLines, StepEnd, StreamProcesses
 from ppsim.engines.times import Times
 from ppsim.lowering.rows import consumers
 from ppsim.plan.resolve import Plan, Posts
@@ -44,11 +44,11 @@ class EventModel:
         self.queues: defaultdict[int, deque[list[int]]] = defaultdict(deque)  # of batches
         self.ends_first = bytearray(rows)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
-        self.gathers = PostedStreams(self.env, plan, plan.gathers)
-        self.reductions = PostedStreams(self.env, plan, plan.reductions)
+        self.gathers = StreamProcesses(self.env, plan, plan.gathers)
+        self.reductions = StreamProcesses(self.env, plan, plan.reductions)
         self.barriers = BarrierStreams(self.env, plan)
         self.ports, self.first_copy = PortLines(plan, rows), rows
-        self.copies = PostedStreams(
+        self.copies = StreamProcesses(
             self.env, plan, plan.copies,
             lambda copy: self.join_lines(rows + copy), lambda copy: self.leave_ports(rows + copy),
         )  # fmt: skip

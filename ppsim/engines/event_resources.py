@@ -12,7 +12,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import POST_VALIDATED, Posted
+from ppsim.plan.streams import POST_VALIDATED, Stream
 
 LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
@@ -41,7 +41,7 @@ class _Awaited:
         return [self.of_row[part] for part in range(row, end) if part in self.of_row]
 
 
-class PostedStreams(_Awaited):
+class StreamProcesses(_Awaited):
     """The UNSHARDs of each device, its gradient reductions or its copies: one process for each.
 
     Each waits for the one before it of its device and way, a RELOAD also for an OFFLOAD, then for its switch, a port:
@@ -52,7 +52,7 @@ class PostedStreams(_Awaited):
         self,
         env: simpy.Environment,
         plan: Plan,
-        posted: Posted | None,
+        stream: Stream | None,
         join: Callable[[int], None] | None = None,
         leave: Callable[[int], None] | None = None,
     ):
@@ -64,16 +64,16 @@ class PostedStreams(_Awaited):
         self.needed_first: list[list[int]] = []
         self.of_row: dict[int, simpy.Event] = {}
         self.turns: dict[int, simpy.Event] = {}
-        if posted is not None:
-            for number, (device, before) in enumerate(zip(posted.device, posted.before.tolist(), strict=True)):
+        if stream is not None:
+            for number, (device, before) in enumerate(zip(stream.device, stream.before.tolist(), strict=True)):
                 self.unposted[device].append((before, number))
-            self.seconds = posted.seconds.tolist()
+            self.seconds = stream.seconds.tolist()
             self.ended = [env.event() for _ in self.seconds]
-            waits = zip(posted.previous.tolist(), posted.after.tolist(), strict=True)
+            waits = zip(stream.previous.tolist(), stream.after.tolist(), strict=True)
             self.needed_first = [[other for other in both if other >= 0] for both in waits]
-            of_row = zip(posted.user.tolist(), self.ended, strict=True)
+            of_row = zip(stream.user.tolist(), self.ended, strict=True)
             self.of_row = {user: ended for user, ended in of_row if user >= 0}
-            self.turns = {number: env.event() for number in np.flatnonzero(posted.line >= 0).tolist()}
+            self.turns = {number: env.event() for number in np.flatnonzero(stream.line >= 0).tolist()}
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
 
     def post(self, device: int, row: int) -> None:

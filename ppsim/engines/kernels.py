@@ -49,7 +49,7 @@ class Queues(NamedTuple):
 WAITS, RECEIVER, NEXT = range(3)  # columns of `Queues.links`
 
 
-class PostedColumns(NamedTuple):
+class StreamColumns(NamedTuple):
     """The gathers or copies of a plan with their times, and by row the one that it waits for, or -1; empty without any.
 
     `next` is the one that each device posts next, and `free_at`, by device and way, when those posted have ended.
@@ -86,8 +86,8 @@ class BarrierColumns(NamedTuple):
 class Streams(NamedTuple):
     """The streams of a plan: they run in addition to its rows and transfers."""
 
-    gathers: PostedColumns
-    copies: PostedColumns
+    gathers: StreamColumns
+    copies: StreamColumns
     barriers: BarrierColumns
 
 
@@ -180,8 +180,8 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
                     height = run_transfers(number, rows, queues, streams, times, devices, moving, stack, height)
                 post += 1
             if streams is not None:
-                run_posted(device, row, free, streams.gathers)
-                run_posted(device, row, free, streams.copies)
+                run_stream(device, row, free, streams.gathers)
+                run_stream(device, row, free, streams.copies)
             if row == last:
                 break
             missing, start, stop = -1, free, row + 1
@@ -280,17 +280,17 @@ def run_transfers(first, rows, queues, streams, times, devices, moving, stack, h
 
 
 @kernel
-def run_posted(device, row, now, posted):
+def run_stream(device, row, now, stream):
     """Run the gathers or copies that a device posts before a row: their times follow at once."""
-    number = posted.next[device]
-    while number < posted.offsets[device + 1] and posted.before[number] <= row:
-        start = max(now, posted.free_at[device, posted.way[number]])
-        if posted.after[number] >= 0:
-            start = max(start, posted.end[posted.after[number]])
-        posted.start[number] = start
-        posted.end[number] = posted.free_at[device, posted.way[number]] = start + posted.seconds[number]
+    number = stream.next[device]
+    while number < stream.offsets[device + 1] and stream.before[number] <= row:
+        start = max(now, stream.free_at[device, stream.way[number]])
+        if stream.after[number] >= 0:
+            start = max(start, stream.end[stream.after[number]])
+        stream.start[number] = start
+        stream.end[number] = stream.free_at[device, stream.way[number]] = start + stream.seconds[number]
         number += 1
-    posted.next[device] = number
+    stream.next[device] = number
 
 
 @kernel

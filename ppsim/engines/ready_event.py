@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import simpy
 
-from ppsim.base.immutable import list_of_rows
+from ppsim.base.immutable import list_numbers
 from ppsim.engines.event_resources import LAST, Arrival
 from ppsim.plan.dispatch import Choices
 
@@ -18,7 +18,7 @@ class ReadyModel:
         self.choices = choices
         self.env = simpy.Environment()
         self.left = [list(range(*choices.offsets[device : device + 2])) for device in range(devices)]
-        self.device = list_of_rows(choices.offsets).tolist()
+        self.device = list_numbers(choices.offsets).tolist()
         self.waits = choices.waits.tolist()
         self.held = [0.0] * devices
         self.free = [True] * devices

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import call_compiled, kernel
-from ppsim.base.immutable import list_of_rows
+from ppsim.base.immutable import list_numbers
 from ppsim.plan.dispatch import Choices
 
 
@@ -43,7 +43,7 @@ class Progress(NamedTuple):
 def ready_order(choices: Choices) -> np.ndarray:
     """Return the slots of all devices that run, in the order in which they run, device by device."""
     offsets, devices, slots = choices.offsets, len(choices.limit), len(choices.row)
-    device = list_of_rows(offsets)
+    device = list_numbers(offsets)
     takes = choices.adds > 0
     min_adds, min_net = np.full(devices, np.inf), np.full(devices, np.inf)
     np.minimum.at(min_adds, device[takes], choices.adds[takes])

@@ -63,19 +63,18 @@ def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, e
 
 
 def _chosen(plan: Plan, engine: str) -> str:
-    """Return the engine that "auto" stands for; ConfigError if the compiled one cannot run."""
-    if engine == "auto":
-        return "compiled" if _compiled_pays(plan) else "event"
+    """Return the engine; "auto" is the one that ends sooner, with what it must still load and compile.
+
+    ConfigError if the compiled one cannot run.
+    """
     if engine == "compiled" and not can_compile():
         note_failure()
         raise ConfigError("engine='compiled' needs Numba, which cannot be imported; use 'event' or 'auto'")
-    return engine
-
-
-def _compiled_pays(plan: Plan) -> bool:
-    """Return if the compiled engine is done sooner, including what it still has to load and compile."""
-    if len(plan.schedule.kind) < ROWS_WORTH_LOADING or not can_compile():
-        return False
+    if engine != "auto":
+        return engine
+    rows = len(plan.schedule.kind)
+    if rows < ROWS_WORTH_LOADING or not can_compile():
+        return "event"
     from ppsim.engines.compiled import main_kernel
 
-    return pays(main_kernel(plan), len(plan.schedule.kind))
+    return "compiled" if pays(main_kernel(plan), rows) else "event"

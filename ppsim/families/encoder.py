@@ -11,7 +11,7 @@ from ppsim.base.errors import BuildError
 from ppsim.base.units import counted
 from ppsim.costs.composed import EncoderTower
 from ppsim.schedule.blocks import Block, concatenate
-from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
+from ppsim.schedule.columns import ScheduleColumns, select_rows
 
 
 def add_encoder(schedule: ScheduleColumns, encoder: EncoderTower) -> ScheduleColumns:
@@ -46,7 +46,7 @@ def mark_prefetched(schedule: ScheduleColumns, encoders: Sequence[EncoderTower])
         ahead = np.setdiff1d(_prefetched(schedule, encoder, stage), schedule.prefetched[:, 1]).astype(np.int32)
         if len(ahead):
             named = np.concatenate([schedule.prefetched, np.stack([np.full_like(ahead, stage), ahead], axis=1)])
-            schedule = lists_of_rows(schedule, np.arange(len(schedule.kind)), schedule.offsets, prefetched=named)
+            schedule = select_rows(schedule, np.arange(len(schedule.kind)), schedule.offsets, prefetched=named)
         stage -= encoder.stages
     return schedule
 

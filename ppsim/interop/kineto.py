@@ -27,6 +27,7 @@ from ppsim.interop.ranges import (
     Match,
     Pattern,
     Span,
+    by_action,
     named_ranges,
     outermost,
     pattern_of,
@@ -388,11 +389,10 @@ def _stream(event: dict[str, Any]) -> str:
 
 def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
     """Return the (start, end) of each action's ranges in seconds, in time order; actions in order of their first."""
-    ranges: dict[str, list[Span]] = {}
-    for event in sorted(events, key=lambda one: (one["ts"], one["dur"], one["name"])):
-        if event["name"].startswith(PREFIX):
-            ranges.setdefault(event["name"].removeprefix(PREFIX), []).append(_span(event))
-    return ranges
+    ordered = sorted(events, key=lambda one: (one["ts"], one["dur"], one["name"]))
+    return by_action(
+        (one["name"].removeprefix(PREFIX), _span(one)) for one in ordered if one["name"].startswith(PREFIX)
+    )
 
 
 def _in_order(spans: Any) -> np.ndarray:

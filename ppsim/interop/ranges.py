@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -136,7 +136,10 @@ def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[d
     """
     ranks = len(matches)
     if all(what[1] is not None for rank in matches for _, _, what in rank):
-        return [_by_number(rank, found) for rank, found in enumerate(matches)]
+        return [
+            by_action((f"{rank}{kind}{_number(number or '0')}", (start, end)) for start, end, (kind, number) in found)
+            for rank, found in enumerate(matches)
+        ]
     by_step = [_by_step(found, begins) for found, begins in zip(matches, steps, strict=True)]
     if not any(steps):
         by_step = _by_drained_pipeline(matches)
@@ -146,11 +149,12 @@ def named_ranges(matches: list[list[Match]], steps: list[list[float]]) -> list[d
     return [_by_count(rank, found, ranks, chunks) for rank, found in enumerate(by_step)]
 
 
-def _by_number(rank: int, found: list[Match]) -> dict[str, list[Span]]:
-    named: dict[str, list[Span]] = {}
-    for start, end, (kind, microbatch) in found:
-        named.setdefault(f"{rank}{kind}{_number(microbatch or '0')}", []).append((start, end))
-    return named
+def by_action(spans: Iterable[tuple[str, Span]]) -> dict[str, list[Span]]:
+    """Return the spans of each action, in the order given."""
+    found: dict[str, list[Span]] = {}
+    for action, span in spans:
+        found.setdefault(action, []).append(span)
+    return found
 
 
 def _number(text: str) -> int:
@@ -188,12 +192,9 @@ def _by_drained_pipeline(matches: list[list[Match]]) -> list[list[list[Match]]]:
 
 
 def _by_count(rank: int, steps: list[list[Match]], ranks: int, chunks: int) -> dict[str, list[Span]]:
-    named: dict[str, list[Span]] = {}
-    for step in steps:
-        actions = megatron_actions([what[0] for _, _, what in step], rank, ranks, chunks)
-        for action, (start, end, _) in zip(actions, step, strict=True):
-            named.setdefault(action, []).append((start, end))
-    return named
+    names = [megatron_actions([what[0] for _, _, what in step], rank, ranks, chunks) for step in steps]
+    spans = [(start, end) for step in steps for start, end, _ in step]
+    return by_action(zip(chain(*names), spans, strict=True))
 
 
 FIRST_STAGE, FORWARD, PREPARES = map(re.compile, (r"\(?0[FBIW]\d", r"\(?\d+F\d", r"\d+(RECV_F|UNSHARD)"))
@@ -214,12 +215,10 @@ def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list
     if first is None or over is None:
         return ranks
     begins = [_begin_of_step(each, over + shifts[first] - shift) for each, shift in zip(in_time, shifts, strict=True)]
-    whole: list[dict[str, list[Span]]] = []
-    for each, begin in zip(in_time, begins, strict=True):
-        whole.append({})
-        for start, end, action in each[begin:]:
-            whole[-1].setdefault(action, []).append((start, end))
-    return whole
+    return [
+        by_action((action, (start, end)) for start, end, action in each[begin:])
+        for each, begin in zip(in_time, begins, strict=True)
+    ]
 
 
 def _begin_of_step(in_time: list[tuple[float, float, str]], earliest: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -34,7 +34,8 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
 
     Unknown values (memory without a model) and infinite values (the bandwidth of a free link) are None.
     """
-    schedule, measures = timeline.schedule, shown_in("json")
+    schedule, measures, costs = timeline.schedule, shown_in("json"), cast(Any, timeline.costs)
+    knows_layers = hasattr(costs, "stages")
     sizes = {name: getattr(schedule, name) for name in ("name", "devices", "num_stages", "iterations", "slices")}
     return {
         "schema": SCHEMA,
@@ -51,18 +52,9 @@ def result_document(timeline: TimelineColumns) -> dict[str, Any]:
         "units": {measure.name: measure.unit for measure in measures} | dict.fromkeys(DEFINITIONS, "seconds"),
         "definitions": {measure.name: measure.meaning for measure in measures} | DEFINITIONS,
         "costs": _cost_document(timeline),
-        **_stage_document(timeline),
+        **{name: getattr(costs, name)(schedule.num_stages) for name in ("stages", "megatron_layout") if knows_layers},
         "assumptions": assumptions(timeline),
     }
-
-
-def _stage_document(timeline: TimelineColumns) -> dict[str, Any]:
-    """Return the layers of each stage, if the costs know them, as counts by name and in Megatron-LM's notation."""
-    if not hasattr(timeline.costs, "stages"):
-        return {}
-    costs: Any = timeline.costs
-    stages = timeline.schedule.num_stages
-    return {"stages": costs.stages(stages), "megatron_layout": costs.megatron_layout(stages)}
 
 
 def plain(value: Any) -> Any:

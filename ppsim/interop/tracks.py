@@ -13,7 +13,7 @@ from ppsim.analysis.critical_path import latest_before
 from ppsim.analysis.graph import BARRIER, COLLECTIVE, OPTIMIZER, step_graph
 from ppsim.analysis.memory import activations_over_time
 from ppsim.base.errors import ConfigError
-from ppsim.base.immutable import list_of_rows
+from ppsim.base.immutable import list_numbers
 from ppsim.schedule.barriers import BARRIER_NAMES, participants
 from ppsim.timeline import TimelineColumns
 
@@ -232,7 +232,7 @@ class Tracks:
             device, barrier = participants(self.schedule, run.plan.barriers)
             takes_time = (run.barrier_end > run.barrier_start)[barrier]
             self.member, self.joined = device[takes_time], barrier[takes_time]
-            self.member_stream = list_of_rows(run.plan.barriers.streams)[self.joined]
+            self.member_stream = list_numbers(run.plan.barriers.streams)[self.joined]
             self.member_track = np.zeros_like(self.member_stream)
 
     def _collectives(self, first: int, last: int) -> Iterator[Slices]:

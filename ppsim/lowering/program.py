@@ -14,7 +14,7 @@ from ppsim.base.rules import argument, choice, declared, described
 from ppsim.lowering.posts import transfer_posts
 from ppsim.lowering.rows import TransferEnds, row_table, row_tables, transfer_ends
 from ppsim.lowering.sharding import DEFAULT_WINDOW, Window, insert_sharding
-from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
+from ppsim.schedule.columns import ScheduleColumns, select_rows
 
 RECEIVES = ("early", "just-in-time")
 
@@ -114,7 +114,7 @@ def postpone_receives(program: ScheduleColumns) -> ScheduleColumns:
     anchor, rank = np.arange(count), np.full(count, len(row))
     anchor[row], rank[row] = earliest[taken_along], taken_along
     order = np.lexsort((rank, anchor))
-    return lists_of_rows(program, order, program.offsets, is_valid=True)
+    return select_rows(program, order, program.offsets, is_valid=True)
 
 
 def _next_flushing_send(program: ScheduleColumns, ends: TransferEnds, link: np.ndarray) -> np.ndarray:

@@ -20,11 +20,11 @@ from ppsim.base.rules import argument, choice
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
 from ppsim.lowering.rows import row_table, row_tables
-from ppsim.plan.holding import Holding, one_per_device
+from ppsim.plan.holding import ActivationMemory, one_per_device
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import find_reductions
 from ppsim.schedule.barriers import find_barriers
-from ppsim.schedule.columns import ScheduleColumns, lists_of_rows
+from ppsim.schedule.columns import ScheduleColumns, select_rows
 
 DISPATCHES = ("list", "ready")
 _ROUNDING = 1e-9
@@ -71,7 +71,7 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
     collectives = 0 if plan.barriers is None else len(plan.barriers)
     slot_of = np.append(np.cumsum(~plan.fused) - 1, len(row) + np.arange(collectives))
     offsets = np.searchsorted(row, plan.schedule.offsets)
-    adds, frees = Holding(plan.schedule, table, table.stage_share).changes(slice(None))
+    adds, frees = ActivationMemory(plan.schedule, table, table.stage_share).changes(slice(None))
     adds, net = np.add.reduceat(adds, row), np.add.reduceat(adds - frees, row)
     source, target, delay = (np.concatenate(ends) for ends in zip(_edges(plan), _collective_edges(plan), strict=True))
     source, target = slot_of[source], slot_of[target]
@@ -164,7 +164,7 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
     new = np.empty(len(old), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
     # Devices choose the two parts of a slot without a length of its own separately.
-    schedule = lists_of_rows(plan.schedule, old, plan.schedule.offsets, joined=plan.fused[old])
+    schedule = select_rows(plan.schedule, old, plan.schedule.offsets, joined=plan.fused[old])
     source = np.where(plan.source[old] >= 0, new[plan.source[old]], -1).astype(np.int32)
     schedule.mark_valid(source)
     again = posts_in_order if plan.message_overhead else unqueued_posts

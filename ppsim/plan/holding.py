@@ -35,7 +35,7 @@ def parts_of(table: CostTable, whole: np.ndarray) -> np.ndarray:
     return np.stack([whole, whole * table.weight_grad_fraction, stored])
 
 
-class Holding:
+class ActivationMemory:
     """Amounts that the rows of a schedule add and free; `weight` is the amount of one microbatch on each stage."""
 
     def __init__(self, schedule: ScheduleColumns, table: CostTable, weight: np.ndarray):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
-from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, list_of_rows
+from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, list_numbers
 from ppsim.schedule.columns import ScheduleColumns
 
 BROADCAST, STATISTICS, GRADIENT = BARRIER_KINDS = range(3)  # in the order in which a microbatch meets them
@@ -43,7 +43,7 @@ class Barriers(SizedColumns, EqualColumns):
     needs: np.ndarray
     # int32, one entry per row of the schedule: the F of the last stage that an S of the same device needs in place of a
     # broadcast, or -1
-    has: np.ndarray
+    own_output: np.ndarray
 
     @property
     def following(self) -> np.ndarray:
@@ -55,7 +55,7 @@ class Barriers(SizedColumns, EqualColumns):
     @property
     def of_producer(self) -> np.ndarray:
         """The barrier of each entry of `producer`, int32."""
-        return list_of_rows(self.first)
+        return list_numbers(self.first)
 
     def is_of(self, kind: int, barrier: np.ndarray) -> np.ndarray:
         """Return whether each entry of a column of barriers, -1 for none, is a barrier of this kind."""
@@ -82,7 +82,7 @@ def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
     of_producer = barrier_of_key[key[producer]]
     order = np.argsort(of_producer, kind="stable")
     needs = np.where(needed >= 0, barrier_of_key[needed * microbatches + schedule.microbatch], -1)
-    has = _own_output(schedule, made == BROADCAST)
+    own_output = _own_output(schedule, made == BROADCAST)
     barrier_kind, microbatch = np.divmod(keys[np.argsort(number)], microbatches)
     return Barriers(
         barrier_kind.astype(np.int8),
@@ -90,8 +90,8 @@ def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
         streams,
         np.searchsorted(of_producer[order], np.arange(len(keys) + 1)),
         producer[order].astype(np.int32),
-        np.where(has >= 0, -1, needs).astype(np.int32),
-        has,
+        np.where(own_output >= 0, -1, needs).astype(np.int32),
+        own_output,
     )
 
 
@@ -181,7 +181,7 @@ def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.nda
         return source
     missing = np.flatnonzero(barriers.producer >= position[schedule.device[barriers.producer]])
     of_stream = np.searchsorted(missing, barriers.first[barriers.streams[:-1]])
-    head = np.append(missing, len(barriers.producer))[of_stream][list_of_rows(barriers.streams)]
+    head = np.append(missing, len(barriers.producer))[of_stream][list_numbers(barriers.streams)]
     blocked = np.flatnonzero(head < barriers.first[1:])
     first = np.full(len(barriers), -1, np.int64)
     first[blocked] = barriers.producer[head[blocked]]

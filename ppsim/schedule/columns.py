@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary, slot_kind
 from ppsim.base.errors import ScheduleError, shown, visible
-from ppsim.base.immutable import cached_column, distinct, index_in, list_of_rows, unwritable
+from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, unwritable
 from ppsim.base.rules import checked_methods
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
@@ -185,7 +185,7 @@ class ScheduleColumns:
         if chosen.all():
             return self
         counts = np.concatenate([[0], np.cumsum(chosen)])
-        return lists_of_rows(self, chosen, counts[self.offsets], is_valid=self.is_valid)
+        return select_rows(self, chosen, counts[self.offsets], is_valid=self.is_valid)
 
     def __len__(self) -> int:
         """Number of actions; an OVERLAP_F_B slot counts once."""
@@ -217,7 +217,7 @@ class ScheduleColumns:
     @cached_property
     def device(self) -> np.ndarray:
         """Device of each row, int32."""
-        return unwritable(list_of_rows(self.offsets))
+        return unwritable(list_numbers(self.offsets))
 
     @cached_property
     def holdings(self) -> np.ndarray:
@@ -235,13 +235,17 @@ class ScheduleColumns:
         return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
 
     @property
+    def stages_held(self) -> np.ndarray:
+        """Number of stages of each device, int64."""
+        return np.bincount(self.holdings[:, 0], minlength=self.devices)
+
+    @property
     def weight_copies(self) -> np.ndarray:
         """Weights that each device keeps, in units of one device share of the model (1/devices); float64.
 
         This is the number of its stages times the versions of its weights. A stage on two devices counts on both.
         """
-        held = np.bincount(self.holdings[:, 0], minlength=self.devices)
-        return held * self.weight_versions * (self.devices / max(self.num_stages, 1))
+        return self.stages_held * self.weight_versions * (self.devices / max(self.num_stages, 1))
 
     def named(self, name: str, found: str | None = None) -> ScheduleColumns:
         """Return the same lists under another name, and with another `found` if one is given."""
@@ -307,7 +311,7 @@ class ScheduleColumns:
         return unwritable(source)
 
 
-def lists_of_rows(schedule: ScheduleColumns, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:
+def select_rows(schedule: ScheduleColumns, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:
     """Return the lists of these rows, cut at `offsets`; `changed` are arguments of the constructor."""
     columns = schedule.kind[rows], schedule.stage[rows], schedule.microbatch[rows], offsets
     return ScheduleColumns(*columns, **{"joined": schedule.joined[rows], **schedule.traits, **changed})

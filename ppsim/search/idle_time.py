@@ -13,7 +13,7 @@ from ppsim.costs.table import CostTable
 from ppsim.engines.ready_event import ReadyModel
 from ppsim.engines.running import makespan_of
 from ppsim.plan.dispatch import Choices, in_order, make_choices
-from ppsim.plan.holding import Holding
+from ppsim.plan.holding import ActivationMemory
 from ppsim.plan.resolve import Plan, make_plan
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -38,7 +38,9 @@ def in_idle_time(
             f"schedule {schedule.name!r} holds {what}; place R directly before its backward, or use another schedule"
         )
     plan = replace(make_plan(schedule, table, "async"), ports=None)
-    choices = make_choices(plan, table, np.maximum(limits, Holding(schedule, table, table.stage_share).peaks()))
+    choices = make_choices(
+        plan, table, np.maximum(limits, ActivationMemory(schedule, table, table.stage_share).peaks())
+    )
     candidates = [schedule]
     for kinds in _FILLERS if pull_forwards else _FILLERS[:1]:
         order = IdleTimeModel(plan, choices, kinds).run()

@@ -22,7 +22,7 @@ from ppsim.families.interleaved import interleaved_one_forward_one_backward
 from ppsim.families.one_forward_one_backward import one_forward_one_backward
 from ppsim.families.registry import RegisteredFamily, family, require_choice
 from ppsim.lowering.rows import insert_at, row_tables
-from ppsim.plan.holding import Holding, changes_by_kind
+from ppsim.plan.holding import ActivationMemory, changes_by_kind
 from ppsim.plan.lengths import seconds_by_kind
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.problem import DEFAULT_COSTS, limits_of, price_schedule
@@ -78,7 +78,7 @@ def add_recomputes(
     if placing == "backward":
         return placed
     if memory_limit is None:
-        limits = Holding(schedule, table, table.stage_share).peaks()
+        limits = ActivationMemory(schedule, table, table.stage_share).peaks()
     else:
         limits = limits_of(schedule.devices, memory_limit)
     from ppsim.search.idle_time import in_idle_time  # it loads SimPy
@@ -110,12 +110,12 @@ def _needed_recomputes(schedule: ScheduleColumns, table: CostTable, limits: np.n
     `limits` are in activations of one device share, float64 (devices,). BuildError if a limit does not hold one
     activation and the stored inputs of the others.
     """
-    holding = Holding(schedule, table, table.stage_share)
+    holding = ActivationMemory(schedule, table, table.stage_share)
     rows = [_needed_on(holding, device, float(limits[device])) for device in range(schedule.devices)]
     return np.sort(np.concatenate(rows)).astype(np.int64)
 
 
-def _needed_on(holding: Holding, device: int, limit: float) -> list[int]:
+def _needed_on(holding: ActivationMemory, device: int, limit: float) -> list[int]:
     schedule, span = holding.schedule, holding.schedule.rows(device)
     kinds, stage, microbatch = schedule.kind[span], schedule.stage[span], schedule.microbatch[span]
     restored = changes_by_kind(*holding.parts(stage, microbatch))[0][Kind.R]
@@ -353,5 +353,5 @@ class RecomputingCosts:
 
     def _restored_by_r(self, schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
         """Return the amount that an R of each stage restores, in device shares, float64 (stages,)."""
-        restored = Holding(schedule, table, table.stage_share).adds[Kind.R]
+        restored = ActivationMemory(schedule, table, table.stage_share).adds[Kind.R]
         return np.where(self._recomputes(schedule), restored, 0.0)

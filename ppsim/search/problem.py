@@ -20,7 +20,7 @@ from ppsim.base.compiling import call_fastest
 from ppsim.base.errors import BuildError, shown
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
-from ppsim.plan.holding import Holding, one_per_device
+from ppsim.plan.holding import ActivationMemory, one_per_device
 from ppsim.plan.lengths import neighbour_seconds, row_seconds, timed_slots, transfer_lengths, transfers_by_row
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
@@ -172,11 +172,11 @@ class Problem:
         """Seconds of one microbatch on each device, float64 (devices,)."""
         return np.bincount(self.device_of, self.seconds.reshape(3, -1).sum(axis=0), minlength=self.devices)
 
-    def _holding(self, schedule: ScheduleColumns, table: CostTable) -> Holding:
+    def _holding(self, schedule: ScheduleColumns, table: CostTable) -> ActivationMemory:
         weight = table.stage_share
         if self.unit is not None and table.activation_bytes is not None:
             weight = table.activation_bytes / self.unit
-        return Holding(schedule, table, weight)
+        return ActivationMemory(schedule, table, weight)
 
     @cached_property
     def list_offsets(self) -> np.ndarray:

@@ -237,13 +237,17 @@ def explain(
     better = better_schedule(measured, framework, profile)
     own, usual = replayed_plan(measured), start_overhead(measured)
     replayed = step_of(replace(own, row_lengths=own.seconds + usual)) - usual
+    others = [
+        Pipeline(one.document.get("ranks", []), float(np.median(one.step_seconds)),
+                 Timeline.of(one.timeline()).bubble_fraction)
+        for one in (trace.others if trace else ())
+    ]  # fmt: skip
     return Explanation(
         measured, run, {} if run is None else _difference(measured, own, run), replayed, _variants(measured, own),
         slow_parts(measured, own, run),
         {"total": float(own.transfer_seconds.sum()), "exposed": float(measured.exposed_communication.sum())},
         better, [*_notes(measured, run, profile, replayed), assumed(framework)], recognized_family(measured.schedule),
-        None if trace is None else _steps(trace), [] if trace is None else [_pipeline(one) for one in trace.others],
-        stalls(measured, own),
+        None if trace is None else _steps(trace), others, stalls(measured, own),
     )  # fmt: skip
 
 
@@ -333,13 +337,6 @@ class Pipeline:
     bubble_fraction: float
 
     __repr__ = short_repr
-
-
-def _pipeline(trace: Trace) -> Pipeline:
-    return Pipeline(
-        trace.document.get("ranks", []), float(np.median(trace.step_seconds)),
-        Timeline.of(trace.timeline()).bubble_fraction,
-    )  # fmt: skip
 
 
 def _headline(run: Timeline) -> dict[str, Any]:
