@@ -1,5 +1,7 @@
 """Lowering: where SEND, RECV and the sharding actions stand in a program."""
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -224,6 +226,12 @@ def test_auto_looks_two_stages_ahead_on_the_first_device_and_one_more_on_each_ne
     assert rows == ppsim.lower(schedule, sharded=True, max_active_stages=4, look_ahead=[2, 3, 4, 4]).orders()
 
 
+def in_any_order_of_reshards(row):
+    # RESHARDs next to each other have the order of a set, which depends on what the set held before.
+    runs = [(is_reshard, list(run)) for is_reshard, run in groupby(row, key=lambda text: "RESHARD" in text)]
+    return [sorted(run) if is_reshard else run for is_reshard, run in runs]
+
+
 @settings(deadline=None, max_examples=60)
 @given(schedule=schedules(), limit=st.integers(1, 5), data=st.data())
 def test_a_look_ahead_moves_unshards_and_nothing_else(schedule, limit, data):
@@ -238,7 +246,7 @@ def test_a_look_ahead_moves_unshards_and_nothing_else(schedule, limit, data):
     for one, other in zip(full.orders(), short.orders(), strict=True):
         assert sorted(one) == sorted(other)
         kept = [[text for text in row if "UNSHARD" not in text and "_" not in text] for row in (one, other)]
-        assert kept[0] == kept[1]
+        assert in_any_order_of_reshards(kept[0]) == in_any_order_of_reshards(kept[1])
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,22 @@ class _BlockedQueues:
         arrived: np.ndarray,
     ):
         self.schedule, self.missing, self.awaited = schedule, missing, awaited
-        self.position, self.arrived = position.tolist(), arrived
-        self._find_queues(posts, posted.tolist())
+        self.position = position.tolist()
+        self.queue_of: dict[tuple[bool, int], int] = {}  # of each posted end: (is it the SEND, its transfer)
+        self.heads: dict[int, list[int]] = {}  # the transfers at the head of each queue: a batch has two
+        self.unsent: dict[int, int] = {}  # the first SEND of each device that has not ended
+        for device, count in enumerate(posted.tolist()):
+            mine = slice(int(posts.offsets[device]), int(posts.offsets[device]) + count)
+            columns = (column[mine].tolist() for column in (posts.transfer, posts.is_send, posts.queue))
+            joined, before = posts.joined[mine].tolist() or [False] * count, -1
+            for transfer, is_send, queue, is_joined in zip(*columns, joined, strict=True):
+                self.queue_of[is_send, transfer] = queue
+                if not arrived[transfer]:
+                    heads = self.heads.setdefault(queue, [transfer])
+                    heads += [transfer] if is_joined and heads == [before] else []
+                    if is_send:
+                        self.unsent.setdefault(device, transfer)
+                before = transfer
 
     def cycle(self) -> list[str]:
         """Return the cycle among devices and transfers."""
@@ -76,24 +90,6 @@ class _BlockedQueues:
             node = following
         path = list(lines)
         return [lines[waiting] for waiting in path[path.index(node) :]]
-
-    def _find_queues(self, posts: Posts, count: list[int]) -> None:
-        """Find the queue of each posted end, and the transfers at the head of each queue: a batch has two."""
-        self.queue_of: dict[tuple[bool, int], int] = {}
-        self.heads: dict[int, list[int]] = {}
-        self.unsent: dict[int, int] = {}
-        for device, posted in enumerate(count):
-            mine = slice(int(posts.offsets[device]), int(posts.offsets[device]) + posted)
-            columns = (column[mine].tolist() for column in (posts.transfer, posts.is_send, posts.queue))
-            joined, before = posts.joined[mine].tolist() or [False] * posted, -1
-            for transfer, is_send, queue, is_joined in zip(*columns, joined, strict=True):
-                self.queue_of[is_send, transfer] = queue
-                if not self.arrived[transfer]:
-                    heads = self.heads.setdefault(queue, [transfer])
-                    heads += [transfer] if is_joined and heads == [before] else []
-                    if is_send:
-                        self.unsent.setdefault(device, transfer)
-                before = transfer
 
     def _explain_device(self, device: int) -> tuple[str, Node]:
         part = self.missing[device]
@@ -108,7 +104,7 @@ class _BlockedQueues:
 
     def _explain_transfer(self, transfer: int) -> tuple[str, Node]:
         schedule, name = self.schedule, self._name(transfer)
-        sender, receiver = int(schedule.device[self.schedule.source[transfer]]), int(schedule.device[transfer])
+        sender, receiver = int(schedule.device[schedule.source[transfer]]), int(schedule.device[transfer])
         for is_send, holder in ((True, sender), (False, receiver)):
             if (is_send, transfer) not in self.queue_of:
                 label = schedule.label(self.position[holder])
@@ -124,8 +120,7 @@ class _BlockedQueues:
         return f"{name} waits in a queue of device {holder} behind {self._name(head)}", ("transfer", head)
 
     def _name(self, transfer: int) -> str:
-        schedule = self.schedule
-        producer = int(self.schedule.source[transfer])
+        schedule, producer = self.schedule, int(self.schedule.source[transfer])
         kind = Kind.SEND_F if schedule.kind[producer] == Kind.F else Kind.SEND_B
         return (
             f"{schedule.stage[producer]}{kind.name}{schedule.microbatch[producer]} "

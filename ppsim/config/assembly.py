@@ -307,19 +307,19 @@ def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
 
 def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Fault]:
     """Return the faults between recompute, its placing, offload and the limit of live activations."""
-    faults: list[Fault] = []
-    if "recompute" in section and "offload" in section:
-        faults.append((("schedule", "offload"), "does not go with recompute; leave one of them out"))
-    if "recompute_placing" in section and "recompute" not in section:
-        faults.append(
-            (("schedule", "recompute_placing"), "has no effect without recompute; give recompute too, such as all")
-        )
-    if section.get("recompute") == NEEDED and not has_limit:
-        faults.append((("schedule", "recompute"), f"{NEEDED} goes with memory_limit, such as memory_limit: 4"))
     known = find_family(section["name"]).options if "name" in section else ()
-    if has_limit and "memory_limit" in section.get("options", {}) and "memory_limit" in known:
-        faults.append((("schedule", "options", "memory_limit"), "does not go with memory_limit; give one of them"))
-    return faults
+    limited_twice = has_limit and "memory_limit" in section.get("options", {}) and "memory_limit" in known
+    rules = {
+        ("offload", "does not go with recompute; leave one of them out"): {"recompute", "offload"} <= section.keys(),
+        ("recompute_placing", "has no effect without recompute; give recompute too, such as all"): (
+            "recompute_placing" in section and "recompute" not in section
+        ),
+        ("recompute", f"{NEEDED} goes with memory_limit, such as memory_limit: 4"): (
+            section.get("recompute") == NEEDED and not has_limit
+        ),
+        ("options.memory_limit", "does not go with memory_limit; give one of them"): limited_twice,
+    }
+    return [(("schedule", *key.split(".")), rule) for (key, rule), is_broken in rules.items() if is_broken]
 
 
 def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[str, Any]) -> list[Fault]:

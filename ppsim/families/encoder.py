@@ -46,7 +46,7 @@ def mark_prefetched(schedule: ScheduleColumns, encoders: Sequence[EncoderTower])
         ahead = np.setdiff1d(_prefetched(schedule, encoder, stage), schedule.prefetched[:, 1]).astype(np.int32)
         if len(ahead):
             named = np.concatenate([schedule.prefetched, np.stack([np.full_like(ahead, stage), ahead], axis=1)])
-            schedule = select_rows(schedule, np.arange(len(schedule.kind)), schedule.offsets, prefetched=named)
+            schedule = select_rows(schedule, slice(None), schedule.offsets, prefetched=named)
         stage -= encoder.stages
     return schedule
 

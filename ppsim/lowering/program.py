@@ -54,8 +54,7 @@ def batch_transfers(program: ScheduleColumns) -> ScheduleColumns:
         if row > free:
             joined[row] = True
             free = row + 1
-    columns = program.kind, program.stage, program.microbatch, program.offsets
-    return ScheduleColumns(*columns, joined=joined, is_valid=True, **program.traits)
+    return select_rows(program, slice(None), program.offsets, joined=joined, is_valid=True)
 
 
 def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:

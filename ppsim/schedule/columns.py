@@ -311,7 +311,9 @@ class ScheduleColumns:
         return unwritable(source)
 
 
-def select_rows(schedule: ScheduleColumns, rows: np.ndarray, offsets: np.ndarray, **changed: Any) -> ScheduleColumns:
+def select_rows(
+    schedule: ScheduleColumns, rows: np.ndarray | slice, offsets: np.ndarray, **changed: Any
+) -> ScheduleColumns:
     """Return the lists of these rows, cut at `offsets`; `changed` are arguments of the constructor."""
     columns = schedule.kind[rows], schedule.stage[rows], schedule.microbatch[rows], offsets
     return ScheduleColumns(*columns, **{"joined": schedule.joined[rows], **schedule.traits, **changed})

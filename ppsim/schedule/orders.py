@@ -64,18 +64,15 @@ def orders(schedule: ScheduleColumns) -> list[list[str]]:
 
 def outside_lists(schedule: ScheduleColumns) -> list[str]:
     """Return what a schedule has in addition to its lists of actions, in words; its CSV file does not hold these."""
-    found = []
-    if schedule.iterations > 1:
-        found.append(f"{schedule.iterations} training steps in one list")
-    if (versions := int(schedule.weight_versions.max(initial=1))) > 1:
-        found.append(f"up to {versions} versions of the weights")
-    if len(schedule.evicted):
-        found.append(f"{len(schedule.evicted)} activations that are evicted to other devices")
-    if len(schedule.prefetched):
-        found.append(f"{len(schedule.prefetched)} inputs that the step before has computed")
-    if schedule.slices > 1:
-        found.append(f"microbatches cut into {schedule.slices} slices")
-    return found
+    versions = int(schedule.weight_versions.max(initial=1))
+    facts = {
+        f"{schedule.iterations} training steps in one list": schedule.iterations > 1,
+        f"up to {versions} versions of the weights": versions > 1,
+        f"{len(schedule.evicted)} activations that are evicted to other devices": len(schedule.evicted) > 0,
+        f"{len(schedule.prefetched)} inputs that the step before has computed": len(schedule.prefetched) > 0,
+        f"microbatches cut into {schedule.slices} slices": schedule.slices > 1,
+    }
+    return [fact for fact, is_one in facts.items() if is_one]
 
 
 def csv_text(schedule: ScheduleColumns) -> str:
