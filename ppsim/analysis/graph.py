@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -130,9 +129,8 @@ def _by_node(plan: Plan, of_row: np.ndarray, of_transfer: np.ndarray, of_stream:
 
 def node_seconds(run: TimelineColumns, plan: Plan) -> np.ndarray:
     """Return the seconds of each node of a run's graph under another plan of equal structure."""
-    other = copy(run)
-    vars(other)["plan"] = plan
-    return _by_node(plan, plan.seconds, plan.transfer_seconds, _stream_nodes(other, plan.slot_of_row)[0].seconds)
+    streams, _ = _stream_nodes(run.changed(plan=plan), plan.slot_of_row)
+    return _by_node(plan, plan.seconds, plan.transfer_seconds, streams.seconds)
 
 
 def _joined(edges: list[Edges]) -> Edges:

@@ -190,7 +190,7 @@ def crossed_transfers(program: ScheduleColumns) -> Iterator[str]:
     )
 
 
-_START, _USE, _UNSHARD, _RESHARD, _END = range(5)
+_START, _USE, _UNSHARD, _RESHARD = range(4)
 
 
 def gather_faults(program: ScheduleColumns) -> Iterator[str]:
@@ -208,24 +208,20 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
     what = event[program.kind[rows]]
     is_first = np.append(True, np.diff(program.stage[rows]).astype(bool) | np.diff(program.device[rows]).astype(bool))
     before = np.where(is_first, _START, np.append(_START, what[:-1]))
-    after = np.where(np.append(is_first[1:], True), _END, -1)
+    is_last = np.append(is_first[1:], True)
     sharded = (before == _START) | (before == _RESHARD)
-    for wrong, rule in (
-        (
-            sharded & (what == _USE),
-            "runs while the weights of its stage are sharded; put an UNSHARD of the stage before it",
+    rules = {
+        "runs while the weights of its stage are sharded; put an UNSHARD of the stage before it": (
+            sharded & (what == _USE)
         ),
-        (sharded & (what == _RESHARD), "has no UNSHARD of its stage before it"),
-        (
-            ~sharded & (what == _UNSHARD),
-            "gathers weights that are gathered already; put a RESHARD of the stage before it",
+        "has no UNSHARD of its stage before it": sharded & (what == _RESHARD),
+        "gathers weights that are gathered already; put a RESHARD of the stage before it": (
+            ~sharded & (what == _UNSHARD)
         ),
-        ((before == _UNSHARD) & (what == _RESHARD), "drops weights that were gathered and not used"),
-        (
-            (after == _END) & (what != _RESHARD),
-            "is the last of its stage on the device; put a RESHARD of the stage after it",
-        ),
-    ):
+        "drops weights that were gathered and not used": (before == _UNSHARD) & (what == _RESHARD),
+        "is the last of its stage on the device; put a RESHARD of the stage after it": is_last & (what != _RESHARD),
+    }
+    for rule, wrong in rules.items():
         yield from first_faults(lambda row, rule=rule: f"{located(program, row)} {rule}", rows[wrong])
 
 

@@ -124,12 +124,11 @@ class Config:
             dispatch=dispatch,
             memory_limit=self.memory_limit if dispatch == "ready" else None,
         )
-        vars(run)["config"] = self
+        table = run.table
         if self.lengths:
-            workload = self.workload(run, self.lengths.drawn[0])
-            run = run.changed(table=replace(run.table, workload=workload))
+            table = replace(table, workload=self.workload(run, self.lengths.drawn[0]))
         name = self.data.get("name")
-        return run if name in (None, schedule.name) else run.named(name)
+        return run.changed(config=self, table=table, name=None if name == schedule.name else name)
 
     @property
     def packed_lengths(self) -> PackedLengths:

@@ -40,11 +40,10 @@ def makespan_of(schedule: ScheduleColumns, table: CostTable) -> float:
 
 
 def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, engine: str) -> Plan:
-    """Return the plan in the order in which its devices run it: that of its lists, or the one that they choose.
+    """Return the plan in the order in which its devices run it: the order of its lists, or the one that they choose.
 
-    If devices deadlock it is that of the lists: these deadlock too, and name the cycle when they run.
-
-    Raises ConfigError as `check_dispatch`, `check_plan` and `make_choices`.
+    If choosing devices deadlock, the order stays: the lists deadlock too, and their run names the cycle. Raises
+    ConfigError as `check_dispatch`, `check_plan` and `make_choices`.
     """
     check_dispatch(dispatch, memory_limit)
     if dispatch == "list":

@@ -77,7 +77,7 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
 
 
 def _queue_steps(transport: str) -> tuple[int, int]:
-    """Return what a peer and being a SEND add to the number of a post's FIFO; 0 if the transport shares the FIFO."""
+    """Return the factors of the peer and of SEND or RECV in the number of a post's FIFO; 0 if all share one FIFO."""
     return {"pair": (2, 0), "rank": (0, 0), DIRECTIONS: (0, 0)}.get(transport, (2, 1))
 
 

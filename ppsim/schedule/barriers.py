@@ -173,8 +173,8 @@ def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.nda
 def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.ndarray) -> np.ndarray:
     """Return for each row the row that it waits for, or -1: its source, or the first missing row of its barrier.
 
-    Devices have stopped at `position`. That row may belong to an earlier barrier of the stream. Nothing waits for a
-    barrier if its rows and the rows of the barriers before it have all run.
+    Devices have stopped at `position`. The missing row may belong to an earlier barrier of the stream. A row waits for
+    nothing if all rows of its barrier, and of the barriers before that, have run.
     """
     barriers = find_barriers(schedule)
     if barriers is None:

@@ -294,9 +294,8 @@ class ScheduleColumns:
     def source(self) -> np.ndarray:
         """Row whose result each row needs from the neighbouring stage, or -1 (also for prefetched inputs); int32.
 
-        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). A row's inputs from its own stage come earlier in
-        the same list, so that they are no entries here. The validator passes its column to `mark_valid`; here actions
-        may be missing, and the last of a doubled one counts.
+        F(s, k) needs F(s-1, k); B or I(s, k) needs B or I(s+1, k). Inputs from the row's own stage come earlier in the
+        same list and have no entry. The lists may be invalid: of a doubled action the last one counts.
         """
         pairs = self.stage.astype(np.int64) * self.microbatches + self.microbatch
         source = np.full(len(pairs), -1, np.int32)

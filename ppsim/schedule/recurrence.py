@@ -14,9 +14,9 @@ _NO_KIND, _NO_STAGE = unwritable(np.empty(0, np.int8)), unwritable(np.empty(0, n
 
 
 class Lengths(NamedTuple):
-    """Seconds of rows (`seconds`), and from the end of a row's source to the row's start (`waits`).
+    """Seconds of each row (`seconds`), and of the transfer from its source to it (`waits`).
 
-    Both are flat columns by [kind, stage], or by row if `stages` is 0.
+    Both are flat columns by [kind, stage]; if `stages` is 0, by row.
     """
 
     kind: np.ndarray
@@ -89,10 +89,9 @@ def _run_slots(
 def run_rows(offsets, source, lengths, position, row_end, busy):
     """Fill `row_end`, `busy` (the sum of each list's lengths) and `position` (the row at which each list has stopped).
 
-    A row that has not run has -1 as its end, or -2 - d if list d waits for it. `also_waiting[d]` is then the end's
-    value before: the next list that waits for the same row. Only ends are stored: the fewer columns a list reads and
-    writes between two waits, the fewer cache misses. `0 <= row` spares Numba a
-    test for negative indices, 6 % of a call.
+    The end of a row that has not run is -1, or -2 - d if list d waits for it. `also_waiting[d]` then has the value
+    before: the next list that waits for the row. Only ends are stored: the fewer columns a list reads and writes
+    between two waits, the fewer cache misses. `0 <= row` spares Numba a test for negative indices, 6 % of a call.
     """
     kind, stage, stages, seconds, waits = lengths
     lists = len(offsets) - 1
