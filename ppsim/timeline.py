@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal
+from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal, of_class
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.resolve import Plan
@@ -92,9 +92,7 @@ class TimelineColumns(Columns):
 
     def changed(self, **attributes: Any) -> Self:
         """Return the same timeline with other attributes, such as the `fills` of its charts; its times stay."""
-        made = type(self).__new__(type(self))
-        vars(made).update(vars(self), **attributes)
-        return made
+        return of_class(type(self), self, **attributes)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be set: a timeline is never changed; simulate again with other costs")

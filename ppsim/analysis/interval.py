@@ -91,14 +91,12 @@ def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
 
 def interval_text(timeline: TimelineColumns) -> str | None:
     """Return the interval and its source as one line; None without an interval."""
-    found, interval = spread(timeline), step_interval(timeline)
-    if found is None or interval is None:
+    found, costs, elsewhere = spread(timeline), timeline.costs, ""
+    if found is None:
         return None
-    low, high = (seconds_text(seconds, 3) for seconds in interval)
-    costs, elsewhere = timeline.costs, ""
     if isinstance(costs, Profile) and costs.devices != timeline.schedule.devices:
         elsewhere = f"; these were of {counted(costs.devices, 'device')}"
-    return f"step at 90 %: {low} to {high} ({found.sentence}{elsewhere})"
+    return f"step at 90 %: {_bounds(step_interval(timeline), 3)} ({found.sentence}{elsewhere})"
 
 
 def short_interval(timeline: TimelineColumns) -> str:
@@ -110,15 +108,14 @@ def short_interval(timeline: TimelineColumns) -> str:
 
 def bounds_text(interval: tuple[float, float] | None) -> str:
     """Return the bounds of an interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without them."""
-    if interval is None:
-        return ""
-    return f" (90 %: {seconds_text(interval[0], 3)} to {seconds_text(interval[1], 3)})"
+    return f" (90 %: {_bounds(interval, 3)})" if interval else ""
 
 
 def interval_in_words(timeline: TimelineColumns) -> str:
     """Return the interval as in `4.0 to 6.2 s at 90 %`; empty without one. Calibrated costs say so."""
-    found, interval = spread(timeline), step_interval(timeline)
-    if interval is None:
-        return ""
-    low, high = (seconds_text(bound, 2) for bound in interval)
-    return f"{low} to {high} at 90 %" + (f", {found.name}" if isinstance(found, CalibratedSpread) else "")
+    found, text = spread(timeline), _bounds(step_interval(timeline), 2)
+    return text and f"{text} at 90 %" + (f", {found.name}" if isinstance(found, CalibratedSpread) else "")
+
+
+def _bounds(interval: tuple[float, float] | None, digits: int) -> str:
+    return " to ".join(seconds_text(bound, digits) for bound in interval or ())

@@ -135,11 +135,11 @@ def ledger(run: TimelineColumns) -> LedgerColumns:
     if _differ(noiseless, run.plan):
         gaps_left = _gaps_under(run, noiseless)
         for cause in ("dependency", "transfer", "queue"):
-            _transfer(seconds, cause, "jitter", seconds[cause] - gaps_left.seconds(cause))
+            _move(seconds, cause, "jitter", seconds[cause] - gaps_left.seconds(cause))
     balanced = replace(noiseless, row_lengths=averaged(noiseless, _kinds(noiseless)))
     if _differ(balanced, noiseless):
         gaps_left = _gaps_under(run, balanced)
-        _transfer(seconds, "dependency", "imbalance", seconds["dependency"] - gaps_left.seconds("dependency"))
+        _move(seconds, "dependency", "imbalance", seconds["dependency"] - gaps_left.seconds("dependency"))
     return _rounded(seconds, gaps)
 
 
@@ -149,7 +149,7 @@ def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
     return Gaps(TimelineColumns(plan, run.table, run.costs, times, engine=engine))
 
 
-def _transfer(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:
+def _move(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:
     """Move an amount of the seconds under one cause, at most all of them, to another cause."""
     amount = np.clip(amount, 0.0, seconds[source])
     seconds[source] = seconds[source] - amount

@@ -72,6 +72,13 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def of_class(kind: type[Value], holder: Any, **changed: Any) -> Value:
+    """Return an object of the class `kind` with the attributes of another object, some of them changed."""
+    made = kind.__new__(kind)
+    vars(made).update(vars(holder), **changed)
+    return made
+
+
 class Columns:
     """Base of a class that holds arrays: its copies and pickles hold read-only arrays too, and carry no cache."""
 

@@ -117,39 +117,26 @@ def _is_plain(plan: Plan) -> bool:
 
 
 def _step_end(plan: Plan, row_end: np.ndarray) -> dict[str, np.ndarray]:
-    """Return start and end of each gradient reduction and of each device's optimizer step, seconds."""
-    reduce_start, reduce_end = _run_reductions(plan, row_end)
-    step_start, step_end = _run_optimizer(plan, row_end, reduce_end)
-    return {"reduce_start": reduce_start, "reduce_end": reduce_end, "step_start": step_start, "step_end": step_end}
+    """Return start and end of each gradient reduction and of each device's optimizer step, seconds.
 
-
-def _run_reductions(plan: Plan, row_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end of each reduction: it starts when its gradients and the reduction before it are complete."""
-    reductions = plan.reductions
-    if reductions is None:
-        return np.empty(0), np.empty(0)
-    start = row_end[reductions.before - 1]
-    end = np.empty_like(start)
-    for number, (previous, seconds) in enumerate(zip(reductions.previous.tolist(), reductions.seconds, strict=True)):
-        if previous >= 0:
-            start[number] = max(start[number], end[previous])
-        end[number] = start[number] + seconds
-    return start, end
-
-
-def _run_optimizer(plan: Plan, row_end: np.ndarray, reduce_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end of each device's optimizer step; empty if none was requested.
-
-    Under "sync" it starts when the gradients of the last device are complete, under "post-validated" when its own are.
-    Source of post-validation: arXiv 2401.10241, section 4.
+    A reduction starts when its gradients and the reduction before it are complete. An optimizer step starts when the
+    gradients of its device are complete ("post-validated", arXiv 2401.10241, section 4), or of all devices ("sync").
     """
-    if plan.optimizer_seconds is None:
-        return np.empty(0), np.empty(0)
-    ready = row_end[plan.schedule.offsets[1:] - 1]
-    if plan.reductions is not None:
-        np.maximum.at(ready, plan.reductions.device, reduce_end)
-    start = np.full_like(ready, ready.max()) if plan.optimizer == "sync" else ready
-    return start, start + plan.optimizer_seconds
+    ready, times = row_end[plan.schedule.offsets[1:] - 1], {}
+    if (reductions := plan.reductions) is not None:
+        start = row_end[reductions.before - 1]
+        end = np.empty_like(start)
+        waits = zip(reductions.previous.tolist(), reductions.seconds, strict=True)
+        for number, (previous, seconds) in enumerate(waits):
+            if previous >= 0:
+                start[number] = max(start[number], end[previous])
+            end[number] = start[number] + seconds
+        np.maximum.at(ready, reductions.device, end)
+        times |= {"reduce_start": start, "reduce_end": end}
+    if plan.optimizer_seconds is not None:
+        start = np.full_like(ready, ready.max()) if plan.optimizer == "sync" else ready
+        times |= {"step_start": start, "step_end": start + plan.optimizer_seconds}
+    return times
 
 
 def _devices(plan: Plan, posts: Posts) -> Devices:

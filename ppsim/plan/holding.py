@@ -62,23 +62,19 @@ class ActivationMemory:
 
         `fused`, bool, is True for the second row of a timed OVERLAP_F_B slot, whose parts both add before either frees.
         """
-        return _list_peaks(self.schedule.offsets, *self.changes(), fused)
+        offsets, (adds, frees) = self.schedule.offsets, self.changes()
+        if fused is not None and fused.any():
+            second = np.flatnonzero(fused)
+            adds[second - 1] += adds[second]
+            frees[second] += frees[second - 1]
+            adds[second] = frees[second - 1] = 0.0
+        remains, peaks = adds - frees, np.zeros(len(offsets) - 1)
+        for device, rows in enumerate(map(slice, offsets[:-1].tolist(), offsets[1:].tolist())):
+            peaks[device] = (np.cumsum(remains[rows]) + frees[rows]).max(initial=0.0)
+        return peaks
 
     def _scale(self, stage: np.ndarray, microbatch: np.ndarray) -> Any:
         return self.table.scale_of(self.schedule, stage, microbatch)
-
-
-def _list_peaks(offsets: np.ndarray, adds: np.ndarray, frees: np.ndarray, fused: np.ndarray | None) -> np.ndarray:
-    if fused is not None and fused.any():
-        adds, frees = adds.copy(), frees.copy()
-        second = np.flatnonzero(fused)
-        adds[second - 1] += adds[second]
-        frees[second] += frees[second - 1]
-        adds[second] = frees[second - 1] = 0.0
-    remains, peaks = adds - frees, np.zeros(len(offsets) - 1)
-    for device, rows in enumerate(map(slice, offsets[:-1].tolist(), offsets[1:].tolist())):
-        peaks[device] = (np.cumsum(remains[rows]) + frees[rows]).max(initial=0.0)
-    return peaks
 
 
 def one_per_device(value: Any, devices: int) -> np.ndarray | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, UnknownNameError
 from ppsim.base.files import write_atomically
+from ppsim.base.immutable import of_class
 from ppsim.base.rules import checked_call, checked_methods, described
 from ppsim.base.tables import html_table
 from ppsim.checks.faults import check_runnable, validate
@@ -29,8 +30,6 @@ from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import add_copies, add_recomputes, build_with_memory_actions
 
-Some = TypeVar("Some", bound=ScheduleColumns)
-
 
 @checked_methods
 class Schedule(ScheduleColumns):
@@ -41,7 +40,7 @@ class Schedule(ScheduleColumns):
         """Return a Schedule with these columns, or a Program if they hold transfers or sharding actions."""
         if isinstance(columns, cls):
             return columns
-        return _with_class(Program if columns.is_program else cls, columns)
+        return of_class(Program if columns.is_program else cls, columns)
 
     @classmethod
     def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
@@ -116,7 +115,7 @@ class Program(Schedule):
     @cached_property
     def schedule(self) -> Schedule:
         """Schedule of the compute actions alone."""
-        return _with_class(Schedule, self.compute)
+        return of_class(Schedule, self.compute)
 
     def receive_buffers(self, pool: str = "stage") -> ReceiveBuffers:
         """Return the buffers of all receives: how long each one lives, its slot, and each device's peak.
@@ -135,13 +134,6 @@ class Program(Schedule):
         """
         validate(self)
         return find_receive_buffers(self, pool)
-
-
-def _with_class(kind: type[Some], columns: ScheduleColumns) -> Some:
-    """Return the columns as an object of the class `kind`."""
-    made = kind.__new__(kind)
-    vars(made).update(vars(columns))
-    return made
 
 
 def _run_under(program: ScheduleColumns, transport: str) -> None:
@@ -314,7 +306,7 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
         The lists hold other actions, or `stages` is another text.
     """
     validate(schedule)
-    return _with_class(Program, add_copies(schedule, stages))
+    return of_class(Program, add_copies(schedule, stages))
 
 
 @checked_call()
@@ -391,6 +383,4 @@ def lower(
     if not isinstance(schedule, ScheduleColumns):
         raise ConfigError(f"lower takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     validate(schedule)
-    return _with_class(
-        Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead), batched)
-    )
+    return of_class(Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead), batched))

@@ -26,7 +26,7 @@ from ppsim.analysis.memory import (
     memory_parts_over_time,
     static_memory,
 )
-from ppsim.base.immutable import closed
+from ppsim.base.immutable import closed, of_class
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
@@ -63,9 +63,7 @@ class Timeline(TimelineColumns):
     @classmethod
     def of(cls, columns: TimelineColumns) -> Timeline:
         """Return a Timeline with these columns."""
-        made = cls.__new__(cls)
-        vars(made).update(vars(columns))
-        return made
+        return of_class(cls, columns)
 
     @cached_property
     def schedule(self) -> Schedule:
