@@ -242,19 +242,19 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
         lambda row: f"{located(program, row)} appears twice; a stage's gradients are reduced once a step",
         rows[1:][same],
     )
-    behind = np.append(last, -1)[index_in(holdings_of(program, last), holdings_of(program, rows))]
-    early = behind > rows
+    last_row = np.append(last, -1)[index_in(holdings_of(program, last), holdings_of(program, rows))]
+    early = last_row > rows
     yield from first_faults(
         lambda row, backward: (
             f"{located(program, row)} comes before {program.label(backward)}, which adds to the gradients that it "
             f"reduces"
         ),
         rows[early],
-        behind[early],
+        last_row[early],
     )
     yield from first_faults(
         lambda row: f"{located(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
-        rows[behind < 0],
+        rows[last_row < 0],
     )
 
 

@@ -33,7 +33,7 @@ SENDER, TURN = -2, -1  # last columns of `Queues.links`: another device that may
 
 
 class Items(NamedTuple):
-    """Everything that runs beside the rows, in one numbering: transfers by consuming row, copies, barriers.
+    """Everything that runs in addition to the rows, in one numbering: transfers by consuming row, copies, barriers.
 
     `Queues.links` and the columns of transfers in the table of times have one row per item; `RECEIVER` is the device
     that may wait for a copy, and each device may wait for a barrier.

@@ -135,7 +135,7 @@ class EventModel:
         self.copies.post(device, row)
 
     def compute(self, device: int, row: int, end: int) -> Generator[simpy.Event]:
-        """Let the seconds of the slot of rows `row` to `end` pass, then post the reductions behind it."""
+        """Let the seconds of the slot of rows `row` to `end` pass, then post the reductions after it."""
         env = self.env
         now = env.now
         yield env.timeout(self.seconds[row])

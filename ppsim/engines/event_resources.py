@@ -32,7 +32,7 @@ class Arrival(simpy.Event):
 
 
 class _Awaited:
-    """Work of devices beside their rows; `of_row` has the event that a row waits for."""
+    """Work that overlaps the rows of devices; `of_row` has the event that a row waits for."""
 
     of_row: dict[int, Any]
 

@@ -1,4 +1,4 @@
-"""Streams beside the rows of a plan: gathers of weights, reductions, copies of activations; ports of transfers."""
+"""Streams that overlap the rows of a plan: weight gathers, reductions, copies of activations; ports of transfers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIMIZERS = ("sync", POST_VALIDATED)
 
 @dataclass(frozen=True, eq=False)
 class Stream(DeviceLists, EqualColumns):
-    """Work that runs beside the rows, in program order; device d owns items `offsets[d]:offsets[d + 1]`.
+    """Work that overlaps the rows, in program order; device d owns items `offsets[d]:offsets[d + 1]`.
 
     A device posts an item when the compute actions before it have ended. Items of one way run one after the other on
     their device. The other columns have one entry per item. UNSHARDs and gradient reductions have one way. An UNSHARD
