@@ -48,7 +48,8 @@ class LowerBound:
 def lower_bound(run: TimelineColumns) -> LowerBound:
     """Return the lower bounds of a run for its placement and costs, and for the memory bounds its devices' peaks."""
     offsets, peaks = run.schedule.offsets[:-1], peak_activations(run)
-    lengths, weight = _lengths(run), row_table(run.schedule, run.schedule.kind == Kind.W)
+    # both rows of a timed slot last as long as the slot
+    lengths, weight = run.plan.seconds[run.plan.slot_of_row], row_table(run.schedule, run.schedule.kind == Kind.W)
     before, after = _shortest_times_around(run, lengths, weight)
     head = np.minimum.reduceat(before, offsets)
     tail = np.minimum.reduceat(after, offsets)
@@ -79,14 +80,6 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
 def _without_rounding(bound: float, makespan: float) -> float:
     """Return the makespan if the bound differs from it only by the rounding of sums, else the bound."""
     return makespan if makespan * (1.0 - 1e-12) <= bound <= makespan * (1.0 + 1e-9) else bound
-
-
-def _lengths(run: TimelineColumns) -> np.ndarray:
-    """Return the seconds of each row; both rows of a timed fused slot last as long as the slot."""
-    lengths = run.plan.seconds.copy()
-    first, second = run.plan.slots[:2]
-    lengths[second] = lengths[first]
-    return lengths
 
 
 def _shortest_times_around(

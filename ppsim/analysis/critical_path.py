@@ -40,9 +40,8 @@ def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
 
 def latest_before(graph: StepGraph) -> np.ndarray:
     """Return for each node the predecessor that ended last, or -1 (int64)."""
-    order = np.lexsort(
-        (-(graph.end[graph.before] + graph.delay), graph.after)
-    )  # stable: the earlier edge wins among equal ends
+    # stable: the earlier edge wins among equal ends
+    order = np.lexsort((-(graph.end[graph.before] + graph.delay), graph.after))
     nodes, first = np.unique(graph.after[order], return_index=True)
     latest = np.full(len(graph.end), -1)
     latest[nodes] = graph.before[order[first]]
@@ -55,10 +54,8 @@ def slack(run: TimelineColumns) -> np.ndarray:
     The parts of a fused slot without a time of its own run one after the other; the slot has the smaller of their
     slacks. If transfers share ports, they keep the order of this run; an action that grows may change the order.
     """
-    of_node = node_slack(step_graph(run))[: len(run.row_end)]
-    first, second = run.plan.slots[:2]
-    of_node[second] = of_node[first]
-    return unwritable(np.maximum(np.minimum.reduceat(of_node, run.schedule.first_rows), 0.0))
+    of_row = node_slack(step_graph(run))[run.plan.slot_of_row]
+    return unwritable(np.maximum(np.minimum.reduceat(of_row, run.schedule.first_rows), 0.0))
 
 
 def node_slack(graph: StepGraph) -> np.ndarray:

@@ -121,9 +121,7 @@ class Gaps:
 
 def previous_ends(run: TimelineColumns) -> np.ndarray:
     """Return the end of the action before each row on its device; -inf for the first row."""
-    ends = np.concatenate([[0.0], run.row_end[:-1]])
-    first, second = run.plan.slots[:2]
-    ends[second] = ends[first]
+    ends = np.concatenate([[0.0], run.row_end[:-1]])[run.plan.slot_of_row]
     ends[run.schedule.offsets[:-1]] = -np.inf
     return ends
 

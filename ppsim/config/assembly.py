@@ -154,28 +154,20 @@ def legal_microbatches(schedule: Mapping[str, Any], least: int) -> int:
 
 
 def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
-    schedule = checked["schedule"]
-    found: list[Fault] = [(("lengths",), f"does not go with {key}") for key in ("encoder", "batch") if key in checked]
-    if "csv" in schedule:
-        found.append(
-            (("lengths",), "does not go with schedule.csv: a step has the microbatches that its sequences need")
-        )
-    has_model = "model" in checked
-    for key in ("tokens", "attention"):
-        if (key in section) == has_model:
-            found.append(
-                (("lengths", key), "follows from the model; leave it out" if has_model else "needed without model")
-            )
-    for key in ("microbatch_scale", "microbatch_order"):
-        if key in checked.get("costs", {}):
-            found.append((("costs", key), "does not go with lengths, which give the microbatches and their order"))
-    if section.get("packing") == DYNAMIC and schedule.get("devices", 1) > 1:
-        found.append((
-            ("lengths", "packing"),
-            f"{DYNAMIC} runs without a pipeline, as in Megatron-LM, but there are {schedule['devices']} devices; use "
-            f"balance",
-        ))  # fmt: skip
-    return found
+    schedule, given, has_model = checked["schedule"], checked.get("costs", {}), "model" in checked
+    why = "does not go with lengths, which give the microbatches and their order"
+    of_model = "follows from the model; leave it out" if has_model else "needed without model"
+    of_csv = "does not go with schedule.csv: a step has the microbatches that its sequences need"
+    devices = schedule.get("devices", 1)
+    of_dynamic = f"{DYNAMIC} runs without a pipeline, as in Megatron-LM, but there are {devices} devices; use balance"
+    rules: dict[Fault, bool] = {
+        **{(("lengths",), f"does not go with {key}"): key in checked for key in ("encoder", "batch")},
+        (("lengths",), of_csv): "csv" in schedule,
+        **{(("lengths", key), of_model): (key in section) == has_model for key in ("tokens", "attention")},
+        **{(("costs", key), why): key in given for key in ("microbatch_scale", "microbatch_order")},
+        (("lengths", "packing"), of_dynamic): section.get("packing") == DYNAMIC and devices > 1,
+    }
+    return [fault for fault, is_broken in rules.items() if is_broken]
 
 
 def _towers(
