@@ -113,7 +113,7 @@ def post_in_turn(
 
     `order` has all rows by turn. `consumer` is the row of another device that needs each row, or -1. `arriving` is
     scratch for the rows that each device receives from; `received` is the index of the first one, then of the last + 1.
-    Sorted columns in its place would make a whole call of `simulate` twice as long at a million actions.
+    Sorted columns in its place would make a whole call of `simulate` 1.7 times as long at a million actions.
     """
     for row in order:
         if consumer[row] >= 0:
