@@ -12,7 +12,7 @@ from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_col
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import OFFLOADS, RELOADS, Stream
+from ppsim.plan.streams import OFFLOADS, RELOADS, SideStream
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -211,7 +211,7 @@ class TimelineColumns(Columns):
         return _merged(np.maximum, end, self.reductions.device, self.reductions.end)
 
 
-def _spans(stream: Stream | None, start: np.ndarray, end: np.ndarray) -> StreamSpans:
+def _spans(stream: SideStream | None, start: np.ndarray, end: np.ndarray) -> StreamSpans:
     return NOTHING if stream is None else StreamSpans(stream.device, stream.stage, start, end)
 
 

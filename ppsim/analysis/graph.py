@@ -13,7 +13,7 @@ from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import EqualColumns
 from ppsim.plan.resolve import Plan, Posts
-from ppsim.plan.streams import RELOADS, Ports, Stream
+from ppsim.plan.streams import RELOADS, Ports, SideStream
 from ppsim.timeline import TimelineColumns
 
 # Nodes of streams that are not actions: the wait of a "sync" optimizer for all devices, its steps, and the collectives
@@ -258,7 +258,11 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         return np.arange(first, count)
 
     def add_stream(
-        kind: int | np.ndarray, stream: Stream, start: np.ndarray, end: np.ndarray, microbatch: np.ndarray | int = -1
+        kind: int | np.ndarray,
+        stream: SideStream,
+        start: np.ndarray,
+        end: np.ndarray,
+        microbatch: np.ndarray | int = -1,
     ) -> np.ndarray:
         """Add the nodes of a stream and the edges to and from them; return their numbers."""
         own = add(kind, stream.seconds, start, end, stream.device, stream.stage, microbatch)

@@ -23,7 +23,7 @@ from ppsim.engines.kernels import (
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import Stream, no_copies
+from ppsim.plan.streams import SideStream, no_copies
 from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 
@@ -157,7 +157,7 @@ def _streams(plan: Plan) -> Streams:
     return Streams(_stream_columns(plan, plan.gathers), _stream_columns(plan, plan.copies), _barrier_columns(plan))
 
 
-def _stream_columns(plan: Plan, stream: Stream | None) -> StreamColumns:
+def _stream_columns(plan: Plan, stream: SideStream | None) -> StreamColumns:
     """Return the gathers or copies of a plan, with times to be filled."""
     devices = plan.schedule.devices
     stream = no_copies(devices) if stream is None else stream

@@ -12,7 +12,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import POST_VALIDATED, Stream
+from ppsim.plan.streams import POST_VALIDATED, SideStream
 
 LAST = 2  # a priority after SimPy's own: after everything else that happens at the same time
 
@@ -52,7 +52,7 @@ class StreamProcesses(_Awaited):
         self,
         env: simpy.Environment,
         plan: Plan,
-        stream: Stream | None,
+        stream: SideStream | None,
         join: Callable[[int], None] | None = None,
         leave: Callable[[int], None] | None = None,
     ):

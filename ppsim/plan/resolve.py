@@ -24,7 +24,16 @@ from ppsim.plan.lengths import (
     transfer_lengths,
     transfers_by_row,
 )
-from ppsim.plan.streams import Copies, Ports, Stream, find_copies, find_gathers, find_reductions, make_ports, with_costs
+from ppsim.plan.streams import (
+    Copies,
+    Ports,
+    SideStream,
+    find_copies,
+    find_gathers,
+    find_reductions,
+    make_ports,
+    with_costs,
+)
 from ppsim.schedule.barriers import Barriers, find_barriers
 from ppsim.schedule.columns import ScheduleColumns, Slots
 
@@ -49,8 +58,8 @@ class Plan(EqualColumns):
     # time of the host. Then each end of a transfer has its own queue.
     posts: Posts | None = None
     blocking: bool = False  # a device's next compute action waits for the SENDs posted before it
-    gathers: Stream | None = None  # UNSHARDs that take time
-    reductions: Stream | None = None
+    gathers: SideStream | None = None  # UNSHARDs that take time
+    reductions: SideStream | None = None
     optimizer: str | None = None  # "sync", "post-validated", or None if the step ends with the last reduction
     optimizer_seconds: np.ndarray | None = None  # float64 (devices,)
     ports: Ports | None = None  # the ports that transfers share in addition to their queues
@@ -185,7 +194,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
 
 
 def _costs_of(
-    schedule: ScheduleColumns, table: CostTable, gathers: Stream | None, reductions: Stream | None,
+    schedule: ScheduleColumns, table: CostTable, gathers: SideStream | None, reductions: SideStream | None,
     copies: Copies | None, barriers: Barriers | None, optimizer: str | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the fields of a plan that follow from its costs."""
@@ -202,7 +211,7 @@ def _costs_of(
     }
 
 
-def _with_seconds(stream: Stream | None, by_stage: np.ndarray | None) -> Stream | None:
+def _with_seconds(stream: SideStream | None, by_stage: np.ndarray | None) -> SideStream | None:
     return stream if stream is None or by_stage is None else replace(stream, seconds=by_stage[stream.stage])
 
 

@@ -20,7 +20,7 @@ OPTIMIZERS = ("sync", POST_VALIDATED)
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(DeviceLists, EqualColumns):
+class SideStream(DeviceLists, EqualColumns):
     """Work that overlaps the rows, in program order; device d owns items `offsets[d]:offsets[d + 1]`.
 
     A device posts an item when the compute actions before it have ended. Items of one way run one after the other on
@@ -52,7 +52,7 @@ class Stream(DeviceLists, EqualColumns):
         return int(self.line.max(initial=-1)) + 1
 
 
-def find_gathers(program: ScheduleColumns, table: CostTable) -> Stream | None:
+def find_gathers(program: ScheduleColumns, table: CostTable) -> SideStream | None:
     """Return the UNSHARDs of a program; None if there are none or they take no time."""
     seconds = table.unshard_seconds
     if seconds is None or not program.is_program:
@@ -64,7 +64,7 @@ def find_gathers(program: ScheduleColumns, table: CostTable) -> Stream | None:
     return _of_stages(program, row, before, _first_use(program, row, before), seconds)
 
 
-def find_reductions(program: ScheduleColumns, table: CostTable) -> Stream | None:
+def find_reductions(program: ScheduleColumns, table: CostTable) -> SideStream | None:
     """Return a reduction for each REDUCE_GRAD, or without any, one after the last backward of each stage.
 
     Lists of several iterations have one per iteration, after its last backward. None if reductions take no time.
@@ -80,10 +80,10 @@ def find_reductions(program: ScheduleColumns, table: CostTable) -> Stream | None
 
 def _of_stages(
     program: ScheduleColumns, row: np.ndarray, before: np.ndarray, user: np.ndarray, seconds: np.ndarray
-) -> Stream:
+) -> SideStream:
     """Return the stream of one way for the stages of some rows of a program; `seconds` has an entry per stage."""
     offsets, stage, none = np.searchsorted(row, program.offsets), program.stage[row], np.full(len(row), -1, np.int32)
-    return Stream(offsets, stage, np.zeros(len(row), np.int8), before, none, user, none, seconds[stage])
+    return SideStream(offsets, stage, np.zeros(len(row), np.int8), before, none, user, none, seconds[stage])
 
 
 def _first_use(program: ScheduleColumns, row: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -120,7 +120,7 @@ OFFLOADS, RELOADS = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Copies(Stream):
+class Copies(SideStream):
     """The OFFLOADs and RELOADs, and the moves of evicted activations; a device has one copy engine per way.
 
     A RELOAD also waits for the end of its OFFLOAD, unless an earlier RELOAD does. A RELOAD from another device waits
