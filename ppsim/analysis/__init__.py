@@ -2,7 +2,7 @@
 
 from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.gaps import PHASES
-from ppsim.analysis.interval import constant_slopes, interval_in_words
+from ppsim.analysis.interval import constant_slopes
 from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES, Measure, guarded, pareto_front, shown_in
 from ppsim.analysis.static_bounds import (
@@ -17,6 +17,6 @@ from ppsim.analysis.static_bounds import (
 
 __all__ = [
     "CAUSES", "MEASURES", "PHASES", "BlockBytes", "Measure", "ScheduleSummary", "constant_slopes", "device_idle",
-    "guarded", "interval_in_words", "layout_memory_bound", "layout_step_bound", "memory_bound", "packing_bound",
+    "guarded", "layout_memory_bound", "layout_step_bound", "memory_bound", "packing_bound",
     "pareto_front", "shown_in", "step_bound",
 ]  # fmt: skip
