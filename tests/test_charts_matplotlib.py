@@ -109,6 +109,12 @@ def test_actions_that_no_stage_repeats_are_mixed_over_their_own_length():
     assert areas(boxes) == []
 
 
+def test_actions_of_no_length_are_drawn_beside_optimizer_steps():
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=0.0, optimizer_step=1.0)
+    schedule = ppsim.build("zb-h1", devices=2, microbatches=4)
+    assert ppsim.simulate(schedule, costs, optimizer="sync").plot().savefig(io.BytesIO()) is None
+
+
 def test_an_area_has_the_mean_colour_of_its_parts():
     boxes = make_boxes(run("zb-h1", 64, 128, ppsim.Costs(forward=1, input_grad=1, weight_grad=1)))
     found = {area.words: area for area in areas(boxes)}

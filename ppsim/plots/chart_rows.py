@@ -186,10 +186,10 @@ class ChartRows(Artist):
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
             mine = lane.length * place.second > 8 * place.pixel
             above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
-            left, right = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
+            begin, end = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
             for edge, thick, colour in ((2.0, 1.0, theme.paper), (0.75, 1.5, theme.text)):
                 inset, frame = edge * place.pixel, {"edgecolors": colour, "linewidths": thick * POINTS}
-                edges = left + inset, right - inset, above - inset, below + inset
+                edges = begin + inset, end - inset, above - inset, below + inset
                 self._rectangles(renderer, *edges, "none", **frame)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
