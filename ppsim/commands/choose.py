@@ -62,7 +62,7 @@ SIZES = {"TP": TENSOR, "CP": CONTEXT, "EP": EXPERT, "PP": DEVICES, "DP": DATA}
 MAX_ROWS = 7
 OF_A_LAYOUT = (
     "-parallel", "-batch-size", "recompute", "optimizer", "layout", "sharding", "overlap", "microbatch", "fsdp",
-    "cuda-graphs", "checkpoint:",
+    "cuda-graphs", "checkpoint:", "loss-fusion",
 )  # fmt: skip
 Free = Annotated[
     list[str] | None,
@@ -298,7 +298,7 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
         yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
         return
     if best.config.model is not None:
-        yield from _first_flags(best.config)
+        yield from _first_flags(best.config, output)
     if output is None:
         yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
 
@@ -315,7 +315,7 @@ def _flags_by_framework(config: Config) -> dict[str, list[str] | ConfigError]:
     return found
 
 
-def _first_flags(config: Config) -> Iterator[str]:
+def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
     """Yield the flags of the first framework that runs the config, or why none does."""
     found = _flags_by_framework(config)
     for name, flags in found.items():
@@ -324,6 +324,8 @@ def _first_flags(config: Config) -> Iterator[str]:
             chosen = filter(_is_of_a_layout, flags)
             short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")
+            if output is not None:
+                yield f"     the whole script, in Python: ppsim.to_launch({output.name!r}, {name!r})"
             return
     others = " or ".join(SCHEDULES_OF_LAUNCH[name] for name in found)
     yield from paragraph("; ".join(map(str, found.values())) + f"; --framework {others} tries what it runs", "run  ")

@@ -63,7 +63,10 @@ def explain(
     ] = None,
     framework: Annotated[
         str | None,
-        typer.Option(help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]"),
+        typer.Option(
+            callback=options.framework_name,
+            help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]",
+        ),
     ] = None,
     gantt: Annotated[
         Path | None,

@@ -85,7 +85,8 @@ def _findings(reading: Reading) -> Iterator[str]:
 def _page(config: Any, reading: Reading, output: Path, verbose: bool) -> Iterator[str]:
     """Yield what was written, what was read, assumed and not understood; without `verbose`, on one screen."""
     layout, schedule = config.costs.layout, config.build()
-    sizes = f"TP {layout.tensor}, CP {layout.context}, PP {schedule.devices}, DP {layout.data}"
+    experts = f"EP {layout.expert}, " if config.model.experts else ""
+    sizes = f"TP {layout.tensor}, CP {layout.context}, {experts}PP {schedule.devices}, DP {layout.data}"
     microbatches = counted(schedule.microbatches_of_a_step, "microbatch")
     yield f"{output}: {sizes}, {schedule.name}, {microbatches}; from {reading.framework}"
     flags = f"{counted(len(reading.read), 'flag')}, {len(reading.left_out)} not needed (logging, data, learning rate)"

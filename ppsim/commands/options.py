@@ -42,8 +42,20 @@ FamilyOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the family, such as group_size=8. Repeatable."),
 ]
+
+
+def framework_name(text: str | None) -> str | None:
+    """Return a framework as SCHEDULES names it: `megatron` is Megatron-LM and `torchtitan` PyTorch, in any case."""
+    known = {name.lower(): name for name in SCHEDULES} | {"megatron": "Megatron-LM", "torchtitan": "PyTorch"}
+    return known.get(text.lower(), text) if text else text
+
+
 Framework = Annotated[
-    str | None, typer.Option(help=f"Try only schedules that it runs: {', '.join(SCHEDULES)}. [default: all]")
+    str | None,
+    typer.Option(
+        callback=framework_name,
+        help=f"Try only schedules that it runs: {', '.join(SCHEDULES)} (or torchtitan). [default: all]",
+    ),
 ]
 Research = Annotated[
     bool, typer.Option("--research", help="Try schedules that no framework runs too; they are marked.")

@@ -217,7 +217,7 @@ class Calibration:
 
     def constants(self) -> list[tuple[str, ...]]:
         """Return a table of the constants as text: before, now, how well each is known, and what it is."""
-        rows: list[tuple[str, ...]] = [("constant", "without", "now", "known within", "")]
+        rows: list[tuple[str, ...]] = [("constant", "without", "now", "uncertainty", "")]
         for name, constant in CONSTANTS.items():
             deviation = self.deviation(name)
             is_still_prior = deviation > STILL_PRIOR * constant.deviation
@@ -231,7 +231,7 @@ class Calibration:
         rows: list[tuple[str, ...]] = [("run", "measured", "without", "now", "error", "")]
         for run in sorted(self.measured, key=lambda run: -abs(math.log(run.after / run.seconds)))[:most]:
             says = "does not fit the others" if not run.fits else f"fixes {run.tells} most" if run.tells else ""
-            seconds = (seconds_text(one) for one in (run.seconds, run.before, run.after))
+            seconds = (seconds_text(one, 3) for one in (run.seconds, run.before, run.after))
             rows.append((run.name, *seconds, percent_text(run.error, signed=True), says))
         return rows
 

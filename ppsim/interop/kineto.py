@@ -324,6 +324,8 @@ def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Ra
         return wanted
 
     document, events = read(keep)
+    if str(document.get("schema")).startswith("ppsim.trace/"):
+        raise ConfigError(f"{place}: a file of the replay harness holds all ranks; give this file, not its folder")
     if "distributedInfo" not in document:
         raise ConfigError(
             f"{place}: {NO_PIPELINE}: 'distributedInfo' is missing, so the file is of one process without ranks; "

@@ -55,7 +55,7 @@ def _answer(timeline: TimelineColumns) -> list[str]:
     remarks = [interval_in_words(timeline)]
     if measured.get("tokens_per_second") is not None:
         remarks += [
-            f"{measured['tokens_per_second']:,.0f} tokens/s",
+            f"{_rounded(measured['tokens_per_second']):,.0f} tokens/s",
             f"MFU {percent_text(measured['mfu'])}, attention in full",
         ]
     idle = ["idle / total device time", busiest_device(timeline)]
@@ -65,6 +65,11 @@ def _answer(timeline: TimelineColumns) -> list[str]:
         _memory_row(timeline),
         ("bubble", percent_text(measured[bubble]), "; ".join(filter(None, idle))),
     ])  # fmt: skip
+
+
+def _rounded(value: float) -> float:
+    """Return a number with three significant digits."""
+    return float(f"{value:.3g}")
 
 
 def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
@@ -79,8 +84,8 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
         remark = f"{fits}microbatches of a device share on device {device}, the fullest"
         return "activations", f"{held[device]:.3g}", remark
     device = int(peak.argmax())
-    fits = "" if usable is None else f"{fit_of(timeline)}: {value_text(usable, 'bytes')} usable on "
-    return "memory", value_text(peak[device], "bytes"), f"{fits}device {device}, the fullest"
+    fits = "" if usable is None else f"{fit_of(timeline)}: {value_text(_rounded(usable), 'bytes')} usable on "
+    return "memory", value_text(_rounded(peak[device]), "bytes"), f"{fits}device {device}, the fullest"
 
 
 def _idle_lines(timeline: TimelineColumns) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import itertools
 import math
@@ -305,7 +306,10 @@ def _chosen(
     wanted |= only
     for key in wanted:
         if key not in FREE:
-            raise ConfigError(f"free: {shown(key)} cannot be free; use some of: {', '.join(FREE)}")
+            keys = {one.partition(".")[2]: one for one in FREE}
+            near = difflib.get_close_matches(key.rpartition(".")[2], keys, 1)
+            hint = f"did you mean {keys[near[0]]}?" if near else f"use some of: {', '.join(FREE)}"
+            raise ConfigError(f"{'only' if key in only else 'free'}: {shown(key)} cannot be free; {hint}")
     left_out = {key for key in FREE if key not in OPT_IN and not _is_given(data, key)}
     if free is not None:
         left_out &= {"schedule.name", DEVICES}
@@ -341,7 +345,9 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
     if batch is None and schedule.get("microbatches") is not None:
         batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
     missing = ["hardware.gpus is missing: give the GPUs of the job, such as gpus: 512"] if gpus is None else []
-    missing += ["batch is missing: give the sequences of one step, such as batch: 1024"] if batch is None else []
+    if batch is None:
+        near = "".join(f" in place of {one}" for one in difflib.get_close_matches("batch", map(str, data), 1))
+        missing.append(f"batch is missing: give the sequences of one step, such as batch: 1024{near}")
     node = _count(place, "hardware.gpus_per_node", value_at(data, "hardware.gpus_per_node"))
     if gpus and data.get("hardware") and (fault := network_fault(gpus, node, value_at(data, "hardware.network"))):
         missing.append(fault)
