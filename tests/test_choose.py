@@ -406,6 +406,8 @@ def test_a_large_search_shows_progress_before_it_has_counted_its_points(tmp_path
         ({**SMALL, "batch": None}, None, "batch is missing"),
         ({**SMALL, "hardware": {**SMALL["hardware"], "gpus": None}}, None, "hardware.gpus is missing"),
         (SMALL, ["layout.data"], "'layout.data' cannot be free; use some of: layout.tensor"),
+        ({**SMALL, "batch": None, "bach": 8}, None, "such as batch: 1024 in place of bach"),
+        (SMALL, ["tensr"], "free: 'tensr' cannot be free; did you mean layout.tensor"),
         (SMALL, {"layout.tensor": ["abc"]}, "layout.tensor: 'abc' must be a whole number of at least 1, such as 2"),
         (SMALL, {"schedule.devices": [0]}, "schedule.devices: 0 must be a whole number"),
         (
@@ -561,3 +563,10 @@ def test_the_written_config_runs_as_the_table_says(framework, tmp_path):
     run = json.loads(run_ppsim("simulate", tmp_path / "best.yaml", "--json", "-").out)
     assert run["iteration_time"] == first["iteration_time"]
     assert max(run["peak_memory"]) == first["peak_memory"]
+
+
+@pytest.mark.parametrize(("typed", "name"), [("torchtitan", "PyTorch"), ("megatron", "Megatron-LM"), ("foo", "foo")])
+def test_a_framework_may_be_typed_as_for_import(typed, name):
+    outcome = run_ppsim("choose", LLAMA, "--framework", typed, "--only", "schedule.name=zb-h1")
+    assert outcome.status == 2
+    assert f"framework='{name}' is not known" in outcome.err or f"schedule.name: {name} runs none of" in outcome.err

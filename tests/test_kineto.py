@@ -146,6 +146,7 @@ def test_the_parts_of_a_fused_slot_are_told_apart_by_autograd(tmp_path):
         ([ranges(0, [(f"Forward {'1' * 5000}", 0, 1), ("Backward 0", 1, 2)])], "it must be the microbatch"),
         ([ranges(0, [("backward_step", 0, 1), ("forward_step", 1, 2)])], "the Megatron-LM ranges are no valid program"),
         ([{"traceEvents": []}], "'distributedInfo' is missing"),
+        ([{"schema": "ppsim.trace/1", "traceEvents": []}], "a file of the replay harness holds all ranks"),
         ([[1]], "not a profiler trace"),
         ([ranges("x", SENDER)], "not a profiler trace"),
     ],

@@ -346,7 +346,9 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
         batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
     missing = ["hardware.gpus is missing: give the GPUs of the job, such as gpus: 512"] if gpus is None else []
     if batch is None:
-        near = "".join(f" in place of {one}" for one in difflib.get_close_matches("batch", map(str, data), 1))
+        near = "".join(
+            f" in place of {one}" for one in difflib.get_close_matches("batch", {*map(str, data)} - {"batch"}, 1)
+        )
         missing.append(f"batch is missing: give the sequences of one step, such as batch: 1024{near}")
     node = _count(place, "hardware.gpus_per_node", value_at(data, "hardware.gpus_per_node"))
     if gpus and data.get("hardware") and (fault := network_fault(gpus, node, value_at(data, "hardware.network"))):
