@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,7 +17,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.tables import within
 from ppsim.base.units import seconds_text, time_unit
-from ppsim.plots.areas import areas, parts_around
+from ppsim.plots.areas import parts_around
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, label_colour, light_of
@@ -29,13 +30,15 @@ MAX_WIDTH = 1_000_000  # columns
 MAX_ROWS = 32  # of more devices some are shown
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
 _NARROWEST_CELL = 2  # columns; if most actions are narrower, a column shows the kinds that run in it
-_CLEAR = 0.9, 0.75  # part of the busy time, and of idle time, that names a column where actions are narrow
+_MANY = 3  # actions; mixes of kinds have shades if a column is longer
+_PRESENT, _RARE = 0.1, 0.01  # parts: of a column that it can show; of the columns that have no shade of their own
+_ROUND = np.array([1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10])  # lengths of columns, times a power of ten
 _RESET = "\x1b[0m"
 
 
 @dataclass(frozen=True)
 class _Style:
-    """Characters of a chart; `shades` are columns of several kinds, busy up to half of the time and more."""
+    """Characters of a chart; `shades` are the most common mixes of kinds."""
 
     edge: str
     idle: str
@@ -45,16 +48,17 @@ class _Style:
     shades: str
 
 
-_UNICODE = _Style("│", "·", "─", "┬", "└", "░▒")
-_ASCII = _Style("|", ".", "-", "+", "+", ":#")
+_UNICODE = _Style("│", "·", "─", "┬", "└", "▒░▓")
+_ASCII = _Style("|", ".", "-", "+", "+", "#:%")
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """The characters of all rows and the colours behind them, (devices, columns)."""
+    """The characters of all rows and the colours behind them, (devices, columns); colours of shades, by their words."""
 
     text: np.ndarray
     ground: np.ndarray
+    mixes: dict[str, str]
 
     def put(self, device: int, begin: int, text: str, colour: str) -> None:
         """Write a text with this colour behind it."""
@@ -73,11 +77,12 @@ class _Cells:
 def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
     """Return a Gantt chart in text.
 
-    Each action is a box that shows kind and microbatch if they fit, else the kind alone; idle time is dotted. Boxes
-    have an edge at their start if all have three columns. If most actions are narrower than two columns, a column is an
-    equal part of the time, and shows the kind that fills it, or a shade for several kinds, whose areas have names; in
-    colour it has their mean colour. At most 32 devices are shown. Colours are for a dark terminal, unless COLORFGBG
-    names a light one. The options, and the error for another width, are those of `ppsim.Timeline.to_text`.
+    Each action is a box that shows kind and microbatch; idle time is dotted. Boxes have an edge at their start if all
+    have three columns. A kind has numbers if all its boxes have the space. If most boxes have none, a column is an
+    equal part of the time and shows a kind that runs in it, in proportion to time. If a column is longer than three
+    actions, mixes of kinds have shades. In colour it has the mean colour of its kinds. At most 32 devices are shown.
+    Colours are for a dark terminal, unless COLORFGBG names a light one. The options, and the error for another width,
+    are those of `ppsim.Timeline.to_text`.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
     if isinstance(columns, bool) or not isinstance(columns, int | np.integer):
@@ -92,17 +97,22 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     margin = max(map(len, names)) + 1
     room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
-    first, last = _columns_of(boxes, per_second)
-    widths = (last - first)[boxes.length > 0]
-    fits = not len(widths) or (widths.min() > 0 and float(np.median(widths)) >= _NARROWEST_CELL)
+    labels = _labels(boxes, per_second)
+    wide = boxes.length[boxes.length > 0] * per_second
+    if labels is None and not np.allclose(wide, np.rint(wide), rtol=0, atol=0.05):
+        lengths = _ROUND * 10.0 ** np.floor(-np.log10(per_second))
+        per_second = 1.0 / float(lengths[lengths * per_second >= 1.0 - 1e-9][0])
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
-    cells = _background(boxes, per_second, drawn, style, theme, {*KINDS, COLLECTIVES, FILLS} if fits else {*LETTERS})
-    (_fill_boxes if fits else _fill_columns)(cells, boxes, devices, per_second, style, theme)
+    lanes = {*LETTERS} if labels is None else {*KINDS, COLLECTIVES, FILLS}
+    cells = _background(boxes, per_second, drawn, style, theme, lanes)
+    if labels is None:
+        _fill_columns(cells, boxes, devices, per_second, style, theme)
+    else:
+        _fill_boxes(cells, boxes, devices, per_second, labels, style, theme)
     lines = [headline(timeline)]
     lines += [names[device].ljust(margin) + cells.line(device, style, color) for device in devices]
     lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, room, style)]
-    used = "".join(cells.text[list(devices)].ravel())
-    legend = _legend(boxes, fits, used, makespan(timeline) / drawn, style, theme if color else None)
+    legend = _legend(boxes, cells, devices, labels is not None, per_second, style, theme if color else None)
     lines += legend if color else within("\n".join(legend), columns).splitlines()
     if len(devices) < len(names):
         lines.append(f"{len(devices)} of {len(names)} devices are shown")
@@ -133,20 +143,41 @@ def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray
     return first, last
 
 
+def _labels(boxes: Boxes, per_second: float) -> list[str] | None:
+    """Return the labels of boxes, such as F5, 2F5 with the stage or X5/2 of a slot; None if most would be letters.
+
+    All boxes of a kind have numbers or none, and all boxes have stages or none; these need edges.
+    """
+    first, last = _columns_of(boxes, per_second)
+    widths, lit = last - first, boxes.length > 0
+    least = widths[lit].min(initial=_WIDEST_SLOT)
+    if least == 0 or (lit.any() and np.median(widths[lit]) < _NARROWEST_CELL):
+        return None
+    edged, letters = bool(least > _NARROWEST_CELL), np.array([*map(kind_letter, boxes.kind.tolist())], str)
+    rows = zip(letters.tolist(), boxes.row.tolist(), boxes.slot.tolist(), strict=True)
+    labels = [letter + "/".join(map(boxes.number, range(row, row + 1 + slot))) for letter, row, slot in rows]
+    if edged and (boxes.locals > 1 or boxes.reverse.any()):
+        staged = [label if boxes.slot[box] else boxes.name(box) for box, label in enumerate(labels)]
+        if np.all(np.char.str_len(staged)[lit] < widths[lit]):
+            return staged
+    bare = np.isin(boxes.kind, boxes.kind[lit & (np.char.str_len(np.array(labels, str)) > widths - edged)])
+    return np.where(bare, letters, labels).tolist() if edged or 2 * bare[lit].sum() < lit.sum() else None
+
+
 def _fill_boxes(
-    cells: _Cells, boxes: Boxes, devices: Sequence[int], per_second: float, style: _Style, theme: Theme
+    cells: _Cells, boxes: Boxes, devices: Sequence[int], scale: float, labels: list[str], style: _Style, theme: Theme
 ) -> None:
     """Draw the boxes of these devices and their optimizer steps."""
-    first, last = _columns_of(boxes, per_second)
+    first, last = _columns_of(boxes, scale)
     widths, drawn = last - first, cells.text.shape[1]
     edged = bool(np.all(widths[widths > 0] > _NARROWEST_CELL))
     reached = np.zeros(len(cells.text), np.int64)
     for box in np.flatnonzero((widths > 0) & np.isin(boxes.device, devices)).tolist():
-        text = _box_text(boxes, box, int(widths[box]), style, edged)
+        text = _filled(labels[box], int(widths[box]), style, edged)
         cells.put(boxes.device[box], int(first[box]), text, theme.kinds[Kind(int(boxes.kind[box]))])
         reached[boxes.device[box]] = last[box]
     for lane in boxes.lanes:
-        for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort == STEPS else ():
+        for device, begin, end in _visible_columns(lane, scale, drawn) if lane.sort == STEPS else ():
             begin = max(begin, int(reached[device]))
             end = min(max(end, begin + 1), drawn)
             if begin < end:
@@ -156,7 +187,7 @@ def _fill_boxes(
 def _background(boxes: Boxes, per_second: float, drawn: int, style: _Style, theme: Theme, sorts: set[str]) -> _Cells:
     """Return the cells of columns without an action: idle time, or the letters of lanes."""
     size = boxes.timeline.schedule.devices, drawn
-    cells = _Cells(np.full(size, style.idle), np.full(size, theme.idle))
+    cells = _Cells(np.full(size, style.idle), np.full(size, theme.idle), {})
     for lane in boxes.lanes:
         for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort in sorts else ():
             cells.put(device, begin, lane.letter * (end - begin), theme.lanes[lane.sort])
@@ -176,39 +207,38 @@ def _filled(label: str, width: int, style: _Style, edged: bool) -> str:
     return style.edge + label.ljust(width - 1) if edged and width > 1 else label.ljust(width, style.rule)
 
 
-def _box_text(boxes: Boxes, box: int, width: int, style: _Style, edged: bool) -> str:
-    letter, row = kind_letter(int(boxes.kind[box])), int(boxes.row[box])
-    labels = [letter + "/".join(map(boxes.number, range(row, row + 1 + boxes.slot[box]))), letter]  # 5/2 in a slot
-    if (boxes.locals > 1 or boxes.reverse.any()) and not boxes.slot[box]:
-        labels.insert(0, boxes.name(box))
-    return _filled(next(label for label in labels if len(label) <= width - edged), width, style, edged)
-
-
 def _fill_columns(
     cells: _Cells, boxes: Boxes, devices: Sequence[int], per_second: float, style: _Style, theme: Theme
 ) -> None:
-    """Give each column of these devices the kind that fills it, or a shade, and the mean colour of what it holds."""
-    edges, is_fine = np.arange(cells.text.shape[1] + 1) / per_second, boxes.median * per_second >= 1
-    parts = parts_around(boxes, np.array(devices), edges, 0.0 if is_fine else boxes.period)
-    light = np.array([light_of(theme.kinds[kind]) for kind in parts])
-    letters = np.array([kind_letter(kind) for kind in parts])
-    for device, own in zip(devices, np.stack([*parts.values()], axis=1), strict=True):
-        busy, most = np.minimum(own.sum(axis=0), 1.0), own.max(axis=0)
-        shade = np.where(busy <= 0.5, *style.shades)
-        is_clear = np.full(len(busy), True) if is_fine else (most >= _CLEAR[0] * busy) & (busy >= 0.5)
-        is_idle = 1.0 - busy > (most if is_fine else _CLEAR[1])
-        named = np.where(is_clear, letters[own.argmax(axis=0)], shade)
-        cells.text[device] = np.where(is_idle, cells.text[device], named)
-        rest = np.array([light_of(colour) for colour in cells.ground[device]]) * (1.0 - busy)[:, None]
-        mean = from_linear(own.T @ light + rest)
-        cells.ground[device] = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in mean.tolist()]
-    for area in () if is_fine else areas(boxes):  # its name, in the shown row nearest to its middle
-        words, middle = f" {area.words} ", (area.first + area.last) / 2 * per_second
-        device = min(devices, key=lambda one: abs(one + 0.5 - (area.top + area.bottom) / 2))
-        begin = max(int(middle - len(words) / 2), 0)
-        under = cells.text[device, begin : begin + len(words)]
-        if area.top <= device < area.bottom and len(under) == len(words) and {*under} <= {*style.shades}:
-            under[:] = list(words)
+    """Give each column of these devices a kind that runs in it, or a shade, and the mean colour of what it holds."""
+    shown, edges = np.array(devices), np.arange(cells.text.shape[1] + 1) / per_second
+    kinds = parts_around(boxes, shown, edges, 0.0)
+    rest = np.maximum(1.0 - np.sum([*kinds.values()], axis=0), 0.0)
+    light = np.array([[light_of(colour) for colour in cells.ground[device]] for device in devices]) * rest[..., None]
+    mean = from_linear(light + sum(part[..., None] * light_of(theme.kinds[kind]) for kind, part in kinds.items()))
+    cells.ground[shown] = [[f"#{cell.tobytes().hex()}" for cell in row] for row in mean]
+    parts, signs = np.stack([*kinds.values(), rest]), np.array([*map(kind_letter, kinds), ""])
+    parts[parts < _PRESENT] = 0.0
+    chosen = parts.argmax(axis=0)
+    if _MANY * boxes.median * per_second >= 1:
+        due = np.zeros(parts.shape[:2])
+        for column in range(parts.shape[2]):  # what is due to a kind goes on to its next column
+            due += parts[:, :, column]
+            chosen[:, column] = np.where(parts[:, :, column] > 0, due, -np.inf).argmax(axis=0)
+            due[chosen[:, column], np.arange(len(shown))] -= 1.0
+    text = np.where(chosen < len(kinds), signs[chosen], cells.text[shown])
+    if _MANY * boxes.median * per_second < 1:
+        code = np.sum([(part > 0).astype(int) << place for place, part in enumerate(parts)], axis=0)
+        same = np.pad(code[:, 1:] == code[:, :-1], ((0, 0), (1, 1)))  # other columns are borders of areas
+        mixed = (code & (code - 1) > 0) & (same[:, 1:] | same[:, :-1])
+        common = Counter(code[mixed].tolist()).most_common()
+        for shade, (mix, count) in zip(style.shades, common, strict=False):
+            if count > _RARE * code.size:
+                here = mixed & (code == mix)
+                words = "+".join(sign or IDLE_TITLE for sign in signs[parts[:, here][:, 0] > 0].tolist())
+                cells.mixes[f"{shade} {words}"] = str(cells.ground[shown][here][0])
+                text[here] = shade
+    cells.text[shown] = text
 
 
 def _colored(text: str, ground: str, hidden: bool = False) -> str:
@@ -236,12 +266,15 @@ def _axis(makespan: float, per_second: float, drawn: int, room: int, style: _Sty
 
 
 def _legend(
-    boxes: Boxes, fits: bool, drawn: str, column_seconds: float, style: _Style, theme: Theme | None
+    boxes: Boxes, cells: _Cells, devices: Sequence[int], fits: bool, scale: float, style: _Style, theme: Theme | None
 ) -> list[str]:
-    """Return the meaning of all characters in `drawn`, in the colours of a theme."""
+    """Return the meaning of all characters in the rows of these devices, in the colours of a theme."""
+    drawn = "".join(cells.text[list(devices)].ravel())
     words = {kind_letter(kind): ("X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind], kind) for kind in boxes.kinds}
-    entries = [(title, theme and theme.kinds[kind]) for letter, (title, kind) in words.items() if letter in drawn]
+    signs = drawn + "".join(cells.mixes)
+    entries = [(title, theme and theme.kinds[kind]) for letter, (title, kind) in words.items() if letter in signs]
     entries += [(f"{style.idle} {IDLE_TITLE}", theme and theme.idle)] * (style.idle in drawn)
+    entries += [(words, theme and ground) for words, ground in cells.mixes.items()]
     meanings = {style.rule: "goes on", style.edge: "begins"}
     entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
     lines = ["; ".join(_colored(title, ground) if ground else title for title, ground in entries)]
@@ -250,16 +283,15 @@ def _legend(
         lines.append(f"where no action runs: {titles}")
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
-        stages = ", stage before the kind" if re.search(r"(?<![A-Z\d])\d+[A-Z]", drawn) else ""
-        lines.append(f"numbers: {numbering} after the kind{stages}, where they fit")
+        stages = ", stage before the kind" if re.search(r"(?<![A-Z\d./])\d+[A-Z]", drawn) else ""
+        lines.append(f"numbers: {numbering} after the kind{stages}")
     if not fits:
-        lines.append(f"a column is {seconds_text(column_seconds, 3)}")
-        times = np.append(boxes.start, boxes.end) / (column_seconds or 1.0)
+        lines.append(f"a column is {seconds_text(1.0 / scale, 3)}")
+        times = np.append(boxes.start, boxes.end) * scale
         if not np.allclose(times, np.rint(times)):  # else every column has one kind
-            lines[-1] += " and shows what takes most of it"
-    if not fits and any(shade in drawn for shade in style.shades):
-        shades = "{} {} several kinds: busy up to half of the time, and more".format(*style.shades)
-        lines.append("narrow actions mix their colours" if theme else shades)
+            fine, coarse = "letters are in proportion to time", "a letter is what takes most of it"
+            lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}"
+            lines[-1] += "; colours mix" * bool(theme)
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {hidden} action(s) of zero length")
     return lines
