@@ -229,13 +229,15 @@ def _fill_columns(
     text = np.where(chosen < len(kinds), signs[chosen], cells.text[shown])
     if _MANY * boxes.median * per_second < 1:
         code = np.sum([(part > 0).astype(int) << place for place, part in enumerate(parts)], axis=0)
+        inner, several = code[:, 1:-1], code & (code - 1) > 0
+        inner[:] = np.where((code[:, :-2] == code[:, 2:]) & several[:, 1:-1], code[:, 2:], inner)  # one in an area
         same = np.pad(code[:, 1:] == code[:, :-1], ((0, 0), (1, 1)))  # other columns are borders of areas
-        mixed = (code & (code - 1) > 0) & (same[:, 1:] | same[:, :-1])
+        mixed = several & (same[:, 1:] | same[:, :-1])
         common = Counter(code[mixed].tolist()).most_common()
         for shade, (mix, count) in zip(style.shades, common, strict=False):
             if count > _RARE * code.size:
                 here = mixed & (code == mix)
-                words = "+".join(sign or IDLE_TITLE for sign in signs[parts[:, here][:, 0] > 0].tolist())
+                words = "+".join(sign or IDLE_TITLE for place, sign in enumerate(signs.tolist()) if mix >> place & 1)
                 cells.mixes[f"{shade} {words}"] = str(cells.ground[shown][here][0])
                 text[here] = shade
     cells.text[shown] = text
