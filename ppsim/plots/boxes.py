@@ -267,6 +267,7 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 @dataclass(frozen=True)
 class LegendEntry:
     """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "cause", "steps",
+    "bare" for optimizer steps without a frame,
     or without a symbol "mixed" or "low"; its words.
 
     `kind` is that of the swatch, `lane` the sort of the lane or the cause of idle time.
@@ -282,7 +283,7 @@ class LegendEntry:
         if self.lane is not None:
             colour = {**theme.lanes, **theme.causes}[self.lane]
             top, tall = (3, 5) if self.sort == "lane" and self.lane not in (STEPS, FILLS) else (0, 12)
-            if self.lane == STEPS:  # has a frame
+            if self.lane == STEPS and self.sort != "bare":  # has a frame
                 return [(0, 0, 12, 12, theme.text), (1.5, 1.5, 9, 9, theme.paper), (2.5, 2.5, 7, 7, colour)]
             return [(0, top, 12, tall, colour)]
         if self.sort == "slot":

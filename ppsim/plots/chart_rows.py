@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgba_array
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
@@ -184,7 +185,7 @@ class ChartRows(Artist):
             middle = place.x(lane.start[alone] + lane.length[alone] / 2)
             self._lines(renderer, middle, above, below, least, theme.lanes[lane.sort])
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
-            mine = lane.length * place.second > 8 * place.pixel
+            mine = lane.length * place.second > scale.NARROWEST_FRAME * place.pixel
             above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
             begin, end = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
             for edge, thick, colour in ((2.0, 1.0, theme.paper), (0.75, 1.5, theme.text)):
@@ -198,8 +199,7 @@ class ChartRows(Artist):
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]
             self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
-        singly = (boxes.length > 0) & (not self._is_mixed(place))
-        for kind, mine, edges in boxes.parts(singly):
+        for kind, mine, edges in boxes.parts(wide > scale.NARROWEST_GAP):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
@@ -222,12 +222,12 @@ class ChartRows(Artist):
         pad = np.where(wide >= 8, 1.5, 0.5) * pixel
         left, right = place.x(boxes.start[mine]) + pad, place.x(boxes.end[mine]) - pad
         long = scale.mark_length(local, boxes.locals, wide)
-        has_mark = np.minimum(wide, self._usual(place)) >= scale.NARROWEST_MARK  # alike on all devices
-        later, other = has_mark & (long > 0), has_mark & reverse
-        low, high = bottom[later] + inset, top[other] - scale.mark_bar(tall, is_lower)[1] * pixel
+        inks = to_rgba_array([self.theme.on[kind]] * len(mine), scale.mark_strength(wide))
+        later = long > 0
+        low, high = bottom[later] + inset, top[reverse] - scale.mark_bar(tall, is_lower)[1] * pixel
         ends = left + long * (right - left)
-        self._rectangles(renderer, left[later], ends[later], low + thick, low, self.theme.on[kind])
-        self._rectangles(renderer, left[other], right[other], high, high - thick, self.theme.on[kind])
+        self._rectangles(renderer, left[later], ends[later], low + thick, low, inks[later])
+        self._rectangles(renderer, left[reverse], right[reverse], high, high - thick, inks[reverse])
 
     def numbers(self, renderer: Any = None) -> list[Text]:
         """Return the numbers that the rows show at the figure's present size."""

@@ -27,7 +27,6 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
-from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import AT_BOUND, SAME, shown_length, time_text
 from ppsim.timeline import TimelineColumns
 
@@ -204,6 +203,5 @@ def _draw_into(
     ax.set_title(title, loc="left", parse_math=False)
     ChartRows(ax, boxes, theme, labels)
     lines.add_to(ax, boxes, theme)
-    marked = [boxes] if marks.has_marks(boxes, second, row) else []
-    Legend([boxes], theme, lines, mixed=is_mixed(boxes, second), marked=marked).add_to(ax)
+    Legend([boxes], theme, lines, second=second, rows=[row]).add_to(ax)
     return ax

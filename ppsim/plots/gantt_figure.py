@@ -20,7 +20,6 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import Theme
-from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import AT_BOUND
 
 MAX_TICKS = 10
@@ -156,11 +155,9 @@ def compose(
     narrowest = min(boxes.median for boxes in every)
     wanted, (lines, every) = lines, lines.drawn([replace(boxes, narrowest=narrowest) for boxes in shown], second)
     heights = _row_heights(every, pixels)
-    mixed = any(is_mixed(boxes, second) for boxes in every)
-    marked = [boxes for boxes, row in zip(every, heights, strict=True) if marks.has_marks(boxes, second, row)]
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
-        every, theme, lines, memory=strip, mixed=mixed, marked=marked, slowest=slowest,
+        every, theme, lines, memory=strip, second=second, rows=heights, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
     notes = _lines_of_notes(layout, texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
+from ppsim.actions import Kind
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
-from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference
+from ppsim.plots.lanes import STEPS
+from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference, marked_kinds
 from ppsim.plots.memory_strip import LIMIT, MemoryStrip
 from ppsim.plots.palette import Theme
+from ppsim.plots.pixels import is_mixed
+from ppsim.plots.scale import NARROWEST_FRAME
 
 TITLE = 14  # pixels, as all sizes below
 _LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
@@ -85,12 +89,18 @@ class Legend:
 
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
-        mixed: bool = False, marked: Sequence[Boxes] = (), slowest: Sequence[Difference] = (),
+        second: float = 0.0, rows: Sequence[float] = (), slowest: Sequence[Difference] = (),
         without_transfers: bool = False, until: float = np.inf,
     ):  # fmt: skip
         self.theme = theme
-        drawn = {"stage": any(one.locals > 1 for one in marked), "reverse": any(one.reverse.any() for one in marked)}
-        entries = [one for one in legend_entries(every, until) if drawn.get(one.sort, True)]
+        entries, marked = legend_entries(every, until), dict[str, Kind]()
+        for boxes, row in reversed([*zip(every, rows, strict=True)]):
+            marked |= marked_kinds(boxes, second, row)
+        entries = [replace(one, kind=marked.get(one.sort, one.kind)) for one in entries
+                   if one.sort not in ("stage", "reverse") or one.sort in marked]  # fmt: skip
+        steps = [lane for boxes in every for lane in boxes.lanes if lane.sort == STEPS]
+        if not any(lane.length.max() * second > NARROWEST_FRAME for lane in steps):
+            entries = [replace(one, sort="bare") if one.lane == STEPS else one for one in entries]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
         waited = " that a device waits for" * lines.waited
@@ -113,7 +123,7 @@ class Legend:
             self._add("limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
-        remarks += ["narrow actions mix their colours"] if mixed else []
+        remarks += ["narrow actions mix their colours"] if any(is_mixed(boxes, second) for boxes in every) else []
         self.entries += [LegendEntry("mixed", text) for text in remarks]
         self.first_remark = self.entries[-len(remarks)] if remarks else None  # begins a line
 

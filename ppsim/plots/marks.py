@@ -16,13 +16,14 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
+from ppsim.base.immutable import distinct
 from ppsim.base.progress import say
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
-from ppsim.plots.palette import Theme
+from ppsim.plots.palette import TITLES, Theme
 from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, path_widths, row_gap
 
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
@@ -99,9 +100,16 @@ def second_of(ax: Axes) -> float:
     return ax.get_window_extent().width / ax.figure.dpi * PIXELS / (right - left)
 
 
-def has_marks(boxes: Boxes, second: float, row: float) -> bool:
-    """Return whether boxes show marks of stages and directions, at these pixels a second and of a row."""
-    return row >= LOWEST_MARK and boxes.median * second >= NARROWEST_MARK
+def marked_kinds(boxes: Boxes, second: float, row: float) -> dict[str, Kind]:
+    """Return a kind whose boxes show marks of a later "stage", and of "reverse", in rows of `row` pixels."""
+    found = dict[str, Kind]()
+    wide = boxes.length * second >= (NARROWEST_MARK if row >= LOWEST_MARK else np.inf)
+    for half in (0, 1)[: 1 + bool(boxes.slot.any())]:
+        for sort, marked in zip(("stage", "reverse"), boxes.stages_of_parts(half), strict=True):
+            seen = {*distinct(boxes.kinds_of_parts(half)[wide & (marked > 0)]).tolist()}
+            if seen:
+                found[sort] = next(kind for kind in TITLES if kind in seen)
+    return found
 
 
 def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
@@ -141,15 +149,15 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
-    """Draw a line below `actions` (indices into `timeline.start`) and their lanes; True finds the critical path.
+    """Draw a line below `actions` (indices into `timeline.start`); True finds the critical path.
 
-    The line is joined between rows, in low rows from turn to turn, and has a halo. It is a frame where it turns back
-    and forth after few pixels.
+    Above lanes, it lies upon the lower edge of the boxes. It is joined between rows, in low rows from turn to turn, and
+    has a halo. It is a frame where it turns back and forth after few pixels.
     """
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
         return
-    _, _, gap = row_edges(ax, boxes)
+    _, bottom, gap = row_edges(ax, boxes)
     second, high = second_of(ax), row_height(ax, boxes)
     path, halo = path_widths(high)
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
@@ -168,7 +176,8 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         into = first[1:]
         corner = np.where(device[into] < device[into - 1], (end - inset)[into - 1], (begin + inset)[into])
         begin[into], end[into - 1] = corner, corner
-    lower = device + 0.5 - gap + min(gap / 2, halo / 2 / high)  # below the lanes
+    below = 0.5 - gap - bottom  # of lanes
+    lower = device + bottom + (0.2 * below - halo / 2 / high if below > 1e-9 else min(gap / 2, halo / 2 / high))
     points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
     drawn, frames = np.ones(len(points) - 1, bool), [np.empty((0, 2, 2))]
     changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))

@@ -15,6 +15,7 @@ import numpy as np
 from ppsim.base.units import three_digits
 
 NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0  # pixels; gaps have full strength 3 pixels on
+NARROWEST_FRAME = 8.0  # pixels: narrower optimizer steps have no frame
 SHARP = 3.0  # columns of the screen or of paper; narrower boxes mix their colours
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 LOWEST_LINED = 14.0  # pixels; lower rows of narrow boxes touch
@@ -52,7 +53,12 @@ def round_ticks(last: float, max_ticks: int) -> np.ndarray:
 
 def gap_strength(width: np.ndarray) -> np.ndarray:
     """Return the strength (0..1) of the line of paper at the begin of each box."""
-    return np.minimum(1.0, 0.1 * width) * np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
+    return np.minimum(1.0, 0.1 * width) * mark_strength(width)
+
+
+def mark_strength(width: np.ndarray) -> np.ndarray:
+    """Return the opacity (0..1) of the marks of boxes, which fade in from 3 to 6 pixels."""
+    return np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
 
 
 def row_gap(row: float, box: float, apart: float = APART) -> float:
