@@ -45,7 +45,7 @@ def test_a_timed_fused_slot_is_one_box_and_an_untimed_one_two():
         ("interleaved-1f1b", {"stages_per_device": 3}, 3, ["later stage: longer line"]),
         ("zb-v", {}, 2, ["second stage of the device"]),
         ("dualpipe", {}, 1, ["enters at the other end"]),
-        ("pipedream", {"iterations": 3}, 1, ["start of a step"]),
+        ("pipedream", {"iterations": 3}, 1, ["start of an iteration"]),
     ],
 )
 def test_marks_show_local_stages_directions_and_steps(name, options, stages, marks):

@@ -97,7 +97,7 @@ def _draw(runs: list[Trace], profile: Profile, path: Path, drawing: dict[str, An
     for run in runs:
         for word, timeline in (("measured", Timeline.of(run.timeline())), ("predicted", predict(run, profile))):
             timelines.append(timeline)
-            titles.append(f"{run_name(run)}, {word}")
+            titles.append(f"{run_name(run)}, {word}" if len(runs) > 1 else word)
     save_gantt(timelines, path, titles=titles, group=2, **drawing)
 
 

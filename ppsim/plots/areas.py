@@ -16,7 +16,7 @@ from ppsim.plots.boxes import Boxes
 from ppsim.plots.palette import Theme, light_of
 from ppsim.plots.pixels import from_linear, kind_shares
 
-_PRESENT, _IDLE = 0.08, 0.11  # parts of the time of an area that are named
+_PRESENT, _IDLE = 0.08, 0.065  # parts of the time of an area that are named
 _SMALLEST, _TWIN = 0.001, 0.25  # of a chart, and of the largest of the same kinds, that a rectangle in an area fills
 _COLUMNS, _ROWS = 1024, 64  # cells in which areas are looked for
 

@@ -22,6 +22,7 @@ from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, 
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
+_MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among the costs of a title
 SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 
 
@@ -314,7 +315,7 @@ def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[Legend
     if any(boxes.reverse.any() for boxes in every):
         found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
     if any(len(boxes.step_begins) for boxes in every):
-        found.append(LegendEntry("steps", "start of a step"))
+        found.append(LegendEntry("steps", "start of an iteration"))
     lanes = {lane.sort: lane.title for boxes in every for lane in boxes.lanes if lane.start.min() < until}
     found += [LegendEntry("lane", lanes[sort], lane=sort) for sort in TITLES if sort in lanes]
     plain = [boxes for boxes in every if boxes.plain]
@@ -357,16 +358,23 @@ def costs_text(every: Sequence[Boxes]) -> str:
     """Return the usual seconds of each kind of action, of transfers and of lanes: `F 1–1.6 s · transfer 0.1 s`.
 
     They are a range if stages differ, and medians if times of a stage do. Actions of schedules with different numbers
-    of stages per device have those of one microbatch through a device.
+    of stages per device have those of one microbatch through a device. Transfers and lanes that take less than 1 % of
+    a device's time are left out.
     """
     shares, usual, differ = [one.timeline.schedule.num_stages / len(one.offsets[1:]) for one in every], {}, False
     for boxes, share in zip(every, shares, strict=True):
         timeline, part = boxes.timeline, share if len({*shares}) > 1 else 1.0
-        lengths = {kind.name: (boxes.length * part * (boxes.kind == kind), boxes.stage) for kind in boxes.kinds}
-        seconds = (timeline.transfer_end - timeline.transfer_start) * timeline.plan.remote
-        lanes = {re.split(" of | to ", one.title)[0]: (one.length, one.stage)
+        lengths = {
+            kind.name: (boxes.length * part * (boxes.kind == kind), boxes.stage, boxes.device) for kind in boxes.kinds
+        }
+        seconds = np.where(timeline.plan.remote, timeline.transfer_end - timeline.transfer_start, 0.0)
+        lanes = {re.split(" of | to ", one.title)[0]: (one.length, one.stage, one.device)
                  for one in replace(boxes, plain=False).lanes if one.sort != FILLS}  # fmt: skip
-        for name, (times, stage) in {**lengths, "transfer": (seconds, timeline.schedule.stage), **lanes}.items():
+        transfers = seconds, timeline.schedule.stage, timeline.schedule.device
+        for name, (times, stage, device) in {**lengths, "transfer": transfers, **lanes}.items():
+            taken = np.bincount(device, times).max(initial=0.0)
+            if name not in lengths and taken < _MINOR * makespan(timeline):
+                continue
             order = np.lexsort((times, stage))
             order = order[times[order] > 0]
             _, first, count = np.unique(stage[order], return_index=True, return_counts=True)

@@ -12,6 +12,7 @@ from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba_array
+from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
@@ -29,7 +30,7 @@ POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
 _LEAST_SPAN, _FRAME = 4.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
-_NAME, _AROUND = 10.0, 3.0  # pixels: size of the name of an area, and space above and below it
+_NAME, _AROUND, _HALO = 10.0, 3.0, 2.0  # pixels: size of the name of an area, space above and below it, its ground
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,12 @@ class ChartRows(Artist):
         gap = self._gap(place)
         is_vector = not hasattr(renderer, "buffer_rgba")
         wide = boxes.length * place.second / place.pixel
-        is_mean = self._usual(place) < _NARROWEST_VECTOR or (boxes.plain and bool(boxes.slot.any()))
+        is_mean = boxes.median * place.second / place.pixel < _NARROWEST_VECTOR or self._is_mixed(place)
         if is_vector and len(wide) <= _MAX_VECTOR_BOXES and not is_mean:
             self._draw_polygons(renderer, place, gap)
         else:
             self._draw_image(renderer, place, gap)
         self._draw_overlays(renderer, place, gap, wide)
-
-    def _usual(self, place: Place) -> float:
-        return self.boxes.median * place.second / place.pixel
 
     def _is_mixed(self, place: Place) -> bool:
         return is_mixed(self.boxes, place.second / place.pixel)
@@ -294,8 +292,19 @@ class ChartRows(Artist):
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
         for area in areas(self.boxes):
             wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
-            if min(wide / text_width(area.words, _NAME), tall / (_NAME + _AROUND)) >= place.pixel:
-                middle = (area.top + area.bottom) / 2
-                y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
-                words = place.x((area.first + area.last) / 2), y - 0.36 * _NAME * place.pixel, area.words
-                yield self._text(*words, label_colour(area.colour(self.theme)), _NAME)
+            whole, short = area.words, area.words.removesuffix(" + idle")
+            for lines in ([whole], [short, "+ idle"] * (short != whole and not gap), [short]):
+                widest = max((text_width(line, _NAME) for line in lines), default=np.inf)
+                if min(wide / widest, tall / (_NAME + _AROUND) / max(len(lines), 1)) >= place.pixel:
+                    break
+            else:
+                continue
+            middle, colour = (area.top + area.bottom) / 2, area.colour(self.theme)
+            y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
+            for at, line in enumerate(lines):
+                down = (_NAME + 1) * (at - (len(lines) - 1) / 2) + 0.36 * _NAME
+                words = place.x((area.first + area.last) / 2), y - down * place.pixel, line
+                text = self._text(*words, label_colour(colour), _NAME)
+                if " + " in area.words:
+                    text.set_path_effects([withStroke(linewidth=2 * _HALO * POINTS, foreground=colour)])
+                yield text

@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Annotation
 from matplotlib.textpath import TextPath
 from PIL import Image
 
@@ -231,6 +232,8 @@ def time_axis(ax: Axes, last: float, max_ticks: int) -> None:
 def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
     """Give axes a theme's colours, texts of `size` points and thin lines: a light grid, no spines at top and right."""
     ax.set_facecolor("none")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda number, _: number_text(round(number, 9)).replace("-", "−"))
     ax.grid(color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(length=2, width=0.5, color=theme.edge, labelcolor=theme.quiet, labelsize=font_points(size))
@@ -243,7 +246,10 @@ def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
 def titled_axes(
     width: float | None, theme: Theme, title: str, name: str, height: float | None = None
 ) -> tuple[Figure, Axes]:
-    """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name."""
+    """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name.
+
+    What follows the first ` · ` of the title is quiet, beside the other words or below them.
+    """
     wide = checked_width(width)
     height = height or (max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide)
     figure = Chart(figsize=(wide, height), facecolor=theme.paper)
@@ -251,7 +257,13 @@ def titled_axes(
     layout.set(w_pad=margin)
     plain_axes(axes, theme, SMALL)
     style: Any = {"color": theme.text, "fontsize": font_points(SMALL + 1), "fontweight": "bold", "parse_math": False}
-    figure.suptitle(wrapped(title, wide), x=margin / wide, ha="left", **style)
+    (title, _, note), room = title.partition(" · "), (wide - 2 * margin) * PIXELS - 12
+    beside = text_width(title, 2 * SMALL + 2, True) + text_width(note, 2 * SMALL) < room
+    words = figure.suptitle(wrapped(title, wide) + "\n" * (not beside), x=margin / wide, ha="left", **style)
+    if note:
+        style = {"color": theme.quiet, "fontsize": font_points(SMALL), "xycoords": words, "va": "bottom"}
+        style |= {"xytext": (6 * beside, 0), "textcoords": "offset points", "annotation_clip": False}
+        figure.add_artist(Annotation(note, (float(beside), 0), parse_math=False, **style)).set_in_layout(False)
     axes.set_ylabel(name, rotation=0, ha="left", va="bottom")
     axes.yaxis.set_label_coords(0.0, 1.02)
     return figure, axes

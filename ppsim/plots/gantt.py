@@ -118,12 +118,13 @@ def _blocks(
     timelines = [boxes.timeline for boxes in every]
     names = [name.replace("->", "→") for name in (block_names(timelines) if titles is None else titles)]
     unit, blocks, bases = time_unit(max(map(iteration_time, timelines))), [], dict[str, None]()
+    digits = len(time_text(max(map(iteration_time, timelines)) * unit.factor).partition(".")[2])  # alike in all rows
     peaks, limit = _peaks(timelines)
     for number, (boxes, name, (peak, over)) in enumerate(zip(every, names, peaks, strict=True)):
         run, first = boxes.timeline, number - number % (group or len(every))
         base_of = min(first + base, len(timelines) - 1)
         bases[names[base_of]] = None
-        step = f"{time_text(iteration_time(run) * unit.factor)} {unit.symbol}"
+        step = f"{iteration_time(run) * unit.factor:,.{digits}f} {unit.symbol}"
         change = iteration_time(run) / (iteration_time(timelines[base_of]) or np.inf) - 1.0
         differs = "base" if number == base_of else percent_text(change, signed=True).replace("-", "−")
         if abs(change) < SAME and run.schedule.name != timelines[base_of].schedule.name:
@@ -136,7 +137,8 @@ def _blocks(
         blocks.append(ChartBlock(boxes, name, (step, differs, idle, peak), over))
     versus = "vs bound"
     if len(every) > 1:
-        versus = shortened(f"vs {next(iter(bases)) if len(bases) == 1 else 'first'}")
+        alike = {name.rpartition(", ")[2] if group else name for name in bases}  # such as "measured" of each run
+        versus = shortened(f"vs {alike.pop() if len(alike) == 1 else 'first'}")
     steady = "steady " * any(run.schedule.iterations > 1 for run in timelines)  # step and idle of that part
     peak = "peak" if MemoryStrip.unit_of(timelines).symbol else "peak activations"
     return blocks, (f"{steady}step", versus, f"{steady}idle", f"{peak}{limit}")
@@ -145,7 +147,7 @@ def _blocks(
 def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]], str]:
     """Return the peak of each timeline, whether it is over its usable memory, and the limit that all of them have.
 
-    A limit is with its peak if there is one timeline or limits differ.
+    A limit is with its peak if limits differ.
     """
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
@@ -157,7 +159,7 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]]
         of_limit = "".join(f", limit {one}" for one in words[1:])
         found.append((f"{words[0]} {unit.symbol}".rstrip(), of_limit, is_over(peak, limit)))
     limits = {limit for _, limit, _ in found}
-    if len(found) > 1 and len(limits) == 1:
+    if len(limits) == 1:
         return [(peak, over) for peak, _, over in found], limits.pop()
     return [(peak + limit, over) for peak, limit, over in found], ""
 
@@ -179,11 +181,9 @@ def _single_note(boxes: Boxes) -> list[str]:
 
 
 def _bound_text(run: TimelineColumns, over: bool) -> str:
-    """Return how far the makespan is above its lower bound; empty at it if over the limit, or without; — if large."""
-    if run.engine == "measured" or run.schedule.iterations > 1:
+    """Return how far the makespan is above its lower bound; empty at it if over the limit, or if it is not known."""
+    if run.engine == "measured" or run.schedule.iterations > 1 or len(run.row_start) > _BOUNDED:
         return ""
-    if len(run.row_start) > _BOUNDED:
-        return "—"
     gap = lower_bound(run).gap
     return percent_text(gap, signed=True) if gap >= 5e-4 else "" if over else AT_BOUND
 

@@ -161,8 +161,9 @@ def compose(
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
     notes = _lines_of_notes(layout, texts)
+    texts = texts._replace(lead="\n".join(_filled(texts.lead.split(), " ", layout.room)))
     several = len(blocks) > 1
-    head = (36 if texts.title else 16) + 18 * (bool(texts.lead) + len(notes)) + 2 * bool(notes)
+    head = (36 if texts.title else 16) + 18 * (len(texts.lead.splitlines()) + len(notes)) + 2 * bool(notes)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
     tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + air if memory else 0))
@@ -199,11 +200,16 @@ def compose(
 
 def _lines_of_notes(layout: _FigureLayout, texts: Texts) -> list[str]:
     """Return the lines that the notes take below the title; none if they fit beside it."""
-    beside, lines = layout.room - text_width(texts.title, TITLE, True) - 12, list[str]()
-    words = " · ".join(texts.notes)
-    for part in words.split(" · ") if text_width(words, _SUBTITLE) > beside else ():
-        if lines and text_width(f"{lines[-1]} · {part}", _SUBTITLE) <= layout.room:
-            lines[-1] += f" · {part}"
+    beside, words = layout.room - text_width(texts.title, TITLE, True) - 12, " · ".join(texts.notes)
+    return _filled(words.split(" · ") if text_width(words, _SUBTITLE) > beside else (), " · ", layout.room)
+
+
+def _filled(parts: Sequence[str], between: str, room: float) -> list[str]:
+    """Return parts as lines of at most this width."""
+    lines = list[str]()
+    for part in parts:
+        if lines and text_width(lines[-1] + between + part, _SUBTITLE) <= room:
+            lines[-1] += between + part
         else:
             lines.append(part)
     return lines
@@ -219,7 +225,7 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
         writer.write(layout.left, base, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
-    is_quiet = values[1] in ("base", "=", "—", AT_BOUND)
+    is_quiet = values[1] in ("base", "=", AT_BOUND)
     styles = (bold, {"color": theme.quiet} if is_quiet else bold, {}, over)
     for at, x in layout.columns.items():
         writer.write(x, base, values[at], _VALUE, ha="right", **styles[at])

@@ -72,8 +72,8 @@ def write_title(writer: Writer, texts: Texts, margin: float, lines: Sequence[str
         style |= {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "color": writer.theme.quiet}
         end = 1.0, 1 - 18 / writer.high
         writer.figure.add_artist(Annotation(notes, end, **style, annotation_clip=False, parse_math=False))
-    if texts.lead:
-        writer.write(margin, 36 + 18 * len(lines), texts.lead)
+    for at, line in enumerate(texts.lead.splitlines(), len(lines)):
+        writer.write(margin, 36 + 18 * at, line)
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ def footprint(boxes: Boxes, per_second: float) -> float:
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
-    """Return whether boxes mix their colours on paper, which has two columns per pixel of the rules."""
-    return 2 * boxes.median * second < scale.SHARP
+    """Return whether boxes mix their colours on paper, which has two columns per pixel of the rules; low slots do."""
+    return 2 * boxes.median * second < scale.SHARP or (boxes.plain and bool(boxes.slot.any()))
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:

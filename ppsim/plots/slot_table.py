@@ -87,7 +87,7 @@ def _key(schedule: ScheduleColumns, later: bool, reverse: bool) -> str:
     if not present:
         return ""
     row = int(np.flatnonzero(schedule.kind == present[-1])[-1])
-    words = [TITLES[kind] for kind in present]
+    words = [TITLES[kind] for kind in [*present, *[Kind.OVERLAP_F_B] * bool(schedule.joined.any())]]
     words.append(f"{schedule.label(row)}: stage {schedule.stage[row]}, microbatch {schedule.microbatch[row]}")
     words += ["line below: later stage of its device"] * later + ["line above: enters at the other end"] * reverse
     return "; ".join(words)
@@ -120,11 +120,13 @@ def _reader_style() -> str:
 
 
 def _cell(text: str, name: str, shades: Mapping[str, tuple[str, str]], marks: Sequence[str] = ()) -> str:
-    """Return a cell; lines at its edges mark a later stage of the device and the other direction."""
+    """Return a cell; lines near its edges mark a later stage of the device and the other direction."""
     name = name if name in shades else _OTHER
-    edges = "".join(f";border-{side}:2px solid;padding-{side}:1px" for side in marks)
+    edges = "".join(f";padding-{side}:1px" for side in marks)
+    lines = ";".join(f"border-{side}:2px solid" for side in marks)  # within the cell, or they would merge with gaps
     ground, ink = shades[name]
-    return f'<td class="pp-{name}" bgcolor="{ground}" style="color:{ink}{edges}">{text}</td>'
+    words = f'<div style="{lines}">{text}</div>' if marks else text
+    return f'<td class="pp-{name}" bgcolor="{ground}" style="color:{ink}{edges}">{words}</td>'
 
 
 def _text(schedule: ScheduleColumns, row: int) -> str:

@@ -124,20 +124,17 @@ class Comparison:
         return [*self.timelines[base : base + 1], *others]
 
     def _chart(self, titles: Sequence[str] | None) -> dict[str, Any]:
-        """Return what `draw` draws; asynchronous schedules are marked, those left out are counted."""
+        """Return what `draw` draws; asynchronous schedules are marked; those left out have a count or reason."""
         runs = self.drawn
         more = len(self.timelines) - len(runs)
-        lacking = ", ".join(self.refused) if self.named and self.refused else ""
-        notes = [
-            f"{more} others are drawn if you name them" if more else "",
-            f"not at this size: {lacking}" if lacking else "",
-        ]
+        lacking = [f"{name}: {why.partition(';')[0]}" for name, why in self.refused.items() if self.named]
         marks = [" (asynchronous)" * asynchronous(run) for run in runs]
         return {
             "timelines": runs,
             "titles": [*map("".join, zip(block_names(runs), marks, strict=True))] if titles is None else titles,
             "base": self._base(runs),
-            "note": " · ".join(filter(None, notes)),
+            "note": f"{more} others are drawn if you name them" if more else "",
+            "lead": "not run: " * bool(lacking) + "; ".join(lacking),
         }
 
     def _base(self, runs: Sequence[Timeline]) -> int:
@@ -188,10 +185,8 @@ class Comparison:
         from ppsim.plots.chart_files import ComparisonOptions, check_options, is_page, save_gantt
 
         check_options(options, ComparisonOptions.__annotations__)
-        drawing: dict[str, Any] = {**options}
-        if not is_page(path):
-            drawing.pop("lead", None)
-        save_gantt(path=path, **drawing | self._chart(options.get("titles")))
+        drawing: dict[str, Any] = options | self._chart(options.get("titles"))
+        save_gantt(path=path, **drawing | ({"lead": options.get("lead", "")} if is_page(path) else {}))
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.

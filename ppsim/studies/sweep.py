@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA = "ppsim.sweep/1"
 MAX_VALUES = 100_000
 MAX_POINTS = 10_000_000
+_WORDS = {"forward": "F", "backward": "B", "input_grad": "I", "weight_grad": "W", "latency": "transfer"}  # of titles
 ASYNCHRONOUS = "asynchronous (steps follow each other without a drain, on old weights)"
 _IN_CHARTS = {
     "iteration_time": "step time",
@@ -259,7 +260,7 @@ def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
         names = dict[str, list[str]]()
         for key in (one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"):
             if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied:
-                names.setdefault(f"{costs[key]:g} s", []).append(key.replace("_", " "))
+                names.setdefault(f"{costs[key]:g} s", []).append(_WORDS.get(key, key.replace("_", " ")))
         words = [", ".join(map(str, words)), *(f"{', '.join(of)} {text}" for text, of in names.items())]
         return " · ".join(filter(None, words))
     return ", ".join(map(str, [*filter(None, [name]), *words]))
