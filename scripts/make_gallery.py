@@ -60,7 +60,7 @@ CHARTS = (
     Chart(
         "comparison",
         "Comparison with memory",
-        "Boxes have the number of their microbatch if all numbers fit; in grey, their kind too. Narrow actions mix "
+        "Boxes of a kind have the number of their microbatch if it fits; in grey, their kind too. Narrow actions mix "
         "their colours; their areas have names.",
         f"ppsim.compare([run(name, p, m) for name in {FAMILIES}]).plot(memory=True, theme=theme)",
         "the mock-up names the schedules 1F1B and ZB-H1, the chart as `ppsim list` does; its amber is lighter and its "
@@ -70,7 +70,7 @@ CHARTS = (
         "W and I have other tones; "
         "the chart's legend also names the line of memory, which shows the fullest device alone; letters of grey boxes "
         "are smaller than in the mock-up, where they touch; B is darker than T in grey; areas of narrow actions have "
-        "names; marks have their full colour from 4 pixels on",
+        "names",
     ),
     Chart(
         "column",

@@ -292,19 +292,13 @@ class ChartRows(Artist):
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
         for area in areas(self.boxes):
             wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
-            whole, short = area.words, area.words.removesuffix(" + idle")
-            for lines in ([whole], [short, "+ idle"] * (short != whole and not gap), [short]):
-                widest = max((text_width(line, _NAME) for line in lines), default=np.inf)
-                if min(wide / widest, tall / (_NAME + _AROUND) / max(len(lines), 1)) >= place.pixel:
+            for words in (area.words, area.words.removesuffix(" + idle")):
+                if min(wide / text_width(words, _NAME), tall / (_NAME + _AROUND)) >= place.pixel:
+                    middle, colour = (area.top + area.bottom) / 2, area.colour(self.theme)
+                    y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
+                    at = place.x((area.first + area.last) / 2), y - 0.36 * _NAME * place.pixel, words
+                    text = self._text(*at, label_colour(colour), _NAME)
+                    if " + " in area.words:
+                        text.set_path_effects([withStroke(linewidth=2 * _HALO * POINTS, foreground=colour)])
+                    yield text
                     break
-            else:
-                continue
-            middle, colour = (area.top + area.bottom) / 2, area.colour(self.theme)
-            y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
-            for at, line in enumerate(lines):
-                down = (_NAME + 1) * (at - (len(lines) - 1) / 2) + 0.36 * _NAME
-                words = place.x((area.first + area.last) / 2), y - down * place.pixel, line
-                text = self._text(*words, label_colour(colour), _NAME)
-                if " + " in area.words:
-                    text.set_path_effects([withStroke(linewidth=2 * _HALO * POINTS, foreground=colour)])
-                yield text

@@ -232,8 +232,6 @@ def time_axis(ax: Axes, last: float, max_ticks: int) -> None:
 def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
     """Give axes a theme's colours, texts of `size` points and thin lines: a light grid, no spines at top and right."""
     ax.set_facecolor("none")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(lambda number, _: number_text(round(number, 9)).replace("-", "−"))
     ax.grid(color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(length=2, width=0.5, color=theme.edge, labelcolor=theme.quiet, labelsize=font_points(size))
@@ -256,6 +254,8 @@ def titled_axes(
     axes, margin, layout = figure.add_subplot(), _MARGIN if wide >= 5 else 0.02, cast(Any, figure.get_layout_engine())
     layout.set(w_pad=margin)
     plain_axes(axes, theme, SMALL)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda number, _: number_text(round(number, 9)).replace("-", "−"))
     style: Any = {"color": theme.text, "fontsize": font_points(SMALL + 1), "fontweight": "bold", "parse_math": False}
     (title, _, note), room = title.partition(" · "), (wide - 2 * margin) * PIXELS - 12
     beside = text_width(title, 2 * SMALL + 2, True) + text_width(note, 2 * SMALL) < room

@@ -21,7 +21,7 @@ from ppsim.plots import marks
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
 from ppsim.plots.figures import checked_width, figure_of, follows_page, settings, time_axis
-from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_rows, shortened
+from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_rows
 from ppsim.plots.legend import Legend, Texts
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
@@ -30,6 +30,7 @@ from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.scale import AT_BOUND, SAME, shown_length, time_text
 from ppsim.timeline import TimelineColumns
 
+_LONGEST = 24  # characters of a base in the heading of differences
 _BOUNDED = 32_768  # rows; the lower bound of more takes seconds
 
 
@@ -138,7 +139,7 @@ def _blocks(
     versus = "vs bound"
     if len(every) > 1:
         alike = {name.rpartition(", ")[2] if group else name for name in bases}  # such as "measured" of each run
-        versus = shortened(f"vs {alike.pop() if len(alike) == 1 else 'first'}")
+        versus = "vs first" if len(alike) > 1 else f"vs {name if len(name := alike.pop()) <= _LONGEST else 'base'}"
     steady = "steady " * any(run.schedule.iterations > 1 for run in timelines)  # step and idle of that part
     peak = "peak" if MemoryStrip.unit_of(timelines).symbol else "peak activations"
     return blocks, (f"{steady}step", versus, f"{steady}idle", f"{peak}{limit}")

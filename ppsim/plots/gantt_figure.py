@@ -28,7 +28,6 @@ _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all, where one schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
-_LONGEST_HEADING = 150  # pixels: of differences
 _ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 20  # pixels: memory of one schedule, of several, in a column
 _STRIP_WITH_LIMIT, _TICK = 40, 23  # pixels: least memory with a limit; from the last row to the first tick of memory
@@ -130,13 +129,6 @@ def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> dict[int, flo
         value = max(text_width(text, _VALUE, text != AT_BOUND) for text in (one.numbers[at] for one in blocks))
         found[at] = max(text_width(head, _SUBTITLE), value) + _APART if value else 0.0
     return found
-
-
-def shortened(heading: str) -> str:
-    """Return a heading that is not too wide for its column."""
-    while text_width(heading, _SUBTITLE) > _LONGEST_HEADING:
-        heading = heading.removesuffix("…")[:-1] + "…"
-    return heading
 
 
 def compose(

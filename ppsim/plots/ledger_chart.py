@@ -15,7 +15,7 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import Legend, Texts, Writer, write_title
 from ppsim.plots.palette import label_colour, theme_of
-from ppsim.plots.scale import named_devices, round_ticks, time_text
+from ppsim.plots.scale import named_devices, number_text, round_ticks, time_text
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def draw_ledger(
                     ax.text(float(reached[device]) + one / 2, device, words, color=ink, **small)
             reached += part
         ax.set_xticks(np.union1d(ticks, end))
+        ax.xaxis.set_major_formatter(lambda part, _: number_text(part))
         ax.spines["bottom"].set_bounds(0.0, end)
         ax.spines["bottom"].set_position(("outward", 1.5))
         ax.spines["left"].set_visible(False)

@@ -104,11 +104,9 @@ def marked_kinds(boxes: Boxes, second: float, row: float) -> dict[str, Kind]:
     """Return a kind whose boxes show marks of a later "stage", and of "reverse", in rows of `row` pixels."""
     found = dict[str, Kind]()
     wide = boxes.length * second >= (NARROWEST_MARK if row >= LOWEST_MARK else np.inf)
-    for half in (0, 1)[: 1 + bool(boxes.slot.any())]:
-        for sort, marked in zip(("stage", "reverse"), boxes.stages_of_parts(half), strict=True):
-            seen = {*distinct(boxes.kinds_of_parts(half)[wide & (marked > 0)]).tolist()}
-            if seen:
-                found[sort] = next(kind for kind in TITLES if kind in seen)
+    for sort, marked in (("stage", boxes.local > 0), ("reverse", boxes.reverse)):
+        if seen := {*distinct(boxes.kinds_of_parts(0)[wide & marked]).tolist()}:
+            found[sort] = next(kind for kind in TITLES if kind in seen)
     return found
 
 
