@@ -144,7 +144,7 @@ function hover(event) {
   if (!text) return;
   tip.style.display = "block";
   tip.textContent = text.join("\n");
-  const right = event.clientX + 14, over = right + tip.offsetWidth > window.innerWidth - 6;   // then at the left of the pointer, if it fits there
+  const right = event.clientX + 14, over = right + tip.offsetWidth > document.documentElement.clientWidth - 6;   // then at the left of the pointer, if it fits there
   tip.style.left = `${over ? Math.max(event.clientX - tip.offsetWidth - 14, 2) : right}px`;
   tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
 }
