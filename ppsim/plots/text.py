@@ -99,7 +99,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     per_second = _columns_per_second(boxes, room)
     labels = _labels(boxes, per_second)
     wide = boxes.length[boxes.length > 0] * per_second
-    if labels is None and not np.allclose(wide, np.rint(wide), rtol=0, atol=0.05):
+    if labels is None and not np.allclose(wide, np.maximum(np.rint(wide), 1), rtol=0, atol=0.05):
         lengths = _ROUND * 10.0 ** np.floor(-np.log10(per_second))
         per_second = 1.0 / float(lengths[lengths * per_second >= 1.0 - 1e-9][0])
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
