@@ -96,15 +96,14 @@ class ChartRows(Artist):
         gap = self._gap(place)
         is_vector = not hasattr(renderer, "buffer_rgba")
         wide = boxes.length * place.second / place.pixel
-        is_mean = boxes.median * place.second / place.pixel < _NARROWEST_VECTOR or self._is_mixed(place)
+        is_mean = boxes.median * place.second / place.pixel < _NARROWEST_VECTOR or is_mixed(
+            boxes, place.second / place.pixel
+        )
         if is_vector and len(wide) <= _MAX_VECTOR_BOXES and not is_mean:
             self._draw_polygons(renderer, place, gap)
         else:
             self._draw_image(renderer, place, gap)
         self._draw_overlays(renderer, place, gap, wide)
-
-    def _is_mixed(self, place: Place) -> bool:
-        return is_mixed(self.boxes, place.second / place.pixel)
 
     def _gap(self, place: Place) -> float:
         box = (self.boxes.narrowest or self.boxes.median) * place.second / place.pixel
@@ -237,9 +236,9 @@ class ChartRows(Artist):
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
         found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY, self.numbered)
-        is_mixed = self._is_mixed(place)
-        yield from self._names(place, gap) if is_mixed else ()
-        for (kind, slot), (sizes, has_number) in () if is_mixed else found.items():
+        mixed = is_mixed(boxes, place.second / place.pixel)
+        yield from self._names(place, gap) if mixed else ()
+        for (kind, slot), (sizes, has_number) in () if mixed else found.items():
             for half in (0, 1)[: 1 + slot]:
                 seen = (sizes > 0) & (boxes.start < self._ax.get_xlim()[1])
                 mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))

@@ -244,10 +244,7 @@ def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
 def titled_axes(
     width: float | None, theme: Theme, title: str, name: str, height: float | None = None
 ) -> tuple[Figure, Axes]:
-    """Return a figure for a column or a page of a paper, and its axes, whose upright one has this name.
-
-    What follows the first ` · ` of the title is quiet, beside the other words or below them.
-    """
+    """Return a figure for a paper and its axes, the upright one with this name; ` · ` in a title begins quiet words."""
     wide = checked_width(width)
     height = height or (max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide)
     figure = Chart(figsize=(wide, height), facecolor=theme.paper)

@@ -95,7 +95,8 @@ def _lay_out(
     is_wide, several = width >= _WIDE, len(blocks) > 1
     names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if several else 0.0
     labels = [label for block in blocks for label in block.labels[-1:] + block.labels[:1]]
-    digits = max(text_width(label, 11) for label in labels + (strip.labels if strip else []))
+    labels += [strip.amount(level) for level in (strip.top, strip.limit or 0.0)] if strip else []
+    digits = max(text_width(label, 11) for label in labels)
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
     rows = left + _ROWS * (blocks[0].labels[0] == "0") + digits + 8
     wide = _widths(blocks, heads)

@@ -68,11 +68,6 @@ class MemoryStrip:
                 found.append((int(np.argmax(peaks) if which == "fullest" else np.argmin(peaks)), number))
         return found
 
-    @property
-    def labels(self) -> list[str]:
-        """The widest labels of ticks."""
-        return [self.amount(level) for level in (self.top, self.limit or 0.0)]
-
     def amount(self, value: float) -> str:
         """Return an amount with its unit."""
         return f"{value:.3g} {self.symbol}".rstrip()

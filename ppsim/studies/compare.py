@@ -186,7 +186,9 @@ class Comparison:
 
         check_options(options, ComparisonOptions.__annotations__)
         drawing: dict[str, Any] = options | self._chart(options.get("titles"))
-        save_gantt(path=path, **drawing | ({"lead": options.get("lead", "")} if is_page(path) else {}))
+        if is_page(path):
+            drawing["lead"] = options.get("lead", "")
+        save_gantt(path=path, **drawing)
 
     def to_latex(self) -> str:
         """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.
