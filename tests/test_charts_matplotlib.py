@@ -738,6 +738,21 @@ def test_a_critical_path_is_thinner_in_low_rows(devices, points):
     assert path_of(timeline.plot(critical_path=True).axes[0])[1] == pytest.approx(points)
 
 
+def test_a_critical_path_crosses_no_lane_below_its_boxes():
+    costs = ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=3.0)
+    figure = run(costs=costs).plot(critical_path=True)
+    points, _ = path_of(figure.axes[0])
+    _, bottom = rows_of(figure)[0].boxes.band
+    assert bottom < 0.43  # there are lanes
+    assert 0.2 < max(points[:, 1] - np.rint(points[:, 1])) < bottom
+
+
+def test_marks_of_stages_are_decided_box_by_box():
+    seconds = [3, 0.3, 0.3, 1, 0.6, 0.3, 0.5, 3]
+    costs = ppsim.Costs(forward=seconds, input_grad=seconds, weight_grad=0.3, latency=0.1)
+    assert "second stage of the device" in words_of(run("zb-v", costs=costs).plot())
+
+
 def test_figures_can_share_one_time_scale():
     assert run().plot().axes[0].get_xlim() == (0, 33)
     assert run().plot(until=99.0).axes[0].get_xlim() == (0, 99)
