@@ -289,8 +289,8 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     start(page, explorer, schedules=FOUR)
     settled(page)
     give(page, "microbatches", "7")
-    page.until("return runs[3].result.faults && !runs[3].flight")
-    note = page.until("return document.querySelector('#lines .note')?.innerText")
+    page.until("return runs[3].result.faults && runs.every((run) => !run.flight)")
+    note = page.until("const text = document.querySelector('#lines .note')?.innerText; return /date/.test(text) && text")
     assert note.startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert "Dimmed: the last picture, of 8 microbatches. The other schedules are up to date." in note
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
@@ -603,14 +603,16 @@ def test_a_million_actions_are_shown_while_the_page_answers(page, explorer):
 
 
 def test_long_work_dims_the_last_picture_and_can_be_cancelled(page, explorer):
-    start(page, explorer, schedules=[{"schedule": "1f1b"}])
+    start(page, explorer, schedules=[{"schedule": "1f1b"}, {"schedule": "zb-h1"}])
     settled(page)
     page.run("Object.assign(state.common, { devices: 64, microbatches: 15000 }); showAll()")
     page.until("return document.querySelector('.better.waiting')?.textContent.startsWith('simulating …')")
     page.click(".better.waiting button")
-    assert "Cancelled" in page.until("return document.querySelector('.note')?.innerText")
-    page.click(".note button")
-    assert settled(page) == [run("1f1b")]
+    assert page.until("return document.querySelector('.note.news')?.innerText").startswith("Stopped\nSimulate")
+    assert page.run("return [baseOf(), document.querySelectorAll('.bad, [aria-invalid]').length]") == [0, 0]
+    assert "up to date" not in page.text(".note")
+    page.run("[...document.querySelectorAll('.note button')].find((one) => one.textContent === 'Undo').click()")
+    assert settled(page) == [run(name) for name in ("1f1b", "zb-h1")]
 
 
 def test_when_zoomed_the_end_of_a_step_does_not_cross_the_column_of_idle_time(page, explorer):

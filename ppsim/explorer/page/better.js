@@ -59,10 +59,10 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : ", no framework runs it");
   const live = all().filter(isLive).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
   const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0 && !matched(one)), above = found.find((one) => placeOf(one) >= 0 && placeOf(one) !== index); return others.find((one) => one.runs) ?? (above?.runs ? above : others[0] ?? above); };   // what a framework runs comes first, and what is not on the page
-  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? ", above" : ", below"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
+  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity) && one.step < 2 * chart.step);   // a step of twice the length is no help
-    return !other ? {} : { text: `${named(other)} needs ${number(most - other.peak)}${held} less, ${than(other.step)}${unrun(other)}`, acts: add(other) };
+    return !other ? {} : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${unrun(other)}`, acts: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;

@@ -27,7 +27,7 @@ async function showRuns() {   // draws the last good result of each schedule
 
 function marks() {
   return all().map((index) => {
-    const run = runs[index], faulty = isFaulty(run), waiting = waited(run) >= LONG;
+    const run = runs[index], stopped = !!run?.result?.stopped, faulty = isFaulty(run) && !stopped, waiting = stopped || waited(run) >= LONG;
     if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
     return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
@@ -62,7 +62,7 @@ function fieldOf(index) {   // the key of the field that a fault is about: one t
 function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
   const shared = commonFault(), fields = wrongFields(), typed = fields.map(([input]) => input), wrong = [...typed], told = new Map(fields.map(([input, rule]) => [input, `${labelOf(input)}: must be ${rule}`])), inputs = [...document.querySelectorAll("#setup input, #setup select")];
   for (const index of all()) {
-    const text = textOf(index), key = fieldOf(index);
+    const text = runs[index]?.result?.stopped ? "" : textOf(index), key = fieldOf(index);
     find("cards")?.children[index]?.classList.toggle("bad", !!text && !shared);
     if (!text || typed.length) continue;
     const named = inputs.filter(({ name }) => name === key), quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
@@ -94,13 +94,14 @@ function noteOf(index, covers = true) {   // what is wrong, a button that sets i
   const run = runs[index], shared = commonFault(), wrong = fieldOf(index), text = wordsOf(index), usual = run.good ? undefined : START.common[wrong];
   const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
   const right = offered.map(({ key, value, text: words }) => button(`${words}${shared || !["devices", "microbatches"].includes(key) ? "" : " for all"}`, () => put(index, key, value)));
-  if (run.result.again) right.push(button("Try again", () => change([index])));
+  if (run.result.stopped) right.push(button("Simulate", () => change(all().filter((one) => runs[one].result?.stopped))));
+  else if (run.result.again) right.push(button("Try again", () => change([index])));
   else if (!isKnown(index)) right.push(replacing(families(index, "choose one", "Known schedules"), index));
-  const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
+  const drop = !shared && !run.result.again && !run.result.stopped && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...missingConfig(), ...right, undo, drop));
-  const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
-  if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.${shared ? "" : " The other schedules are up to date."}` }));
+  const note = make("div", { className: run.result.stopped ? "note news" : "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...missingConfig(), ...right, undo, drop));
+  const current = all().every((one) => one === index || (isLive(one) && !runs[one].flight)), pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
+  if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.${shared || !current ? "" : " The other schedules are up to date."}` }));
   return note;
 }
 
@@ -127,7 +128,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   viewerPlaces = places;
   const lines = find("lines"), shared = commonFault();
   const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2) })).filter(({ index }) => runs[index]);
-  const now = JSON.stringify([rows, base, lines.offsetWidth, rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
+  const now = JSON.stringify([rows, base, lines.offsetWidth, runs.map((run) => !!run.flight), rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
   if (now === placed || lines.matches(":active")) return;   // a button that is being pressed stays
   placed = now;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
@@ -135,7 +136,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 300;   // no advice fits beside the numbers
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, "better? ", ...status()), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = isFaulty(runs[index]), work = waited(runs[index]) >= LONG, { text, acts = [] } = is_narrow ? {} : betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work ? plain("Cancel", () => runs[index].flight?.controller.abort()) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work ? plain("Cancel", () => runs.forEach(({ flight }) => flight?.controller.abort()), { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first

@@ -22,7 +22,7 @@ const nameOf = (index) => state.schedules[index].name || state.schedules[index].
 const isLive = (index) => runs[index]?.good && !runs[index].result.faults;
 function baseOf() {   // the chosen one, or the first with numbers
   const chosen = Math.min(Number(new URLSearchParams(state.view).get("base")) || 0, state.schedules.length - 1);
-  return isLive(chosen) ? chosen : all().find(isLive) ?? chosen;
+  return isLive(chosen) || runs[chosen]?.result?.stopped ? chosen : all().find(isLive) ?? chosen;
 }
 
 const rowsOf = ({ by_device = [] }) => [by_device.filter((row) => Object.values(row).some((value) => value !== ""))].find((rows) => rows.length);   // in which something is typed, if any
@@ -137,7 +137,7 @@ async function send(run) {
       gone = true;
       setTimeout(() => { if (gone && !run.flight && runs.includes(run)) send(run); }, PATIENCE);
     }
-    else if (!flight.stale) run.result = { faults: [{ text: "cancelled", keys: [], use: [] }] };
+    else if (!flight.stale) run.result = { faults: [{ text: "stopped", keys: [], use: [] }], stopped: true };
   }
   run.result ||= { faults: [] };
   run.flight = null;

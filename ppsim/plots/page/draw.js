@@ -247,12 +247,12 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   write(words[2], differs, y, { ...own, bold: !is_quiet, colour: is_quiet ? theme.quiet : theme.text });
   if (runsHead()) write(chart.runs, runs, y, { size: 12 });
   write(words[3], idle, y, own);
-  for (const [text, x, align] of [[words[4], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits === "over" ? theme.limit : theme.text });
+  for (const [text, x, align] of [[words[4], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits ? theme.limit : theme.text });
 }
 
 function fitOf({ waiting, faulty, memory }) {   // whether the fullest device needs more than is usable, or than it has
   const { most, capacity } = memory;
-  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : "tight";
+  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : "over the margin";
 }
 
 const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
@@ -269,7 +269,7 @@ function columns() {   // right ends of the columns of numbers and of a word on 
   const gap = phone() ? 10 : 20, heads = [Math.max(62, widthOf(stepHead())), widthOf(rangeHead()), widthOf(against()), widthOf(idleHead()), widthOf("peak, act.")], texts = charts.map((chart) => (isReal(chart) ? lastIn(chart) : numbersIn(chart)));   // columns stay where they are while numbers are away
   context.font = font(13, true);
   const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + (at === 1 && !rangeHead() ? 0 : gap));
-  const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[5] = charts.some(fitOf) ? 34 : 0);
+  const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[5] = Math.max(0, ...charts.map(fitOf).filter(Boolean).map((fits) => context.measureText(fits).width + 8)));
   if (runsHead()) wide[5] += gap, wide[6] = Math.max(...[runsHead(), ...charts.map(({ runs }) => runs)].map(widthOf)) * 12 / 11;
   let end = phone() ? width - 8 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
   return wide.map((one) => (end += one));

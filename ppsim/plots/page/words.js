@@ -125,7 +125,7 @@ function memoryLines(chart, device, time) {
   const { unit, capacity, device: whole, peaks } = chart.memory;
   const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${value === 1 ? "" : "s"}`);
   const lines = [`${deviceName(chart, device)}: ${words(held)} at ${onAxis(time)}, ${held === peaks[device] ? "its peak" : `peak ${amount(peaks[device], unit === "bytes" ? unit : "").trim()}`}`];
-  if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${words(capacity)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": tight" : ": does not fit"}`);
+  if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${words(capacity)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": over the margin" : ": does not fit"}`);
   return lines;
 }
 
