@@ -152,7 +152,7 @@ def _draw(
     save_gantt(
         [*drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles=titles,
         shown=("differences", "ledger"), marks=[explanation.step.marks], words=_html(explanation, steps),
-        lead=_lead(explanation),
+        lead=_lead(explanation, f"step {shown}" if len(recorded.usable_steps) > 1 else "the step"),
         iterations=_iterations(recorded, shown, explanation.step, readings), **drawing,
     )  # fmt: skip
 
@@ -192,16 +192,17 @@ def explanation_text(explanation: Explanation, steps: list[str], verbose: bool =
 
 
 def _html(explanation: Explanation, steps: list[str]) -> str:
-    """Return facts, better schedule, tables and notes as HTML, without idle time by cause, which the page shows itself.
+    """Return gains, facts, tables, better schedule, notes as HTML, without idle time by cause, which the page shows.
 
     A column of seconds has one unit.
     """
     answer = _answer(explanation, steps, True)
     gap = answer.index(NO_ROW)
-    parts = [html_table(("measured run", "value", "remark"), [*answer[:gap], answer[-1]])]
+    parts = []
     for table in _tables(explanation, on_page=True):
         units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
-        parts += [page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)]
+        parts.append("".join([page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)]))
+    parts.insert(1, html_table(("measured run", "value", "remark"), [*answer[:gap], answer[-1]]))
     notes = [f"Better schedule: {answer[gap + 1][-1]}", *_notes(explanation, steps)]
     return "".join([*parts, *(f"<p>{escaped(note)}</p>" for note in notes)])
 
@@ -251,14 +252,14 @@ def _gains(explanation: Explanation) -> list[tuple[float, str]]:
     )
 
 
-def _lead(explanation: Explanation) -> str:
+def _lead(explanation: Explanation, step: str) -> str:
     """Return what costs most, or the better schedule if it gains more, and how rough this is; "" if nothing does."""
     better, whole = explanation.better, explanation.measured.makespan
     found = []
     for seconds, name in _gains(explanation)[:1]:
         why = _suspects(explanation, name)
         because = f": {why}" * (why != VARIANTS[name])
-        found.append((seconds / whole, f"{COSTS[name]} {percent_text(1 - seconds / whole)} of the step{because}"))
+        found.append((seconds / whole, f"{COSTS[name]} {percent_text(1 - seconds / whole)} of {step}{because}"))
     if better:
         share, sure = better.step / better.step_now, ", but this is uncertain" * (not better.certain)
         found.append((share, f"{better.schedule} would take {percent_text(1 - share)} less time{sure}"))
@@ -320,11 +321,12 @@ def _cell(cell: str | float, plus: str) -> str:
 
 
 def _tables(explanation: Explanation, on_page: bool = False) -> list[_Table]:
+    gains = _variants(explanation, on_page)
     parts = [
+        gains if on_page else None,
         _pipelines(explanation),
         _difference(explanation),
-        None if on_page else _idle(explanation),
-        _variants(explanation, on_page),
+        *([] if on_page else [_idle(explanation), gains]),
         _slow("slower than it should be", "expected", explanation.slow),
         _slow("waits longer than usual", "usual", explanation.stalls),
     ]

@@ -290,7 +290,7 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     settled(page)
     give(page, "microbatches", "7")
     page.until("return runs[3].result.faults && runs.every((run) => !run.flight)")
-    note = page.until("const text = document.querySelector('#lines .note')?.innerText; return /date/.test(text) && text")
+    note = page.until("const it = document.querySelector('#lines .note')?.innerText; return /date/.test(it) && it")
     assert note.startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert "Dimmed: the last picture, of 8 microbatches. The other schedules are up to date." in note
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"

@@ -125,10 +125,12 @@ function costTable() {   // the first row is of all devices; further rows name d
 
 const devicesIn = (text, every) => text.toLowerCase().replaceAll("–", "-").replaceAll("last", every.length - 1).split(",").flatMap((part) => { const [first, last = first] = part.replace("all", `0-${every.length - 1}`).split("-").map(Number); return every.slice(first, last + 1); });   // as the server reads "0, 2-3"
 
+const assumed = (key) => (state.common.config ? "" : START.common[key]);   // what an empty cost of all devices means
 function showInherited() {   // in each empty cell of a row the cost in force: of the last row with a cost for its devices
   const { devices: count, by_device = [], ...common } = state.common, every = Number.isInteger(count) && count > 0 && count <= 4096 ? [...Array(count).keys()] : [], rows = by_device.map((row) => ({ ...row, named: new Set(devicesIn(String(row.devices ?? ""), every)) }));
   for (const input of document.querySelectorAll("#costs [data-place]")) {
-    const [line, at] = input.dataset.place.split(","), key = CELLS[at - 1]?.[0], of_all = String(common[key] ?? "").replace(/[[\]]/g, "").split(",");
+    const [line, at] = input.dataset.place.split(","), key = CELLS[at - 1]?.[0], of_all = String(common[key] ?? assumed(key)).replace(/[[\]]/g, "").split(",");
+    if (line === "0" && key) input.placeholder = assumed(key);
     if (line === "0" || !key) continue;
     const values = new Set([...rows[line - 1]?.named ?? []].map((device) => String(rows.findLast((row) => row.named.has(device) && ![undefined, ""].includes(row[key]))?.[key] ?? (of_all[device] ?? of_all[0]).trim())));
     Object.assign(input, { placeholder: values.size > 1 ? "…" : [...values].join(), title: values.size > 1 ? [...values].join(", ") : "" });

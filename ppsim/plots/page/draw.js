@@ -252,7 +252,7 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
 
 function fitOf({ waiting, faulty, memory }) {   // whether the fullest device needs more than is usable, or than it has
   const { most, capacity } = memory;
-  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : "over the margin";
+  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : phone() ? "tight" : "over the margin";
 }
 
 const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend

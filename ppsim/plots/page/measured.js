@@ -1,5 +1,5 @@
 // A measured step above its simulation: the picker of iterations, marks of what is slow, and of what takes longer.
-const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5, SHORTEST = 4;   // of the median action: smaller differences are not marked; actions, and waits, that are marked; pixels of a bar: shorter ones would be dots
+const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5, SHORTEST = 3;   // of the median action: smaller differences are not marked; actions, and waits, that are marked; pixels of a bar, so that it is seen
 let iteration = 0;   // index of the step that is shown
 
 function buildSteps() {   // a bar per iteration, as high as it is long
@@ -63,7 +63,7 @@ function differences(chart) {   // of a measured step, the actions in view and t
   chart.longer ??= [...Array(chart.boxes).keys()].flatMap((box) => longer(chart, box).map((seconds, at) => ({ box, seconds, wait: at === 1 }))).filter(({ seconds }) => seconds).sort((one, other) => other.seconds - one.seconds);
   const seen = chart.longer.filter(({ box, wait, seconds }) => chart.end(box) > view.t0 && chart.start(box) - (wait ? seconds : 0) < view.t1);
   return [false, true].flatMap((waits) => seen.filter(({ wait }) => wait === waits).slice(0, MARKED)).map((one) => ({ ...one, what: !slowLines(chart, one.box, one.wait ? "stalls" : "stragglers").length ? "longer" : one.wait ? "stall" : "straggler" }))
-    .filter(({ what, wait, seconds }) => what !== "longer" || (!wait && pixels(seconds) >= (phone() ? SHORTEST / 2 : SHORTEST)));
+    .filter(({ what, wait, seconds }) => what !== "longer" || !wait);
 }
 
 function drawMarked(chart, place) {   // a frame around stragglers, a bracket under a stall, and what else takes longer ends in a bar as long as the excess
@@ -71,7 +71,7 @@ function drawMarked(chart, place) {   // a frame around stragglers, a bracket un
   for (const { box, seconds, wait, what } of differences(chart)) {
     const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
     if (what === "longer") {
-      context.fillStyle = theme.longer; context.fillRect(x + wide - pixels(seconds), top, pixels(seconds), tall);
+      context.fillStyle = theme.longer; const bar = Math.max(pixels(seconds), SHORTEST); context.fillRect(x + wide - bar, top, bar, tall);
     } else if (wait) {
       context.strokeStyle = theme.limit; context.lineWidth = 2;
       context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
@@ -90,6 +90,6 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 
 function measuredLegend() {
   const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", swatch(theme.longer, "tall excess")], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
-  return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size || on.has("differences") ? [make("span", { textContent: found.size ? `(the ${MARKED} longest in view)` : charts[MEASURED]?.longer?.length ? "differences are too short to mark at this zoom: wheel" : `no difference is over ${100 * LEAST} % of the median action` })] : [])];
+  return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size || on.has("differences") ? [make("span", { textContent: found.size ? `(the ${MARKED} longest in view)` : charts[MEASURED]?.longer?.length ? "no action in view takes longer than simulated" : `no difference is over ${100 * LEAST} % of the median action` })] : [])];
 }
 Object.assign(extra, { differences, draw: drawMarked, lines: measuredLines, legend: measuredLegend, build: buildSteps, dress: dressSteps, step: stepIteration, keep: (every) => { given0 ??= every; } });
