@@ -19,7 +19,7 @@ from ppsim.commands.cells import DIGITS, SAME, memory_text
 from ppsim.commands.options import read_case
 from ppsim.commands.reporting import OutputOption, answer, command, say, write_files
 from ppsim.costs.profile import Profile, write_profile
-from ppsim.frameworks import SCHEDULES
+from ppsim.frameworks import SCHEDULES, runner_named
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
 from ppsim.plots.chart_files import SUFFIXES, is_page, save_figure, save_gantt
@@ -64,7 +64,7 @@ def explain(
     framework: Annotated[
         str | None,
         typer.Option(
-            callback=options.framework_name,
+            callback=runner_named,
             help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]",
         ),
     ] = None,

@@ -20,7 +20,7 @@ from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, output_options, say
 from ppsim.config import FAMILY_KEYS, Config, ConfigSource, config_source, load_config, make_config
 from ppsim.families import registry
-from ppsim.frameworks import SCHEDULES
+from ppsim.frameworks import SCHEDULES, SCHEDULES_OF_LAUNCH, runner_named
 
 Key = TypeVar("Key")
 
@@ -44,17 +44,11 @@ FamilyOptions = Annotated[
 ]
 
 
-def framework_name(text: str | None) -> str | None:
-    """Return a framework as SCHEDULES names it: `megatron` is Megatron-LM and `torchtitan` PyTorch, in any case."""
-    known = {name.lower(): name for name in SCHEDULES} | {"megatron": "Megatron-LM", "torchtitan": "PyTorch"}
-    return known.get(text.lower(), text) if text else text
-
-
 Framework = Annotated[
     str | None,
     typer.Option(
-        callback=framework_name,
-        help=f"Try only schedules that it runs: {', '.join(SCHEDULES)} (or torchtitan). [default: all]",
+        callback=runner_named,
+        help=f"Try only schedules that it runs: {', '.join({**SCHEDULES, **SCHEDULES_OF_LAUNCH})}. [default: all]",
     ),
 ]
 Research = Annotated[
