@@ -42,8 +42,6 @@ FamilyOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the family, such as group_size=8. Repeatable."),
 ]
-
-
 Framework = Annotated[
     str | None,
     typer.Option(

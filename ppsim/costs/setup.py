@@ -138,9 +138,8 @@ class Setup:
 
         core = layer.attention_core
         amounts = layer.forward - core - saved, core, 0.0, 0.0, 0.0, module_flops("up"), module_flops("latent"), 0.0
-        amounts += layer.input_grad - saved, layer.weight_grad - saved
         again = (flops * one.recomputed(fp8) for one, flops, fp8 in zip(linears, each, in_fp8, strict=True))
-        amounts += (sum(again),)
+        amounts += layer.input_grad - saved, layer.weight_grad - saved, sum(again)
         return Computation(*(self.share(flops) / self.rate for flops in amounts))
 
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:

@@ -55,10 +55,14 @@ DEFAULT, EXAMPLE = "megatron-lm 2.6", "torchtitan"  # of a layout that names non
 SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch", "Primus": "Primus"}
 
 
+def spellings(names: Mapping[str, str]) -> dict[str, str]:
+    """Return what each name stands for by the ways to write it: in lower case, with and without -LM."""
+    return {word: name for key, name in names.items() for word in (key.lower(), key.lower().removesuffix("-lm"))}
+
+
 def runner_named(text: str | None) -> str | None:
     """Return a framework as SCHEDULES names it, by its name or that of its launch files, in any case, without -LM."""
-    names = {**{name: name for name in SCHEDULES}, **SCHEDULES_OF_LAUNCH}
-    known = {word: name for key, name in names.items() for word in (key.lower(), key.lower().removesuffix("-lm"))}
+    known = spellings({**{name: name for name in SCHEDULES}, **SCHEDULES_OF_LAUNCH})
     return known.get(text.lower(), text) if text else text
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
-from ppsim.frameworks import LAUNCH_OPTIONS
+from ppsim.frameworks import LAUNCH_OPTIONS, spellings
 from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
 from ppsim.launch.reading import Reading
 
@@ -28,7 +28,6 @@ FRAMEWORKS: Mapping[str, Launcher] = {
         primus_experiment.experiment_text, primus_experiment.experiment_keys, primus_experiment.from_experiment
     ),
 }
-_SHORT = {"megatron": "Megatron-LM"}
 
 
 def own_framework(config: Config) -> str | None:
@@ -109,7 +108,7 @@ def read_launch(framework: str, text: str, *, gpus: int | None = None) -> Readin
 
 def _framework(name: str) -> tuple[Launcher, str]:
     """Return a framework and the version of `NAME` or `NAME VERSION`; without one, the version it prints for."""
-    known = {**{one.lower(): one for one in FRAMEWORKS}, **_SHORT}
+    known = spellings({one: one for one in FRAMEWORKS})
     first, _, version = name.strip().partition(" ") if isinstance(name, str) else ("", "", "")
     if first.lower() not in known:
         raise ConfigError(f"framework {shown(name)} has no launch files here; use one of: {', '.join(FRAMEWORKS)}")
