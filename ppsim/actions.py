@@ -29,7 +29,6 @@ class Kind(IntEnum):
     OVERLAP_F_B = 14
     OFFLOAD = 15
     RELOAD = 16
-    BATCH_P2P = 17
 
 
 KIND_NAMES = tuple(kind.name for kind in Kind)
@@ -46,11 +45,6 @@ def is_backward(kind: np.ndarray) -> np.ndarray:
 def is_vocabulary(kind: np.ndarray) -> np.ndarray:
     """Return whether each kind of a column is S or T, a device's part of an output layer cut over all devices."""
     return (kind == int(Kind.S)) | (kind == int(Kind.T))  # NumPy would widen the column to compare it with an enum
-
-
-def slot_kind(second: int) -> Kind:
-    """Return the kind of a cell with two parts, from the kind of its second part."""
-    return Kind.OVERLAP_F_B if second < FIRST_TRANSFER else Kind.BATCH_P2P
 
 
 def is_copy(kind: np.ndarray) -> np.ndarray:
@@ -76,9 +70,8 @@ def is_sharding(kind: np.ndarray) -> np.ndarray:
 class Action(NamedTuple):
     """Action of a device.
 
-    `microbatch` is -1 for the sharding actions, which concern a stage's weights. An OVERLAP_F_B or a BATCH_P2P (a SEND
-    and a RECV that are posted as one) has its two actions in `parts`, in the order written, and -1 as its own stage and
-    microbatch.
+    `microbatch` is -1 for the sharding actions, which concern a stage's weights. An OVERLAP_F_B has its two actions in
+    `parts`, in the order written, and -1 as its own stage and microbatch.
     """
 
     kind: Kind
@@ -95,7 +88,7 @@ class Action(NamedTuple):
 _PLAIN = re.compile(
     r"([0-9]+)(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|OFFLOAD|RELOAD|F|B|I|W|R|S|T)([0-9]*)"
 )
-_FUSED = re.compile(r"\(([^;()]*);([^;()]*)\)(OVERLAP_F_B|BATCH_P2P)")
+_FUSED = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 _LARGEST = 2**31 - 2
 _EXAMPLES = "2F0, 3I1, 1SEND_F4, 0UNSHARD or (3F1;2B0)OVERLAP_F_B"
 
@@ -111,13 +104,7 @@ def parse_action(text: str) -> Action:
     fused = _FUSED.fullmatch(text)
     if not fused:
         return _parse_plain(text)
-    first, second = (_parse_plain(part.strip()) for part in fused.groups()[:2])
-    if fused[3] == Kind.BATCH_P2P.name:
-        if {part.kind.name[:5] for part in (first, second)} != {"SEND_", "RECV_"}:
-            raise ScheduleError(
-                f"{shown(text)}: a BATCH_P2P joins a SEND and a RECV, such as (0SEND_F1;2RECV_F0)BATCH_P2P"
-            )
-        return Action(Kind.BATCH_P2P, -1, NO_MICROBATCH, (first, second))
+    first, second = (_parse_plain(part.strip()) for part in fused.groups())
     if {first.kind, second.kind} != {Kind.F, Kind.B}:
         raise ScheduleError(f"{shown(text)}: an OVERLAP_F_B joins one F and one B, such as (3F1;2B0)OVERLAP_F_B")
     return Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, (first, second))

@@ -29,13 +29,11 @@ def simulated(
     transport: str,
     receive: str = "early",
     costs: ppsim.Costs = COSTS,
-    batched: bool = False,
 ) -> Timeline | ppsim.DeadlockError:
     """Return the run of a schedule under a transport, or the error that shows its deadlock."""
     program = ppsim.lower(
         ppsim.build(name, devices=DEVICES, microbatches=MICROBATCHES, stages_per_device=stages),
         receive=receive,
-        batched=batched,
     )
     try:
         return ppsim.simulate(program, costs, transport=transport)
@@ -60,19 +58,6 @@ def families(receive: str) -> str:
         what = f"`{name}`" + (f", v = {stages}" if stages else "")
         rows.append([what, *(_step(simulated(name, stages, transport, receive)) for transport in TRANSPORTS)])
     return _table("schedule", rows)
-
-
-def batches() -> str:
-    """Return the step of each family with single transfers and with batches, under transports that batches change."""
-    ways = [(receive, one) for receive in RECEIVES for one in ("rank", "pair")]
-    lines = [["schedule", *(f"{receive}, `{one}`" for receive, one in ways)], ["---"] * (1 + len(ways))]
-    for name, stages in FAMILIES:
-        cells = []
-        for receive, one in ways:
-            steps = [_step(simulated(name, stages, one, receive, batched=batched)) for batched in (False, True)]
-            cells.append(" → ".join(dict.fromkeys(steps)))
-        lines.append([f"`{name}`" + (f", v = {stages}" if stages else ""), *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def latencies() -> str:
@@ -131,7 +116,6 @@ def buffers() -> str:
 TABLES = {
     "early": lambda: families("early"),
     "just-in-time": lambda: families("just-in-time"),
-    "batches": batches,
     "latencies": latencies,
     "hangs": hangs,
     "windows": windows,

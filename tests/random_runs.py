@@ -110,7 +110,7 @@ FEATURES = {  # name -> levels; a case has one level of each
     "slices": (1, 1, 2, 3),
     "iterations": (1, 1, 2),
     "evicted": (False, False, True),
-    "program": (None, "early", "just-in-time", "sharded", "sharded just-in-time batched", "early batched"),
+    "program": (None, "early", "just-in-time", "sharded", "sharded just-in-time"),
     "window": ((3, "full"), (3, "full"), (1, "full"), (2, "auto"), (4, 1)),
     "moved": (False, True),
     "transport": TRANSPORTS,
@@ -299,9 +299,9 @@ class Case:
         if level["program"] is None:
             return schedule
         receive = "just-in-time" if "just" in level["program"] else "early"
-        window = {"batched": "batched" in level["program"]}
+        window = {}
         if "sharded" in level["program"]:
-            window |= {"sharded": True, "max_active_stages": level["window"][0], "look_ahead": level["window"][1]}
+            window = {"sharded": True, "max_active_stages": level["window"][0], "look_ahead": level["window"][1]}
         try:
             program = ppsim.lower(schedule, receive=receive, **window)
         except ppsim.DeadlockError:

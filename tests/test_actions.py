@@ -31,9 +31,6 @@ def test_every_kind_has_its_text():
         "3OFFLOAD1": Action(Kind.OFFLOAD, 3, 1),
         "3RELOAD1": Action(Kind.RELOAD, 3, 1),
         "(3F1;2B0)OVERLAP_F_B": Action(Kind.OVERLAP_F_B, -1, -1, (Action(Kind.F, 3, 1), Action(Kind.B, 2, 0))),
-        "(0SEND_F1;2RECV_F0)BATCH_P2P": Action(
-            Kind.BATCH_P2P, -1, -1, (Action(Kind.SEND_F, 0, 1), Action(Kind.RECV_F, 2, 0))
-        ),
     }
     assert {action.kind for action in texts.values()} == set(Kind)
     for text, action in texts.items():

@@ -53,38 +53,14 @@ def test_transfers_of_one_direction_stand_in_line():
 
 
 EXCHANGE = [
-    ["0F0", "0SEND_F0", "0F1", "(0SEND_F1;0RECV_B0)BATCH_P2P", "0B0", "0RECV_B1", "0B1"],
-    ["1RECV_F0", "1F0", "1B0", "(1SEND_B0;1RECV_F1)BATCH_P2P", "1F1", "1B1", "1SEND_B1"],
+    ["0F0", "0SEND_F0", "0F1", "0SEND_F1", "0RECV_B0", "0B0", "0RECV_B1", "0B1"],
+    ["1RECV_F0", "1F0", "1B0", "1SEND_B0", "1RECV_F1", "1F1", "1B1", "1SEND_B1"],
 ]
 
 
-@pytest.mark.parametrize("transport", ["pair", "rank"])
-def test_both_transfers_of_a_batch_are_first_in_line_together(transport):
-    # Device 1 posts its batch at 7, when 1B0 ends; the next transfer waits for both.
-    run = simulate(EXCHANGE, transport)
-    assert transfers(run) == {"1F0": (1, 4), "1F1": (7, 10), "0B0": (7, 10), "0B1": (13, 16)}
-    assert actions(run) == ["0F0 0-1  0F1 1-2  0B0 10-12  0B1 16-18", "1F0 4-5  1B0 5-7  1F1 10-11  1B1 11-13"]
-
-
-def test_the_same_sends_posted_one_by_one_wait_for_each_other():
-    single = [[part for cell in row for part in parts_of_batch(cell)] for row in EXCHANGE]
+def test_sends_that_cross_on_one_queue_wait_for_each_other():
     with pytest.raises(ppsim.DeadlockError):
-        simulate(single, "rank")
-
-
-def parts_of_batch(cell):
-    return cell.strip("()").replace(")BATCH_P2P", "").split(";")
-
-
-def test_a_batch_is_one_cell_of_a_file_that_pytorch_does_not_run(tmp_path):
-    program = ppsim.lower(ppsim.build("1f1b", devices=3, microbatches=4), sharded=True, batched=True)
-    program.to_csv(tmp_path / "batched.csv")
-    assert "(0SEND_F3;0RECV_B1)BATCH_P2P" in (tmp_path / "batched.csv").read_text()
-    assert ppsim.Schedule.from_csv(tmp_path / "batched.csv") == program
-    with pytest.raises(ppsim.ScheduleError, match="which PyTorch does not have"):
-        program.check(pytorch=True)
-    with pytest.raises(ppsim.ScheduleError, match="joins a SEND and a RECV"):
-        ppsim.Schedule.from_orders([["(0SEND_F3;0SEND_F4)BATCH_P2P"]])
+        simulate(EXCHANGE, "rank")
 
 
 def test_latency_and_bytes_over_bandwidth_add_up():

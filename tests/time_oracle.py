@@ -16,7 +16,7 @@ REDUCED = {"S": "reduce of S", "T": "reduce of T"}
 
 def parts_of(cell):
     """A cell as its plain actions (kind, stage, microbatch)."""
-    texts = re.sub(r"[()]|OVERLAP_F_B|BATCH_P2P", "", cell).split(";") if "(" in cell else [cell]
+    texts = re.sub(r"[()]|OVERLAP_F_B", "", cell).split(";") if "(" in cell else [cell]
     found = [ACTION.match(text) for text in texts]
     return [(one[2], int(one[1]), int(one[3]) if one[3] else None) for one in found if one]
 

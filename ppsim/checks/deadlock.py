@@ -65,20 +65,17 @@ class _BlockedQueues:
         self.schedule, self.missing, self.awaited = schedule, missing, awaited
         self.position = position.tolist()
         self.queue_of: dict[tuple[bool, int], int] = {}  # of each posted end: (is it the SEND, its transfer)
-        self.heads: dict[int, list[int]] = {}  # the transfers at the head of each queue: a batch has two
+        self.heads: dict[int, int] = {}  # the transfer at the head of each queue
         self.unsent: dict[int, int] = {}  # the first SEND of each device that has not ended
         for device, count in enumerate(posted.tolist()):
             mine = slice(int(posts.offsets[device]), int(posts.offsets[device]) + count)
             columns = (column[mine].tolist() for column in (posts.transfer, posts.is_send, posts.queue))
-            joined, before = posts.joined[mine].tolist() or [False] * count, -1
-            for transfer, is_send, queue, is_joined in zip(*columns, joined, strict=True):
+            for transfer, is_send, queue in zip(*columns, strict=True):
                 self.queue_of[is_send, transfer] = queue
                 if not arrived[transfer]:
-                    heads = self.heads.setdefault(queue, [transfer])
-                    heads += [transfer] if is_joined and heads == [before] else []
+                    self.heads.setdefault(queue, transfer)
                     if is_send:
                         self.unsent.setdefault(device, transfer)
-                before = transfer
 
     def cycle(self) -> list[str]:
         """Return the cycle among devices and transfers."""
@@ -113,9 +110,9 @@ class _BlockedQueues:
                 return text, ("device", holder)
         # A transfer at the head of both queues would have started, so another is before it in one of them.
         holder, head = next(
-            (holder, heads[0])
+            (holder, head)
             for is_send, holder in ((True, sender), (False, receiver))
-            if transfer not in (heads := self.heads[self.queue_of[is_send, transfer]])
+            if transfer != (head := self.heads[self.queue_of[is_send, transfer]])
         )
         return f"{name} waits in a queue of device {holder} behind {self._name(head)}", ("transfer", head)
 

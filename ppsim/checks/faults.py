@@ -404,10 +404,6 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
             ),
             np.flatnonzero(program.kind == kind),
         )
-    yield from first_faults(
-        lambda row: f"{located(program, row)} is in a BATCH_P2P, which PyTorch does not have; lower with batched=False",
-        np.flatnonzero(program.joined & (program.kind >= FIRST_TRANSFER)),
-    )
     yield from _last_stage_faults(program)
     last = last_backwards(program)
     reductions = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)

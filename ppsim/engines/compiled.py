@@ -67,8 +67,8 @@ def _lengths(plan: Plan, by_kind: bool) -> Lengths:
 def _run_queued(plan: Plan, posts: Posts) -> Times:
     schedule, rows = plan.schedule, len(plan.schedule.kind)
     in_time_order = plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
-    links = np.empty((rows, 6 if len(posts.joined) else 4), np.int32)
-    queues = Queues(posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, posts.joined, links)
+    links = np.empty((rows, 4), np.int32)
+    queues = Queues(posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, links)
     call_compiled(kernels.link_queues, queues)
     by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
     lengths = _lengths(plan, by_kind)

@@ -41,7 +41,7 @@ class EventModel:
         self.start, self.end, self.transfer_start, self.transfer_end = map(_plain, self.times)
         self.position = plan.schedule.offsets[:-1].tolist()
         self.posted = [0] * plan.schedule.devices
-        self.queues: defaultdict[int, deque[list[int]]] = defaultdict(deque)  # of batches
+        self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
         self.ends_first = bytearray(rows)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
         self.gathers = StreamProcesses(self.env, plan, plan.gathers)
@@ -91,8 +91,7 @@ class EventModel:
         """Run the list of a device whose SENDs and RECVs queue: a process."""
         mine = slice(*posts.offsets[device : device + 2].tolist())
         columns = [column[mine].tolist() for column in (posts.before, posts.transfer, posts.is_send, posts.queue)]
-        joined = posts.joined[mine].tolist() or [False] * len(columns[0])
-        unposted = deque(zip(*columns, joined, strict=True))
+        unposted = deque(zip(*columns, strict=True))
         row, last = self.position[device], int(self.plan.schedule.offsets[device + 1])
         sending: list[int] = []
         streams = [stream for stream in (self.gathers, self.copies, self.barriers) if stream.of_row]
@@ -117,15 +116,15 @@ class EventModel:
             self.position[device] = row
 
     def make_posts(
-        self, device: int, row: int, unposted: deque[tuple[int, int, bool, int, bool]], sending: list[int]
+        self, device: int, row: int, unposted: deque[tuple[int, int, bool, int]], sending: list[int]
     ) -> Generator[simpy.Event]:
         """Make the posts of a device before a row, with the host's seconds for each; note the SENDs that block."""
         while unposted and unposted[0][0] <= row:
-            _, number, is_send, queue, joined = unposted.popleft()
+            _, number, is_send, queue = unposted.popleft()
             of_host = self.plan.message_overhead
             if of_host and not is_send:
                 yield self.env.timeout(of_host)
-            self.join_queue(number, is_send, queue, joined)
+            self.join_queue(number, is_send, queue)
             self.posted[device] += 1
             if of_host and is_send:
                 yield self.env.timeout(of_host)
@@ -173,13 +172,10 @@ class EventModel:
         arrival.after(seconds)
         return arrival
 
-    def join_queue(self, transfer: int, is_send: bool, name: int, joined: bool) -> None:
-        """Post one end of a transfer: it waits in a queue until all before it, or before its batch, have ended."""
+    def join_queue(self, transfer: int, is_send: bool, name: int) -> None:
+        """Post one end of a transfer: it waits in a queue until all before it have ended."""
         queue = self.queues_of[is_send][transfer] = self.queues[name]
-        if joined and queue:
-            queue[-1].append(transfer)
-        else:
-            queue.append([transfer])
+        queue.append(transfer)
         if len(queue) == 1:
             self.become_first(transfer)
 
@@ -193,16 +189,14 @@ class EventModel:
                 self.start_transfer(transfer).callbacks.append(lambda _: self.leave_queues(transfer))
 
     def leave_queues(self, transfer: int) -> None:
-        """End a transfer: the next batch in each of its queues becomes the first after the last of its own."""
+        """End a transfer: the next one in each of its queues becomes the first."""
         self.ended[transfer] = True
         del self.arrivals[transfer]
         for queues in reversed(self.queues_of):
             queue = queues[transfer]
-            queue[0].remove(transfer)
-            if not queue[0]:
-                queue.popleft()
-                for first in queue[0] if queue else ():
-                    self.become_first(first)
+            queue.popleft()
+            if queue:
+                self.become_first(queue[0])
         if self.ports.ports_of.get(transfer):
             self.leave_ports(transfer)
 

@@ -30,11 +30,11 @@ ROW_START, ROW_END, TRANSFER_START, TRANSFER_END = range(4)
 
 
 class Queues(NamedTuple):
-    """The posts of a plan, as `Posts` has them, and `links`, int32 (rows, 4), or 6 columns with batches.
+    """The posts of a plan, as `Posts` has them, and `links`, int32 (rows, 4).
 
     The columns of `links` are `WAITS`, the number of posts and transfers that the transfer still waits for; `RECEIVER`,
     the receiving device, or -1 if the transfer has ended or the row needs none; and from `NEXT` on the transfers after
-    it in the queue of its RECV and in that of its SEND, or -1, then the second ones if they are batches.
+    it in the queue of its RECV and in that of its SEND, or -1.
     """
 
     offsets: np.ndarray
@@ -42,7 +42,6 @@ class Queues(NamedTuple):
     is_send: np.ndarray
     before: np.ndarray
     queue: np.ndarray
-    joined: np.ndarray
     links: np.ndarray
 
 
@@ -109,12 +108,12 @@ class Devices(NamedTuple):
 def link_queues(queues):
     """Fill `links`: queues are first in, first out, so the order of their transfers is known before any time.
 
-    A transfer waits for its two posts, and in each queue for the transfer before it, or both of a batch.
+    A transfer waits for its two posts, and in each queue for the transfer before it.
     """
     links = queues.links
     links[:] = -1
     links[:, WAITS] = 0
-    # By queue of a device its last batch of posts so far and the batch before: 2 * transfer + is_send of each, or -1.
+    # By queue of a device its last post so far, as 2 * transfer + is_send, or -1.
     tail = np.empty(0, np.int32)
     for device in range(len(queues.offsets) - 1):
         first, last = queues.offsets[device], queues.offsets[device + 1]
@@ -123,23 +122,20 @@ def link_queues(queues):
         lowest = highest = queues.queue[first]
         for post in range(first, last):
             lowest, highest = min(lowest, queues.queue[post]), max(highest, queues.queue[post])
-        size = 4 * (highest - lowest + 1)
+        size = highest - lowest + 1
         if size > len(tail):
             tail = np.empty(size, np.int32)
         tail[:size] = -1
         for post in range(first, last):
-            number, one = queues.transfer[post], 4 * (queues.queue[post] - lowest)
+            number, queue = queues.transfer[post], queues.queue[post] - lowest
             links[number, WAITS] += 1
             if not queues.is_send[post]:
                 links[number, RECEIVER] = device
-            second = int(len(queues.joined) > 0 and queues.joined[post])
-            if not second:
-                tail[one + 2], tail[one + 3], tail[one + 1] = tail[one], tail[one + 1], -1
-            tail[one + second] = 2 * number + queues.is_send[post]
-            for before in (tail[one + 2], tail[one + 3]):
-                if before >= 0:
-                    links[number, WAITS] += 1
-                    links[before >> 1, NEXT + 2 * second + (before & 1)] = number
+            before = tail[queue]
+            if before >= 0:
+                links[number, WAITS] += 1
+                links[before >> 1, NEXT + (before & 1)] = number
+            tail[queue] = 2 * number + queues.is_send[post]
 
 
 @kernel

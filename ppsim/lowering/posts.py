@@ -1,6 +1,6 @@
 """Posts: when devices post SENDs and RECVs, and which FIFO each joins."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,9 +26,6 @@ class Posts(DeviceLists):
     is_send: np.ndarray  # bool (posts,)
     before: np.ndarray  # int32 (posts,): the post waits for all rows of its device below this one
     queue: np.ndarray  # int32 (posts,): the FIFO that the post joins on its own device; equal numbers mean one FIFO
-    # bool (posts,), or empty without batches: the post is in one batch with the one before it. Both are first in line
-    # together, and the next post waits for both.
-    joined: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
 
     def between_rows(self, offsets: np.ndarray) -> np.ndarray:
         """Return by row the transfers posted since the row before it; device d has rows `offsets[d]:offsets[d + 1]`."""
@@ -40,13 +37,8 @@ class Posts(DeviceLists):
         """Return pairs of transfers: the second waits in a FIFO for the end of the first."""
         by_queue = np.argsort(self.queue, kind="stable")
         queue, transfer = self.queue[by_queue], self.transfer[by_queue]
-        batch = np.cumsum(~self.joined[by_queue]) if len(self.joined) else np.arange(len(queue))
-        pairs = []
-        for step in (1, 2, 3) if len(self.joined) else (1,):  # a batch has one or two posts
-            same = (queue[step:] == queue[:-step]) & (batch[step:] == batch[:-step] + 1)
-            pairs.append((transfer[:-step][same], transfer[step:][same]))
-        before, after = zip(*pairs, strict=True)
-        return np.concatenate(before), np.concatenate(after)
+        same = queue[1:] == queue[:-1]
+        return transfer[:-1][same], transfer[1:][same]
 
 
 def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
@@ -65,14 +57,12 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
     queue = program.device[ends.row] * program.devices * 2 + ends.peer * by_peer + ends.is_send * by_end
     if transport == DIRECTIONS:
         queue += program.kind[ends.consumer] != Kind.F
-    joined = program.joined[ends.row] & np.append(False, queue[1:] == queue[:-1])
     return Posts(
         np.searchsorted(ends.row, program.offsets),
         before[ends.consumer],
         ends.is_send,
         before[ends.row],
         queue.astype(np.int32),
-        joined if joined.any() else joined[:0],
     )
 
 

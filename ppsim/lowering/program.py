@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from ppsim.actions import Kind, is_send, is_transfer
+from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import argument, choice, declared, described
@@ -24,7 +24,6 @@ def lower_schedule(
     sharded: bool = False,
     receive: str = "early",
     window: Window = DEFAULT_WINDOW,
-    batched: bool = False,
 ) -> ScheduleColumns:
     """Return the program of a valid schedule, or of a program's compute actions and copies; see `ppsim.lower`.
 
@@ -36,25 +35,7 @@ def lower_schedule(
         raise ConfigError("max_active_stages and look_ahead place UNSHARD and RESHARD; give sharded=True too")
     lists = schedule.unlowered
     program = insert_transfers(insert_sharding(lists, window) if sharded else lists)
-    program = postpone_receives(program) if receive == "just-in-time" else program
-    return batch_transfers(program) if batched else program
-
-
-def batch_transfers(program: ScheduleColumns) -> ScheduleColumns:
-    """Return the program with each SEND and RECV that are next to each other in one batch, from the first on.
-
-    Source: PyTorch, pull request 175572 (BATCH_P2P), which was not merged.
-    """
-    sends = is_send(program.kind)
-    transfers = is_transfer(program.kind)
-    pairs = transfers[1:] & transfers[:-1] & (sends[1:] != sends[:-1]) & (program.device[1:] == program.device[:-1])
-    joined = program.joined.copy()
-    free = 0
-    for row in (np.flatnonzero(pairs) + 1).tolist():
-        if row > free:
-            joined[row] = True
-            free = row + 1
-    return select_rows(program, slice(None), program.offsets, joined=joined, is_valid=True)
+    return postpone_receives(program) if receive == "just-in-time" else program
 
 
 def insert_transfers(schedule: ScheduleColumns) -> ScheduleColumns:

@@ -344,7 +344,6 @@ def lower(
     *,
     max_active_stages: int = MAX_ACTIVE_STAGES,
     look_ahead: str | int | Sequence[int] = FULL,
-    batched: bool = False,
 ) -> Program:
     """Return the program of a schedule, in the order of PyTorch's pipeline runtime.
 
@@ -366,10 +365,6 @@ def lower(
     look_ahead : {"full", "auto"}, int, or one int per device
         A stage is unsharded when it is among this many next stages of its device. "full": `max_active_stages`; "auto":
         min(device + 2, `max_active_stages`).
-    batched : bool
-        Post a SEND and a RECV that are next to each other as one batch, `(0SEND_F1;2RECV_F0)BATCH_P2P`: both are first
-        in line together, and what comes after them in their queue waits for both. This changes nothing if the two join
-        different queues, as under "directed". PyTorch 2.13 has no such action.
 
     Raises
     ------
@@ -383,4 +378,4 @@ def lower(
     if not isinstance(schedule, ScheduleColumns):
         raise ConfigError(f"lower takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     validate(schedule)
-    return of_class(Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead), batched))
+    return of_class(Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead)))

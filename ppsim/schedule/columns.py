@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary, slot_kind
+from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, unwritable
 from ppsim.base.rules import checked_methods
@@ -42,7 +42,7 @@ class ScheduleColumns:
     stage: np.ndarray  # int32
     microbatch: np.ndarray  # int32
     offsets: np.ndarray  # int64 (devices + 1,)
-    joined: np.ndarray  # bool: the row is the second part of the OVERLAP_F_B slot, or of the BATCH_P2P, before it
+    joined: np.ndarray  # bool: the row is the second part of the OVERLAP_F_B slot before it
     # int32 (idle slots, 2): device and column of each empty cell of the table, for drawing and CSV; it takes no
     # simulated time.
     idle: np.ndarray
@@ -265,7 +265,7 @@ class ScheduleColumns:
             parts = [self._plain(row)]
             while row + len(parts) < last and self.joined[row + len(parts)]:
                 parts.append(self._plain(row + len(parts)))
-            yield parts[0] if len(parts) == 1 else Action(slot_kind(parts[1].kind), -1, NO_MICROBATCH, tuple(parts))
+            yield parts[0] if len(parts) == 1 else Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, tuple(parts))
             row += len(parts)
 
     def _plain(self, row: int) -> Action:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Action, Kind, is_sharding, parse_action, slot_kind
+from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Action, Kind, is_sharding, parse_action
 from ppsim.base.errors import ScheduleError, listing, shown
 from ppsim.base.files import read_text
 from ppsim.schedule.columns import ScheduleColumns
@@ -87,7 +87,7 @@ def _cells(schedule: ScheduleColumns, with_idle: bool) -> list[list[str]]:
         for stage, name, microbatch in zip(schedule.stage.tolist(), names, schedule.microbatch.tolist(), strict=True)
     ]
     for row in np.flatnonzero(schedule.joined).tolist():
-        texts[row] = f"({texts[row - 1]};{texts[row]}){slot_kind(schedule.kind[row]).name}"
+        texts[row] = f"({texts[row - 1]};{texts[row]})OVERLAP_F_B"
         texts[row - 1] = ""
     table = []
     for first, last in zip(schedule.offsets[:-1].tolist(), schedule.offsets[1:].tolist(), strict=True):
