@@ -105,17 +105,20 @@ def last_backwards(schedule: ScheduleColumns, of_each_iteration: bool = False) -
 
 def _gathers(schedule: ScheduleColumns, device: int, limit: int, distance: int) -> Iterator[tuple[int, Kind, int]]:
     """Yield the UNSHARD and RESHARD of one device in order: the row after each, its kind and its stage."""
-    # PyTorch evicts in the iteration order of a set of stage numbers; the same set here gives the same order.
+    # PyTorch evicts in the iteration order of a set of stage numbers, which depends on what the set held before. So
+    # `resident` is the set of PyTorch, whatever the look-ahead.
+    resident: set[int] = set()
     gathered: set[int] = set()
     for row, upcoming, wanted in _upcoming_stages(schedule, device, limit, distance):
-        fetched = [stage for stage in wanted if stage not in gathered]
-        for stage in [stage for stage in gathered if stage not in upcoming]:
+        for stage in [stage for stage in resident if stage not in upcoming]:
+            resident.remove(stage)
             gathered.remove(stage)
             yield row, Kind.RESHARD, stage
-        for stage in fetched:
+        resident.update(upcoming)
+        for stage in [stage for stage in wanted if stage not in gathered]:
             gathered.add(stage)
             yield row, Kind.UNSHARD, stage
-    for stage in list(gathered):
+    for stage in resident:
         yield int(schedule.offsets[device + 1]), Kind.RESHARD, stage
 
 
