@@ -83,6 +83,17 @@ def test_flags_and_settings_change_a_config():
     assert changed["costs"]["latency"]["value"] == 0.001
 
 
+@pytest.mark.parametrize("written", ["lists.csv", "'lists.csv'"])
+def test_a_file_of_a_setting_is_relative_to_the_shell_not_to_the_config(tmp_path, monkeypatch, written):
+    (tmp_path / "lists.csv").write_text("0F0,0B0\n")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "job.yaml").write_text("schedule: {csv: missing.csv}\n")
+    monkeypatch.chdir(tmp_path)
+    assert document("simulate", "below/job.yaml", "--set", f"schedule.csv={written}")["makespan"] == 3
+    removed = ppsim("simulate", "below/job.yaml", "--set", "schedule.csv=null")
+    assert "a schedule has name, devices and microbatches, or csv" in removed.err
+
+
 def test_family_options_reach_the_family():
     result = document(
         "simulate", "--schedule", "interleaved-1f1b", "--devices", 2, "--microbatches", 6, "--option", "group_size=3"

@@ -18,7 +18,7 @@ from ppsim.analysis.memory import HEADROOM
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, output_options, say
-from ppsim.config import FAMILY_KEYS, Config, ConfigSource, config_source, load_config, make_config
+from ppsim.config import FAMILY_KEYS, FILE_KEYS, Config, ConfigSource, config_source, load_config, make_config
 from ppsim.families import registry
 from ppsim.frameworks import SCHEDULES, SCHEDULES_OF_LAUNCH, runner_named
 
@@ -287,8 +287,16 @@ def settings_of(settings: Iterable[str] | None, option: str = "--set") -> dict[s
         key, sign, value = text.partition("=")
         if not (sign and key.strip() and value.strip()):
             raise ConfigError(f"{option} {text!r}: write {_FORMS[option]}")
-        pairs.append((key.strip(), value.strip()))
+        key, value = key.strip(), value.strip()
+        pairs.append((key, _path_from_here(value) if option == "--set" and key in FILE_KEYS else value))
     return once_each(option, pairs)
+
+
+def _path_from_here(value: str) -> str | Path:
+    """Return a path relative to the shell's folder, as all paths of a command are, not to the config's folder."""
+    if value in ("null", "~") or value.startswith("{"):
+        return value
+    return Path(os.path.abspath(value.strip("\"'")))
 
 
 def once_each(option: str, pairs: Iterable[tuple[Key, Any]]) -> dict[Key, Any]:

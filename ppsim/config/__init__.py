@@ -12,9 +12,9 @@ from ppsim.config.config import (
     make_config,
     value_at,
 )
-from ppsim.config.schema import network_fault
+from ppsim.config.schema import FILE_KEYS, network_fault
 
 __all__ = [
-    "FAMILY_KEYS", "AnyConfig", "Config", "ConfigSource", "as_config", "config_source", "config_yaml",
+    "FAMILY_KEYS", "FILE_KEYS", "AnyConfig", "Config", "ConfigSource", "as_config", "config_source", "config_yaml",
     "legal_microbatches", "load_config", "make_config", "network_fault", "value_at",
 ]  # fmt: skip

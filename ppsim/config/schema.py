@@ -54,6 +54,11 @@ def _file(value: Any) -> FileName:
     return FileName(text(value))
 
 
+FILE_KEYS = (
+    "calibration", "schedule.csv", "costs.profile", "model.huggingface", "lengths.file", "hardware.device.operators",
+)  # fmt: skip
+
+
 def named_files(checked: Any, above: Path = ()) -> dict[Path, FileName]:
     """Return the files that the checked values of a config name, by the paths of their keys."""
     if isinstance(checked, FileName):
