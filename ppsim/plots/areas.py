@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,10 +22,19 @@ _SMALLEST, _TWIN = 0.001, 0.25  # of a chart, and of the largest of the same kin
 _COLUMNS, _ROWS = 1024, 64  # cells in which areas are looked for
 
 
-class Area(NamedTuple):
-    """The place for the name of an area: its seconds, devices (`bottom` is the first below it), and parts of its time.
+class _Run(NamedTuple):
+    """Cells of a row from `first` to before `last` with the kinds of a code; 0 are cells of idle time."""
 
-    `parts` has its kinds by letter, and idle time as None.
+    first: int
+    last: int
+    code: int
+
+
+class Area(NamedTuple):
+    """An area: its roomiest rectangle in seconds and devices (`bottom` is the first below it), and parts of its time.
+
+    `parts` has its kinds by letter, and idle time as None; `runs` its cells by row, whose bounds are `borders` (rows)
+    and `edges` (seconds).
     """
 
     first: float
@@ -32,6 +42,9 @@ class Area(NamedTuple):
     top: float
     bottom: float
     parts: dict[Kind | None, float]
+    runs: dict[int, _Run]
+    borders: np.ndarray
+    edges: np.ndarray
 
     @property
     def words(self) -> str:
@@ -40,19 +53,25 @@ class Area(NamedTuple):
         idle = [palette.IDLE_TITLE] * (self.parts[None] >= _IDLE)
         return " + ".join([kind.name for kind in kinds] + idle)
 
+    @property
+    def lines(self) -> list[str]:
+        """The words in one line, then in more and shorter lines."""
+        words = self.words.replace(" +", "\u00a0+")
+        widths = range(len(words), max(map(len, words.split(" "))) - 1, -1)
+        filled = (textwrap.fill(words, width).replace("\u00a0", " ") for width in widths)
+        return [*{one.count("\n"): one for one in filled}.values()]  # the narrowest of each number of lines
+
+    def place(self, wide: float, tall: float) -> tuple[float, float] | None:
+        """Return the middle, in seconds and devices, of the roomiest place for words of this size; None if none is."""
+        cells = wide / self.edges[1], tall / (self.borders[-1] / (len(self.borders) - 1))
+        size, (top, bottom, first, last), _ = _roomiest(self.runs, *cells)
+        return (self.edges[[first, last]].mean(), self.borders[[top, bottom]].mean()) if size else None
+
     def colour(self, theme: Theme) -> str:
         """Return the mean colour, #rrggbb."""
         fills = {None: theme.idle, **theme.kinds}
         mean = sum(light_of(fills[kind]) * part for kind, part in self.parts.items())
         return f"#{bytes(from_linear(np.asarray(mean)).tolist()).hex()}"
-
-
-class _Run(NamedTuple):
-    """Cells of a row from `first` to before `last` with the kinds of a code; 0 are cells of idle time."""
-
-    first: int
-    last: int
-    code: int
 
 
 @cached_on
@@ -68,16 +87,16 @@ def areas(boxes: Boxes) -> list[Area]:
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
     code += ((np.sum([*parts.values()], axis=0) <= 1.0 - _IDLE) & (code > 0)).astype(int) << 15
     least = max(round(1.5 * boxes.period / edges[1]), 4)  # of cells; narrower runs are between two areas
-    every = [_roomiest(runs) for runs in _joined([_runs(row, least) for row in code])]
+    every = [(*_roomiest(runs), runs) for runs in _joined([_runs(row, least) for row in code])]
     found, largest = list[Area](), dict[int, int]()
-    for cells, (top, bottom, first, last), kinds in sorted(every, key=lambda one: -one[0]):
+    for cells, (top, bottom, first, last), kinds, runs in sorted(every, key=lambda one: -one[0]):
         if not kinds or cells < _SMALLEST * code.size:
             continue
         if cells >= _TWIN * largest.setdefault(kinds, cells):
             inside = {kind: float(part[top:bottom, first:last].mean()) for kind, part in parts.items()}
             whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
             place = float(edges[first]), float(edges[last]), float(borders[top]), float(borders[bottom])
-            found.append(Area(*place, whole))
+            found.append(Area(*place, whole, runs, borders, edges))
     return found
 
 
@@ -126,14 +145,21 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
     return found
 
 
-def _roomiest(runs: dict[int, _Run]) -> tuple[int, tuple[int, int, int, int], int]:
-    """Return cells, and top, bottom, first and last, of an area's rectangle with most space for words; its code."""
+def _roomiest(
+    runs: dict[int, _Run], wide: float = 1.0, tall: float = 1.0
+) -> tuple[int, tuple[int, int, int, int], int]:
+    """Return cells, and top, bottom, first and last, of an area's rectangle with most space for words; its code.
+
+    It is at least `wide` and `tall`, in cells; without one, it has 0 cells.
+    """
     best, found = 0.0, (0, (0, 0, 0, 0), 0)
     for top in runs:
         first, last = runs[top].first, runs[top].last
         for bottom in range(top + 1, max(runs) + 2):
             first, last = max(first, runs[bottom - 1].first), min(last, runs[bottom - 1].last)
-            room = float(max(last - first, 0)) ** 1.5 * (bottom - top)  # words are wide and low
-            if room > best:
+            if last - first < wide:
+                break
+            room = float(last - first) ** 1.5 * (bottom - top)  # words are wide and low
+            if room > best and bottom - top >= tall:
                 best, found = room, ((bottom - top) * (last - first), (top, bottom, first, last), runs[top].code)
     return found

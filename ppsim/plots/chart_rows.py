@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import matplotlib
@@ -12,7 +13,7 @@ from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba_array
-from matplotlib.patheffects import withStroke
+from matplotlib.patheffects import Stroke
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
@@ -30,7 +31,9 @@ POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
 _LEAST_SPAN, _FRAME = 4.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
-_NAME, _AROUND, _HALO = 10.0, 3.0, 2.0  # pixels: size of the name of an area, space above and below it, its ground
+_NAME, _HALO = 10.0, 2.0  # pixels: size of the name of an area, its ground
+_AROUND = 14.0, 2.0  # pixels: space above and below it, if there is, or at least
+_LINE = 11.0  # pixels from line to line
 
 
 @dataclass(frozen=True)
@@ -288,16 +291,18 @@ class ChartRows(Artist):
         return text
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
-        """Yield the names of areas whose actions are too narrow to be drawn singly."""
+        """Yield the names of areas whose actions are too narrow to be drawn singly, in as few lines as have space."""
         for area in areas(self.boxes):
-            wide, tall = (area.last - area.first) * place.second, (area.bottom - area.top) * place.row - gap
-            for words in (area.words, area.words.removesuffix(" + idle")):
-                if min(wide / text_width(words, _NAME), tall / (_NAME + _AROUND)) >= place.pixel:
-                    middle, colour = (area.top + area.bottom) / 2, area.colour(self.theme)
-                    y = place.top - (np.floor(middle) + 0.5 if gap else middle) * place.row + gap / 2  # within a row
-                    at = place.x((area.first + area.last) / 2), y - 0.36 * _NAME * place.pixel, words
-                    text = self._text(*at, label_colour(colour), _NAME)
-                    if " + " in area.words:
-                        text.set_path_effects([withStroke(linewidth=2 * _HALO * POINTS, foreground=colour)])
+            for around, words in product(_AROUND, area.lines):
+                wide = max(text_width(line, _NAME) for line in words.splitlines()) + 2 * _HALO
+                below = _LINE * words.count("\n") / 2
+                tall = (_NAME + 2 * below + around) * place.pixel / place.row
+                if found := area.place(wide * place.pixel / place.second, tall):
+                    (seconds, row), colour = found, area.colour(self.theme)
+                    row = row if below or not gap else np.floor(row) + 0.5  # within a row
+                    y = place.top - row * place.row + gap / 2 - (below + 0.36 * _NAME) * place.pixel
+                    text = self._text(float(place.x(seconds)), float(y), words, label_colour(colour), _NAME)
+                    ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}
+                    text.set_path_effects([Stroke(**ground, snap=False), Stroke(linewidth=0, snap=False)])
                     yield text
                     break
