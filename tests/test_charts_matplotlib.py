@@ -98,6 +98,9 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
         assert "narrow actions mix their colours" in words_of(figure)
         assert sorted(numbers_of(figure)) == ["F", "F + I", "F + I + W", "I + W", "W"]
     assert "B + idle" in numbers_of(run("1f1b", 64, 256, ppsim.Costs(forward=1, backward=2)).plot())
+    delayed = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
+    column = run("zb-v", 64, 256, delayed).plot(width=3.3)  # low for some of them
+    assert {"I +\nidle", "I +\nW +\nidle", "W"} <= set(numbers_of(column))
     few = run("zb-h1", costs=costs).plot()
     assert "narrow actions mix their colours" not in words_of(few)
     assert set(numbers_of(few)) == {*map(str, range(8))}
@@ -655,6 +658,13 @@ def test_the_legend_names_lanes_and_lines_only_where_they_are_drawn():
     narrow = words_of(compared([run("1f1b", 8, 32), run("zb-v", 8, 64)]))  # whose marks would be dots
     assert "second stage of the device" not in narrow
     assert "second stage of the device" in words_of(run("zb-v").plot())
+    assert not {"W weight gradient", "optimizer step"} & {*words_of(run("zb-h1").plot(until=5.0))}
+    assert "idle" not in [text.get_text() for text in run(devices=1).plot().texts if text.get_gid() == "legend"]
+    fused = run("dualpipe", 64, 256, ppsim.Costs(forward=1, backward=2, overlap=2.6)).plot()
+    assert "enters at the other end" not in words_of(fused)  # low rows show slots in one colour, without marks
+    short = ppsim.Costs(forward=1, backward=2, optimizer_step=0.5)
+    figure = ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=256), short, optimizer="sync").plot()
+    assert "optimizer step shorter than a pixel" in words_of(figure)
 
 
 def test_slices_are_labelled_with_microbatch_and_piece():

@@ -14,8 +14,8 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
-from ppsim.plots.palette import Theme, light_of
-from ppsim.plots.pixels import from_linear, kind_shares
+from ppsim.plots.palette import Theme, mixed
+from ppsim.plots.pixels import kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # parts of the time of an area that are named
 _SMALLEST, _TWIN = 0.001, 0.25  # of a chart, and of the largest of the same kinds, that a rectangle in an area fills
@@ -70,8 +70,7 @@ class Area(NamedTuple):
     def colour(self, theme: Theme) -> str:
         """Return the mean colour, #rrggbb."""
         fills = {None: theme.idle, **theme.kinds}
-        mean = sum(light_of(fills[kind]) * part for kind, part in self.parts.items())
-        return f"#{bytes(from_linear(np.asarray(mean)).tolist()).hex()}"
+        return mixed((fills[kind], part) for kind, part in self.parts.items())
 
 
 @cached_on

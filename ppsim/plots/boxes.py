@@ -17,7 +17,7 @@ from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
-from ppsim.plots.palette import Theme
+from ppsim.plots.palette import Theme, mixed
 from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
@@ -268,7 +268,7 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 @dataclass(frozen=True)
 class LegendEntry:
     """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "cause", "steps",
-    "bare" for optimizer steps without a frame,
+    "plain" for slots without halves, "bare" for optimizer steps without a frame,
     or without a symbol "mixed" or "low"; its words.
 
     `kind` is that of the swatch, `lane` the sort of the lane or the cause of idle time.
@@ -287,8 +287,11 @@ class LegendEntry:
             if self.lane == STEPS and self.sort != "bare":  # has a frame
                 return [(0, 0, 12, 12, theme.text), (1.5, 1.5, 9, 9, theme.paper), (2.5, 2.5, 7, 7, colour)]
             return [(0, top, 12, tall, colour)]
+        halves = theme.kinds[Kind.F], theme.kinds[Kind.B]
         if self.sort == "slot":
-            return [(0, 0, 12, 6, theme.kinds[Kind.F]), (0, 6, 12, 6, theme.kinds[Kind.B])]
+            return [(0, 0, 12, 6, halves[0]), (0, 6, 12, 6, halves[1])]
+        if self.sort == "plain":
+            return [(0, 0, 12, 12, mixed((half, 0.5) for half in halves))]
         if self.sort in ("low", "mixed"):
             return []
         if self.kind is None:
@@ -303,27 +306,28 @@ class LegendEntry:
 def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[LegendEntry]:
     """Return the legend of these charts, what is drawn until some seconds: kinds, idle, marks, lanes.
 
-    A last entry names what low rows leave out: lanes and halves of slots.
+    A last entry names the lanes that low rows leave out.
     """
-    kinds = [kind for kind in palette.TITLES if any(kind in boxes.kinds for boxes in every)]
+    drawn = {kind for boxes in every for kind in distinct(boxes.kind[boxes.start < until]).tolist()}
+    kinds = [kind for kind in palette.TITLES if kind in drawn]
     parts = [kind for kind in kinds if kind != Kind.OVERLAP_F_B] or [Kind.F]
-    found = [LegendEntry("slot" if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
-    found.append(LegendEntry("idle", palette.IDLE_TITLE))
+    slot = "plain" if all(boxes.plain for boxes in every) else "slot"
+    found = [LegendEntry(slot if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
+    if any(steady_bubble_fraction(boxes.timeline) > 0 for boxes in every):
+        found.append(LegendEntry("idle", palette.IDLE_TITLE))
     if (stages := max((boxes.locals for boxes in every), default=1)) > 1:
         words = "second stage of the device" if stages == 2 else "later stage: longer line"
         found.append(LegendEntry("stage", words, parts[0]))
     if any(boxes.reverse.any() for boxes in every):
         found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
-    if any(len(boxes.step_begins) for boxes in every):
+    if any((boxes.start[boxes.step_begins] < until).any() for boxes in every):
         found.append(LegendEntry("steps", "start of an iteration"))
     lanes = {lane.sort: lane.title for boxes in every for lane in boxes.lanes if lane.start.min() < until}
     found += [LegendEntry("lane", lanes[sort], lane=sort) for sort in TITLES if sort in lanes]
     plain = [boxes for boxes in every if boxes.plain]
     every_lane = [lane for boxes in plain for lane in replace(boxes, plain=False).lanes if lane.start.min() < until]
     whole = {lane.sort: lane.title for lane in every_lane}
-    low = [whole[sort] for sort in TITLES if sort in whole and sort not in lanes]
-    low += ["halves of slots"] if any(boxes.slot.any() for boxes in plain) else []
-    names = ", ".join(dict.fromkeys(low))
+    names = ", ".join(whole[sort] for sort in TITLES if sort in whole and sort not in lanes)
     return [*found, LegendEntry("low", f"rows too low for {names}")] if names else found
 
 

@@ -95,12 +95,14 @@ class Legend:
         self.theme = theme
         entries, marked = legend_entries(every, until), dict[str, Kind]()
         for boxes, row in reversed([*zip(every, rows, strict=True)]):
-            marked |= marked_kinds(boxes, second, row)
+            marked |= marked_kinds(boxes, second, row, until)
         entries = [replace(one, kind=marked.get(one.sort, one.kind)) for one in entries
                    if one.sort not in ("stage", "reverse") or one.sort in marked]  # fmt: skip
         steps = [lane for boxes in every for lane in boxes.lanes if lane.sort == STEPS]
-        if not any(lane.length.max() * second > NARROWEST_FRAME for lane in steps):
-            entries = [replace(one, sort="bare") if one.lane == STEPS else one for one in entries]
+        wide = max((lane.length.max() * second for lane in steps), default=np.inf)
+        if wide <= NARROWEST_FRAME:
+            short = {"sort": "bare"} if wide > 1 else {"sort": "low", "text": "optimizer step shorter than a pixel"}
+            entries = [replace(one, **short) if one.lane == STEPS else one for one in entries]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
         waited = " that a device waits for" * lines.waited

@@ -18,6 +18,7 @@ from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
 from ppsim.base.progress import say
+from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
@@ -28,6 +29,7 @@ from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWE
 
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
+_SEEN = 0.2  # opacity: fainter marks are not seen
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
@@ -100,10 +102,11 @@ def second_of(ax: Axes) -> float:
     return ax.get_window_extent().width / ax.figure.dpi * PIXELS / (right - left)
 
 
-def marked_kinds(boxes: Boxes, second: float, row: float) -> dict[str, Kind]:
+def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[str, Kind]:
     """Return a kind whose boxes show marks of a later "stage", and of "reverse", in rows of `row` pixels."""
     found = dict[str, Kind]()
-    wide = boxes.length * second >= (NARROWEST_MARK if row >= LOWEST_MARK else np.inf)
+    wide = (scale.mark_strength(boxes.length * second) > _SEEN) & (boxes.start < until)
+    wide &= row >= LOWEST_MARK * (1 + boxes.slot)
     for sort, marked in (("stage", boxes.local > 0), ("reverse", boxes.reverse)):
         if seen := {*distinct(boxes.kinds_of_parts(0)[wide & marked]).tolist()}:
             found[sort] = next(kind for kind in TITLES if kind in seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -106,6 +106,18 @@ def _luminance(colour: str) -> float:
 def light_of(colour: str) -> np.ndarray:
     """Return #rrggbb in linear light."""
     return to_linear(np.array(channels(colour)) / 255)
+
+
+def mixed(parts: Iterable[tuple[str, float]]) -> str:
+    """Return the mean, #rrggbb, of colours in linear light; the parts of all add up to 1."""
+    return f"#{from_linear(np.sum([light_of(colour) * part for colour, part in parts], axis=0)).tobytes().hex()}"
+
+
+def from_linear(linear: np.ndarray) -> np.ndarray:
+    """Return linear light as sRGB, uint8."""
+    linear = np.clip(linear, 0, 1)
+    srgb = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.rint(255 * srgb).astype(np.uint8)
 
 
 def to_linear(srgb: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
-from ppsim.plots.palette import Theme, light_of
+from ppsim.plots.palette import Theme, from_linear, light_of
 
 
 class PixelColumns(NamedTuple):
@@ -27,13 +27,6 @@ class PixelColumns(NamedTuple):
     def per_second(self) -> float:
         """Pixels per second."""
         return self.number / (self.last - self.first)
-
-
-def from_linear(linear: np.ndarray) -> np.ndarray:
-    """Return linear light as sRGB, uint8."""
-    linear = np.clip(linear, 0, 1)
-    srgb = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
-    return np.rint(255 * srgb).astype(np.uint8)
 
 
 def footprint(boxes: Boxes, per_second: float) -> float:

@@ -20,8 +20,7 @@ from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.areas import parts_around
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
-from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, label_colour, light_of
-from ppsim.plots.pixels import from_linear
+from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, from_linear, label_colour, light_of
 from ppsim.plots.scale import named_devices, number_text, round_ticks
 from ppsim.timeline import TimelineColumns
 
