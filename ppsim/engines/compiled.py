@@ -31,7 +31,7 @@ def main_kernel(plan: Plan) -> Callable:
     """Return the kernel that takes longest to compile of those that run a plan, or one that takes as long."""
     if plan.posts is None:
         return run_rows
-    return kernels.run_plain_queues if _is_plain(plan) else kernels.run_queues
+    return kernels.run_queues
 
 
 def run_compiled(plan: Plan) -> Times | RowEnds:
@@ -77,10 +77,8 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     )
     times, devices = np.empty((len(links), 4)), _devices(plan, posts)
     scratch = np.arange(schedule.devices - 1, -1, -1, dtype=np.int32), np.empty(len(links), np.int32)
-    streams = None if _is_plain(plan) else _streams(plan)
-    if streams is None:
-        call_compiled(kernels.run_plain_queues, columns, queues, devices, *scratch, times)
-    elif not in_time_order:
+    streams = _streams(plan)
+    if not in_time_order:
         call_compiled(kernels.run_queues, columns, queues, streams, devices, *scratch, times)
     else:
         from ppsim.engines.contention import make_items, port_capacity, run_in_time_order
@@ -98,22 +96,11 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
         state = devices.position, devices.next_post - posts.offsets[:-1], arrived
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
     of_rows = unwritable(times)[:rows].T  # a timeline need not copy columns of a table that nobody can write to
-    found = Times(*of_rows, **_step_end(plan, of_rows[ROW_END]))
-    if streams is None:
-        return found
     gathers, copies, barriers = streams
-    return found._replace(
-        unshard_start=gathers.start, unshard_end=gathers.end, copy_start=copies.start, copy_end=copies.end,
-        barrier_start=barriers.start, barrier_end=barriers.end,
+    return Times(
+        *of_rows, gathers.start, gathers.end, copy_start=copies.start, copy_end=copies.end,
+        barrier_start=barriers.start, barrier_end=barriers.end, **_step_end(plan, of_rows[ROW_END]),
     )  # fmt: skip
-
-
-def _is_plain(plan: Plan) -> bool:
-    """Return if only rows and queued transfers take time, not messages; no slot is timed and no SEND blocks."""
-    others = plan.gathers, plan.copies, plan.barriers, plan.ports
-    return not (
-        any(other is not None for other in others) or plan.blocking or plan.message_overhead or plan.fused.any()
-    )
 
 
 def _step_end(plan: Plan, row_end: np.ndarray) -> dict[str, np.ndarray]:

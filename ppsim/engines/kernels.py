@@ -139,16 +139,6 @@ def link_queues(queues):
 
 
 @kernel
-def run_plain_queues(rows, queues, devices, stack, moving, times):
-    """Run a plan without timed slots, blocking SENDs, streams and host time of messages, like `run_queues`.
-
-    Numba compiles no branch for `streams is not None`, so the loop takes two thirds of the time. Without this call the
-    compiled engine would be less than 100 times as fast as the event model.
-    """
-    run_queues(rows, queues, None, devices, stack, moving, times)
-
-
-@kernel
 def run_queues(rows, queues, streams, devices, stack, moving, times):
     """Fill `times`; at the end `devices` has the state in which each device has stopped.
 
@@ -157,6 +147,9 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
     waits for one other row, while a transfer also waits for the transfers before it in two queues.
     """
     set_lengths(rows, queues, times)
+    gathers, copies, barriers = streams
+    streaming = len(gathers.seconds) + len(copies.seconds) + len(barriers.seconds) > 0
+    timed_slots = rows.fused.any()
     height = len(stack)
     while height > 0:
         height -= 1
@@ -166,33 +159,32 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
         while True:
             while post < last_post and queues.before[post] <= row:
                 number, sends = queues.transfer[post], queues.is_send[post]
-                if streams is not None and not sends:
+                if not sends:
                     free += rows.message_overhead
                 times[number, TRANSFER_START] = max(times[number, TRANSFER_START], free)
-                if streams is not None and sends:
+                if sends:
                     free += rows.message_overhead
                 queues.links[number, WAITS] -= 1
                 if queues.links[number, WAITS] == 0:
-                    height = run_transfers(number, rows, queues, streams, times, devices, moving, stack, height)
+                    height = run_transfers(number, rows, queues, times, devices, moving, stack, height)
                 post += 1
-            if streams is not None:
-                run_stream(device, row, free, streams.gathers)
-                run_stream(device, row, free, streams.copies)
+            if streaming:
+                run_stream(device, row, free, gathers)
+                run_stream(device, row, free, copies)
             if row == last:
                 break
             missing, start, stop = -1, free, row + 1
-            if streams is not None:
-                if stop < last and rows.fused[stop]:
-                    stop += 1
-                if rows.blocking:
-                    missing = wait_for_sends(device, post, queues, times, devices)
-                    start = max(start, devices.sent_at[device])
+            if timed_slots and stop < last and rows.fused[stop]:
+                stop += 1
+            if rows.blocking:
+                missing = wait_for_sends(device, post, queues, times, devices)
+                start = max(start, devices.sent_at[device])
             for part in range(row, stop):
                 if queues.links[part, RECEIVER] >= 0:
                     missing = part if missing < 0 else missing
                 elif times[part, TRANSFER_END] > start:  # False for nan, of a row that needs no transfer
                     start = times[part, TRANSFER_END]
-            if streams is not None and missing < 0:
+            if streaming and missing < 0:
                 end, missing = end_of_streams(row, stop, streams)
                 start = max(start, end)
             if missing >= 0:
@@ -201,8 +193,8 @@ def run_queues(rows, queues, streams, devices, stack, moving, times):
             free = start + times[row, ROW_END]
             for part in range(row, stop):
                 times[part, ROW_START], times[part, ROW_END] = start, free
-                if streams is not None and len(streams.barriers.feeds) > 0:
-                    height = pass_barrier(part, free, streams.barriers, devices, stack, height)
+                if streaming and len(barriers.feeds) > 0:
+                    height = pass_barrier(part, free, barriers, devices, stack, height)
             row = stop
         devices.position[device], devices.next_post[device], devices.free_at[device] = row, post, free
 
@@ -240,7 +232,7 @@ def set_lengths(rows, queues, times):
 
 
 @kernel
-def run_transfers(first, rows, queues, streams, times, devices, moving, stack, height):
+def run_transfers(first, rows, queues, times, devices, moving, stack, height):
     """Run transfer `first`, which waits for nothing more, and all transfers that can run after it.
 
     Put the devices that wait for one of them on the stack; return the height of the stack.
@@ -258,7 +250,7 @@ def run_transfers(first, rows, queues, streams, times, devices, moving, stack, h
             devices.waiting_for[receiver] = -1
             stack[height] = receiver
             height += 1
-        if streams is not None and rows.blocking:
+        if rows.blocking:
             sender = rows.device[rows.source[number]]
             if devices.waiting_for[sender] == number:
                 devices.waiting_for[sender] = -1
