@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.plots.viewer import Iterations, Marks, save_html
 
-__all__ = ["Iterations", "Marks", "page_of", "save_html", "script", "unpacked"]
+__all__ = ["Iterations", "Marks", "page_of", "save_html", "texts", "unpacked"]
 
 # What an item of a page waited for, as the page's data.js reads it; its input may be one of two.
 BEFORE, INPUT, OTHER_INPUT, LISTED = 1, 2, 3, 4
@@ -25,13 +25,16 @@ def page_of(*timelines, **options):
         return path.read_text(encoding="utf-8")
 
 
-def script(page, name):
-    return re.findall(f'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)[0]
+def texts(page):
+    """Return the style, the script and the data (charts, options) that a page has compressed."""
+    packed = re.findall('<script id="viewer-script"[^>]*>(.*?)</script>', page, re.DOTALL)[0]
+    style, script, data = zlib.decompress(base64.b64decode(packed)).decode().split("\0")
+    return style, script, json.loads(data)
 
 
 def unpacked(page, chart=0):
     """Return the description of one of a page's charts, and its columns, read as its script reads them."""
-    about = json.loads(script(page, "charts"))[chart]
+    about = texts(page)[2][0][chart]
     content = zlib.decompress(base64.b64decode(about["packed"]))
     columns, at = {}, 0
     for name, count, size, summed in about["columns"]:

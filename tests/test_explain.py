@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from command_line import UNIT_COSTS
 from command_line import ppsim as command
 from matplotlib.text import Text
+from pages import texts
 from primus_dumps import recorded, write_dump
 from synthetic_traces import read_document, trace_document
 
@@ -231,7 +231,7 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
     assert "begin and end of single transfers are not recorded" in outcome.err
     assert picture.stat().st_size > 5000
     if ending == "html":
-        steps = json.loads(re.search(r"given = ({.*});", picture.read_text(encoding="utf-8"))[1])["steps"]
+        steps = texts(picture.read_text(encoding="utf-8"))[2][1]["steps"]
         assert (steps["numbers"], steps["shown"], sorted(steps["charts"])) == ([0, 1, 2], 1, ["0", "2"])
         assert "<p><span>zb-v would take 21.4 % less time</span></p>" in picture.read_text(encoding="utf-8")
     again = command("simulate", "--schedule", "1f1b", "--devices", 4, "--microbatches", 8, "--json", "-")

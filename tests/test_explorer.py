@@ -21,6 +21,7 @@ from command_line import ROOT, UNIT_COSTS
 from command_line import ppsim as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pages import texts
 from starlette.testclient import TestClient
 
 import ppsim
@@ -231,7 +232,7 @@ def test_several_cases_are_saved_as_one_file(client, ending, start):
     assert response.status_code == 200
     assert response.content.startswith(start)
     if ending == "html":
-        charts = json.loads(re.findall(rb'id="charts"[^>]*>(.*?)</script>', response.content, re.DOTALL)[0])
+        charts = texts(response.text)[2][0]
         assert [chart["title"].split(",")[0] for chart in charts] == ["zb-h1", "1f1b"]
 
 

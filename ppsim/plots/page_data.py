@@ -72,7 +72,9 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     columns = [*_boxes(boxes), *waits, *_lanes(boxes), *points]
     slow = dict(marks.devices)
     if not slow and timeline.engine != "measured" and (words := busiest_device(timeline)):
-        slow[int(timeline.device_busy.argmax())] = words
+        busy = timeline.device_busy
+        first, *others = np.flatnonzero(busy >= busy.max() * (1 - 1e-9)).tolist()
+        slow = {first: words, **dict.fromkeys(others, f"as long as device {first}")}
     running = frameworks_running(timeline.schedule.name)
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     few = len(timeline.row_start) <= 16 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
@@ -114,8 +116,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
 
 
 def _area(area: Area) -> dict[str, Any]:
-    parts = {"" if kind is None else kind.name: float(f"{part:.2g}") for kind, part in area.parts.items()}
-    return {"words": area.words, "parts": parts, **dict(zip(("first", "last", "top", "bottom"), area, strict=False))}
+    return {"words": area.words, **dict(zip(("first", "last", "top", "bottom"), area, strict=False))}
 
 
 def _kind(kind: Kind) -> dict[str, Any]:

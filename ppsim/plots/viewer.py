@@ -108,13 +108,15 @@ def viewer_html(
             "TITLE": html.escape(title),
             "HEAD": "" if framed else _head(every, title, lead),
             "TEXT": words and f'<details class="devices words"><summary>{about}</summary><div>{words}</div></details>',
-            "OPTIONS": json.dumps(options),
-            "CHARTS": json.dumps(charts).replace("<", "\\u003c"),
-            "SCRIPT": base64.b64encode(
-                zlib.compress(f"{style()}\0{script(iterations is not None)}".encode(), 9)
-            ).decode(),
+            "SCRIPT": _packed(
+                style(), script(iterations is not None), json.dumps([charts, options], separators=(",", ":"))
+            ),
         },
     )
+
+
+def _packed(*texts: str) -> str:
+    return base64.b64encode(zlib.compress("\0".join(texts).encode(), 9)).decode()
 
 
 def _head(every: Sequence[Boxes], title: str, lead: str) -> str:

@@ -153,8 +153,9 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
 def test_search_finds_an_action_by_its_name(page, stacked):
     page.open(stacked)
     page.keys(".viewer input[type=search]", "3F7")
-    assert page.text(".selection").startswith("1 of 2: 1f1b · 3F7 ")
-    for told in ("1 of 2: 1f1b · 3F7 ", "2 of 2: zb-h1 · 3F7 "):  # the first Enter confirms
+    first, second = "1 of 2 (Enter: next): 1f1b · 3F7 ", "2 of 2 (Enter: next): zb-h1 · 3F7 "
+    assert page.text(".selection").startswith(first)
+    for told in (first, second):  # the first Enter confirms
         page.keys(".viewer input[type=search]", Keys.ENTER)
         assert page.text(".selection").startswith(told)
     page.keys(".viewer input[type=search]", "9")

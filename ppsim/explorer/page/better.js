@@ -46,12 +46,13 @@ function comparison() {   // what is known of the other families, for all schedu
   return { text: left === null || !known?.length ? "not compared" : `${counted(left, "schedules")} not compared`, act: ["Compare", () => compareOthers(Array(5).fill(10))] };
 }
 
-function betterOf(index) {   // { text, acts: [text of a button, what it does] } of a schedule
-  const { good } = runs[index];
-  return good && chartFor(index).step ? adviceOn(index, good) : {};   // no verdict before its number
+function betterOf(wanted) {   // { text, acts: [text of a button, what it does] } of a schedule; what a schedule above it offers has no button
+  const offered = new Set(), every = all().map((index) => (isLive(index) && chartFor(index).step ? adviceOn(index, runs[index].good, offered) : {}));   // no verdict before its number
+  return every[wanted];
 }
 
-function adviceOn(index, { chart, lower_bound: bound }) {
+function adviceOn(index, good, offered) {
+  const { chart, lower_bound: bound } = good, once = (name, ...act) => (offered.has(name) ? [] : offered.add(name) && [act]);
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
@@ -59,10 +60,10 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : ", no framework runs it");
   const live = all().filter(isLive).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
   const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0 && !matched(one)), above = found.find((one) => placeOf(one) >= 0 && placeOf(one) !== index); return others.find((one) => one.runs) ?? (above?.runs ? above : others[0] ?? above); };   // what a framework runs comes first, and what is not on the page
-  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
+  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? once(one.schedule, "Add", () => addFound({ schedule: one.schedule })) : []);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity) && one.step < 2 * chart.step);   // a step of twice the length is no help
-    return !other ? {} : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${unrun(other)}`, acts: add(other) };
+    return !other || offered.has(other.schedule) ? { text: `${number(most - capacity)}${held || " act."} too much` } : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${unrun(other)}`, acts: add(other) };
   }
   const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
@@ -73,11 +74,20 @@ function adviceOn(index, { chart, lower_bound: bound }) {
   if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, acts: [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   const searching = bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
-  const uneven = imbalanceOf(runs[index].good.cause);
-  if (uneven > 1 - (other?.step ?? chart.step) / chart.step) return { text: `imbalance: ${(100 * uneven).toFixed(1)} % of all devices' time`, acts: [["Partition: optimal", () => put(index, PARTITION, "optimal")], ...searching] };
-  if (other) return { text: `${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
-  if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "" };
+  const uneven = imbalanceOf(good.cause);
+  if (uneven > 1 - (other?.step ?? chart.step) / chart.step) {
+    if (good.evened === undefined) tryEvened(index, good);
+    return { text: `imbalance ${(100 * uneven).toFixed(1)} %${good.evened ? `, optimal partition: ${than(good.evened)}` : ""}`, acts: [...once(PARTITION, "Use it", () => put(index, PARTITION, "optimal")), ...searching] };
+  }
+  if (other) { const acts = add(other); return { text: `${named(other)}: ${than(other.step)}${unrun(other)}${acts.length || placeOf(other) >= 0 ? `, ${memory(other.peak)}` : ""}`, acts: [...acts, ...searching] }; }
+  if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound" };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
+}
+async function tryEvened(index, good) {   // the step with the partition that is optimal
+  good.evened = 0;
+  const { common } = state, response = await ask("/api/simulate", { ...caseOf(index), changes: { ...common.changes, [PARTITION]: "optimal" } }).catch(() => null), found = await response?.json();
+  good.evened = found?.chart?.step ?? 0;
+  viewer.mark(marks());
 }
 const PARTITION = "layout.partition";
 function imbalanceOf([cause, share]) {   // the share of all devices' time that it costs, if it is the largest cause of idle time and a config has another partition to try

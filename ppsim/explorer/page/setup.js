@@ -252,6 +252,7 @@ function remove(index) {
   state.schedules.splice(index, 1);
   runs.splice(index, 1);
   viewer.setBase(base > index ? base - 1 : Math.min(base, runs.length - 1));
+  takeResults();
   showSetup();
   writeLink();
   showRuns();

@@ -17,20 +17,20 @@ async function showRuns() {   // draws the last good result of each schedule
   if (all().some(isLive) && !runs.some((run) => run.flight)) pictured.add(linkText(""));
   const wanted = all().map(chartFor);
   shown ||= wanted.some((chart) => chart.step);
+  showFaults();
   await viewer.show(wanted, marks());
   showTitle();
   showBase();
   showTable();
-  showFaults();
   showNotes();
 }
 
 function marks() {
   return all().map((index) => {
-    const run = runs[index], stopped = !!run?.result?.stopped, faulty = isFaulty(run) && !stopped, waiting = stopped || waited(run) >= LONG;
-    if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty };
+    const run = runs[index], faulty = isOut(run), waiting = isWaiting(run);
+    if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty: isFaulty(run) };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
-    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
+    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting || gone || run.result.stopped ? 0.6 : 0 };
   });
 }
 
@@ -39,7 +39,7 @@ function showWork() {   // what takes longer than 0.4 s
   showNotes();
 }
 
-const isFaulty = (run) => !!run?.result?.faults && waited(run) < LONG;   // not of what was set before
+const isFaulty = (run) => isOut(run) && !run.next && waited(run) < LONG;   // not of what was set before
 const faultsOf = (index) => (isFaulty(runs[index]) ? runs[index].result.faults : []);
 const textOf = (index) => faultsOf(index).map(({ text }) => text).join("\n");
 function commonFault() {   // the fault that every schedule has: one of the fields that all share
@@ -62,13 +62,15 @@ function fieldOf(index) {   // the key of the field that a fault is about: one t
 function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
   const shared = commonFault(), fields = wrongFields(), typed = fields.map(([input]) => input), wrong = [...typed], told = new Map(fields.map(([input, rule]) => [input, `${labelOf(input)}: must be ${rule}`])), inputs = [...document.querySelectorAll("#setup input, #setup select")];
   for (const index of all()) {
-    const text = runs[index]?.result?.stopped ? "" : textOf(index), key = fieldOf(index);
+    const text = textOf(index), key = fieldOf(index);
     find("cards")?.children[index]?.classList.toggle("bad", !!text && !shared);
+    if (runs[index]) runs[index].said = typed.length > 0;
     if (!text || typed.length) continue;
     const named = inputs.filter(({ name }) => name === key), quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
     const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
     const found = quoted.length ? quoted : costs.length ? costs : named.slice(0, 1);
     wrong.push(...found);
+    runs[index].said = found.length > 0;
     if (found.length) told.set(found[0], shared ? text : `${nameOf(index)}: ${text}`);
   }
   for (const one of document.querySelectorAll("#setup .told")) one.remove();
@@ -90,18 +92,18 @@ function missingConfig() {   // what to do about a link to a config that this se
   return !common.config || offer.configs[common.config] ? [] : [button(`Copy "${words}"`, () => navigator.clipboard?.writeText(words).catch(() => {})), button("Go on without it", () => takeConfig(""))];
 }
 
-function noteOf(index, covers = true) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
+function noteOf(index) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = fieldOf(index), text = wordsOf(index), usual = run.good ? undefined : START.common[wrong];
   const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
-  const right = offered.map(({ key, value, text: words }) => button(`${words}${shared || !["devices", "microbatches"].includes(key) ? "" : " for all"}`, () => put(index, key, value)));
-  if (run.result.stopped) right.push(button("Simulate", () => change(all().filter((one) => runs[one].result?.stopped))));
-  else if (run.result.again) right.push(button("Try again", () => change([index])));
+  const right = offered.map(({ key, value, text: words }) => button(shared || !["devices", "microbatches"].includes(key) ? words : `Use ${value.toLocaleString("en")} for all`, () => put(index, key, value)));
+  if (run.result.again) right.push(button("Try again", () => change([index])));
   else if (!isKnown(index)) right.push(replacing(families(index, "choose one", "Known schedules"), index));
-  const drop = !shared && !run.result.again && !run.result.stopped && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
+  const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: run.result.stopped ? "note news" : "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])), make("span", {}, ...missingConfig(), ...right, undo, drop));
-  const current = all().every((one) => one === index || (isLive(one) && !runs[one].flight)), pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
-  if (covers && run.good) note.append(make("div", { textContent: `Dimmed: the last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.${shared || !current ? "" : " The other schedules are up to date."}` }));
+  const note = make("div", { className: run.said && run.good ? "note said" : "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])));
+  const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
+  if (run.good) note.append(make("div", { textContent: `Last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.` }));
+  note.append(make("span", {}, ...missingConfig(), ...right, undo, drop));
   return note;
 }
 
@@ -114,12 +116,15 @@ function differing(good, index) {   // the sizes of a picture that differ from t
 
 function showNotes() {   // over all charts: a server that is gone, and what is about no schedule
   const place = find("notes"), parts = [];
-  if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), button("Try again", () => change()), make("div", { textContent: "The numbers are of its last answer." })));
+  if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), make("span", {}, button("Try again", () => change()), "The numbers are of its last answer.")));
+  const stopped = all().filter((index) => runs[index]?.result?.stopped && !runs[index].flight), drawn = stopped.filter((index) => runs[index].good);
+  if (stopped.length) parts.push(make("div", { className: "note news" }, stopped.length < runs.length ? `Stopped: ${stopped.map(nameOf).join(", ")}.` : `Stopped.${drawn.length ? ` The picture${differing(runs[drawn[0]].good, drawn[0]).replace(",", " is")}.` : ""}`,
+    make("span", {}, button("Simulate", () => change(stopped)), drawn.length ? button("Undo", () => { state.common = structuredClone(runs[drawn[0]].good.common); for (const index of drawn) state.schedules[index] = structuredClone(runs[index].good.schedule); showAll(); }) : "")));
   if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, notice, undoes ? button("Undo", () => history.back()) : plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" })));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 
-const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return `simulating …${seconds ? ` ${seconds} s` : ""} `; };
+const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return !runs[index].flight ? "done, drawn with the others" : `simulating …${seconds ? ` ${seconds} s` : ""} `; };
 
 const BOUND = "a bound: however its work is ordered, this schedule's step cannot be shorter";
 const status = () => { const { text, act } = comparison(); return text ? [`${text} `, plain(...act)] : []; };
@@ -127,21 +132,21 @@ let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text;
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
   viewerPlaces = places;
   const lines = find("lines"), shared = commonFault();
-  const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round((place.rows + place.end) / 2) })).filter(({ index }) => runs[index]);
-  const now = JSON.stringify([rows, base, lines.offsetWidth, runs.map((run) => !!run.flight), rows.map(({ index }) => [waited(runs[index]) >= LONG && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
+  const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round(innerWidth > 760 ? (place.rows + place.end) / 2 : place.rows) })).filter(({ index }) => runs[index]);
+  const now = JSON.stringify([rows, base, lines.offsetWidth, runs.map((run) => !!run.flight), rows.map(({ index }) => [isWaiting(runs[index]) && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
   if (now === placed || lines.matches(":active")) return;   // a button that is being pressed stays
   placed = now;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
-  const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 300;   // no advice fits beside the numbers
-  lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, "better? ", ...status()), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
-    const faulty = isFaulty(runs[index]), work = waited(runs[index]) >= LONG, { text, acts = [] } = is_narrow ? {} : betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [`${workOf(index)}${runs[index].good ? `· picture${differing(runs[index].good, index).replace(",", "")}` : ""}`] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work ? plain("Cancel", () => runs.forEach(({ flight }) => flight?.controller.abort()), { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
+  const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 110;   // no advice fits beside the numbers
+  lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
+    const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : betterOf(index);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first
     const wide = () => line.scrollWidth > line.clientWidth;
-    for (const part of [/, (same|peak)[^,]*$/, / of all devices' time$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
+    for (const part of [/, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, no framework.*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
   }
   lines.querySelectorAll("button")[focused]?.focus();
   find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts = [] } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));

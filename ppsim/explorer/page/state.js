@@ -5,7 +5,7 @@ const MOST = 4, LONGEST_LINK = 30000, LONG = 400;   // schedules; characters; mi
 const token = new URLSearchParams(location.search).get("token");
 const find = (id) => document.getElementById(id);
 let notice = "", undoes = false;   // a fault of none of the page's schedules, or what Undo brings back; the next change removes it
-let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "", gone = false;   // runs: { result, good, flight } per schedule; good: the last result with a chart, and its state
+let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "", gone = false;   // runs: { result, good, next, flight } per schedule; good: the last result that is drawn, and its state; next: one that waits for the other schedules
 
 const { make, signed, unitFor } = startViewer;
 const button = (text, onclick, properties = {}) => make("button", { type: "button", textContent: text, onclick, ...properties });
@@ -124,34 +124,47 @@ function request(run) {   // one at a time: the newest waits, and cancels an old
 
 async function send(run) {
   const flight = run.flight = { controller: new AbortController(), begun: performance.now(), stale: false };
-  const index = runs.indexOf(run), used = structuredClone({ common: state.common, schedule: state.schedules[index] });
+  const index = runs.indexOf(run), used = structuredClone({ common: state.common, schedule: state.schedules[index], key: keyOf(state.common) });
+  run.next = null;
   watch();
   try {
-    const response = await ask("/api/simulate", caseOf(index), flight.controller.signal);
-    run.result = await response.json();
-    if (run.result.chart) run.good = { ...run.result, ...used };
-    if (response.status >= 500) run.result.again = true;   // not the case's fault
+    const response = await ask("/api/simulate", caseOf(index), flight.controller.signal), result = await response.json();
+    if (result.chart) run.next = { ...result, ...used }; else run.result = { ...result, again: response.status >= 500 };   // not the case's fault
     gone = false;
   } catch (error) {
     if (error.name !== "AbortError") {   // it may come back
       gone = true;
       setTimeout(() => { if (gone && !run.flight && runs.includes(run)) send(run); }, PATIENCE);
     }
-    else if (!flight.stale) run.result = { faults: [{ text: "stopped", keys: [], use: [] }], stopped: true };
   }
-  run.result ||= { faults: [] };
   run.flight = null;
   if (!runs.includes(run)) return;
   if (flight.stale) return send(run);
-  await showRuns();
+  takeResults();
+  if (!run.next) { run.result ||= { faults: [] }; await showRuns(); }
   watch();
+}
+
+const isOut = (run) => !!run?.result?.faults && !run.result.stopped;   // its picture, if any, is of another problem
+function takeResults() {   // the results that are there, as soon as all pictures are of one problem
+  if (new Set(runs.map((run) => (run.next ?? (isOut(run) ? null : run.good))?.key).filter(Boolean)).size > 1) return;
+  for (const run of runs) if (run.next) { run.result = run.good = run.next; run.next = null; }
+}
+
+function cancel() {   // the whole change: what is there already is not drawn
+  for (const run of runs) if (run.flight || run.next) {
+    Object.assign(run, { next: null, result: { faults: [{ text: "stopped", keys: [], use: [] }], stopped: true } });
+    if (run.flight) { run.flight.stale = false; run.flight.controller.abort(); }
+  }
+  showRuns();
 }
 
 let ticking = 0;
 const waited = (run) => (run.flight ? performance.now() - run.flight.begun : 0);
+const isWaiting = (run) => waited(run) >= LONG || (!!run.next && runs.some((one) => waited(one) >= LONG));
 function watch() {   // show work that takes longer
   clearTimeout(ticking);
   const busy = runs.filter((run) => run.flight);
   showWork();
-  if (busy.length) ticking = setTimeout(watch, Math.max(...busy.map(waited)) < LONG ? LONG + 5 : 500); else askFaster();
+  if (busy.length) ticking = setTimeout(watch, Math.max(LONG + 5 - Math.max(...busy.map(waited)), 0) || 500); else askFaster();
 }

@@ -83,13 +83,13 @@ const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
 const idlePart = (chart, cause) => (chart.ledger[cause] || []).reduce((all, one) => all + one, 0) / (chart.devices * chart.makespan);   // of all devices' time
-function fillTotals() {   // the colours of causes with the idle time of all devices, per schedule in their order; below, their meanings
+function fillTotals() {   // the colours of causes; below, the idle time of all devices and the meanings
   const real = charts.filter(isReal), several = real.length > 1;
   const causes = CAUSES.filter((cause) => real.some((chart) => idlePart(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
-  const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => `${cause} ${real.map((chart) => size(chart, cause)).join(" / ")}`;
+  const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => (several ? cause : `${cause} ${size(real[0], cause)}`);   // several: in the table
   parts.totals.classList.toggle("many", charts.length > 2);
   parts.totals.hidden = real.length > 0 && !causes.length;   // rows do not move when the first picture comes
-  parts.totals.firstChild.replaceChildren(`idle by cause, % of all devices' time${several ? ", per schedule" : ""}:`, ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
+  parts.totals.firstChild.replaceChildren(`idle by cause${several ? "" : ", % of all devices' time"}:`, ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
   while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
   parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),
     make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => size(chart, cause)), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
@@ -114,10 +114,10 @@ function fillLegend() {   // only what is drawn
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
   add(on.has("transfers") && !lined && low.length < charts.length, "actions too narrow for transfers: wheel");
   add(on.has("transfers") && lined, "transfer; of a backward: dashed", theme.edge, "line hair");
-  add(on.has("critical") || chosen, on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
+  add(on.has("critical") || (chosen && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
-  for (const chart of phone() ? charts : []) add(chart.interval, `${charts.length > 1 ? `${chart.short}: ` : ""}${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
+  for (const chart of isNarrow() ? charts : []) add(chart.interval, `${charts.length > 1 ? `${chart.short}: ` : ""}${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   fillTotals();
   const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
@@ -131,7 +131,7 @@ function find(step) {
   if (!text) return;
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
   if (found.length && rowHeight(found[place].chart) < 12) { viewBefore ||= { ...view }; view.row = 12; }   // legible
-  if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}: `);
+  if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `);
   else { if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; } choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
 }
 

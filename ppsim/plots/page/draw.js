@@ -30,8 +30,9 @@ function within(x1, y1, x2, y2, paint) {
   context.restore();
 }
 
-function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic", widest } = {}) {
+function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic", widest, halo } = {}) {
   context.font = font(size, bold); context.textAlign = align; context.textBaseline = line; context.fillStyle = colour;
+  if (halo) { context.strokeStyle = theme.paper; context.lineWidth = 3; context.lineJoin = "round"; context.strokeText(text, x, y); }
   context.fillText(text, x, y, widest);
   return context.measureText(text).width;
 }
@@ -116,13 +117,15 @@ function drawFills(chart, place, first, last) {   // the rows: means of pixels, 
   }
 }
 
-function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them
-  for (const { words, parts, first, last, top, bottom } of isMixed(chart) ? chart.areas : []) {
-    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], gap = gapOf(chart), [begin, end] = visible(place);
-    const [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], row = gap ? Math.floor((y1 + y2) / 2) + 0.5 : (y1 + y2) / 2;
-    if (x2 - x1 < widthOf(words) || (y2 - y1) * place.row - gap < 14) continue;
-    const mean = [0, 1, 2].map((channel) => Object.entries(parts).reduce((sum, [name, part]) => sum + part * light(theme.kinds[name] || theme.idle)[channel], 0));
-    write(words, (x1 + x2) / 2, place.first + row * place.row - gap / 2, { align: "center", line: "middle", colour: 0.2126 * mean[0] + 0.7152 * mean[1] + 0.0722 * mean[2] > 0.188 ? "black" : "white" });
+const hasAreas = () => charts.filter(isReal).every((chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 1.5));   // in all schedules or in none: nobody sees single boxes
+function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
+  const path = (on.has("critical") ? chart.critical : chosen?.chart === chart ? followed : []).filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place);
+  for (const { words, first, last, top, bottom } of hasAreas() ? chart.areas : []) {
+    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
+    if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
+    const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [Math.min(Math.max(x1 + across * (x2 - x1), x1 + wide / 2), x2 - wide / 2), Math.min(Math.max(y1 + down * (y2 - y1), y1 + 7 / place.row), y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
+    const spot = spots.find(([x, y]) => !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
+    if (spot) write(words, ...spot, { align: "center", line: "middle", colour: theme.text, halo: true });
   }
 }
 
@@ -252,21 +255,21 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
 
 function fitOf({ waiting, faulty, memory }) {   // whether the fullest device needs more than is usable, or than it has
   const { most, capacity } = memory;
-  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : phone() ? "tight" : "over the margin";
+  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : isNarrow() ? "tight" : "over the margin";
 }
 
 const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
 
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", rangeHead() && "—", against() && "—", "—", "—"] : lastIn(chart));
-const lastIn = (chart) => [seconds1(chart.step), phone() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
-const rangeHead = () => (!phone() && charts.some(({ interval }) => interval) ? "at 90 %" : "");
+const lastIn = (chart) => [seconds1(chart.step), isNarrow() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
+const rangeHead = () => (!isNarrow() && charts.some(({ interval }) => interval) ? "at 90 %" : "");
 function intervalOf({ interval }) {   // of a real step, such as 4.4 to 12 s
   const [factor, symbol] = unitFor(interval?.[0]), two = { maximumSignificantDigits: 2, minimumSignificantDigits: 2 };
   return interval ? `${interval.map((one) => (one * factor).toLocaleString("en", two)).join(" to ")} ${symbol}` : "";
 }
 
 function columns() {   // right ends of the columns of numbers and of a word on memory, as wide as their texts; on phones from the right, so that names have space
-  const gap = phone() ? 10 : 20, heads = [Math.max(62, widthOf(stepHead())), widthOf(rangeHead()), widthOf(against()), widthOf(idleHead()), widthOf("peak, act.")], texts = charts.map((chart) => (isReal(chart) ? lastIn(chart) : numbersIn(chart)));   // columns stay where they are while numbers are away
+  const gap = isNarrow() ? 10 : 20, heads = [Math.max(62, widthOf(stepHead())), widthOf(rangeHead()), widthOf(against()), widthOf(idleHead()), widthOf("peak, act.")], texts = charts.map((chart) => (isReal(chart) ? lastIn(chart) : numbersIn(chart)));   // columns stay where they are while numbers are away
   context.font = font(13, true);
   const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + (at === 1 && !rangeHead() ? 0 : gap));
   const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[5] = Math.max(0, ...charts.map(fitOf).filter(Boolean).map((fits) => context.measureText(fits).width + 8)));
@@ -348,7 +351,6 @@ function drawNames({ chart, title, rows, end, first: origin, row, hidden }, firs
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
   const { chart, row } = place, ratio = ratioOf(), x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
   const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
-  const same = new Set([...Array(chart.devices).keys()].map((device) => percent(chart.idleShare(device)))).size === 1;   // then the row of numbers has it
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), whole_row = top + tall === begin + whole;
     const [y1, y2] = [top, whole_row ? end - gapOf(chart) : top + tall].map((y) => (row < 6 ? Math.round(y * ratio) / ratio : y));   // as the row's boxes; low rows touch
@@ -360,6 +362,6 @@ function drawCauses(place, first, last) {   // idle time by cause beside each ro
       context.fillRect(x, y1, part, y2 - y1);
       x += part;
     }
-    if (words && (!same || steady())) write(percent(chart.idleShare(device)), x + 4, (y1 + y2) / 2, { line: "middle" });
+    if (words) write(percent(chart.idleShare(device)), x + 4, (y1 + y2) / 2, { line: "middle" });
   }
 }

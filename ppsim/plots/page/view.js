@@ -12,6 +12,7 @@ let range = null, playing = null, hovered = null, step = -1, paper = false;   //
 const longest = () => Math.max(...charts.map(({ makespan }) => makespan));
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
 const phone = () => options.isPhone?.() ?? width <= 700;
+const isNarrow = () => phone() || width < 700;   // some numbers are in the legend
 const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 26 : 54);
 const right = () => (phone() ? 12 : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);

@@ -33,8 +33,8 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   const number = chosen ? charts.indexOf(chosen.chart) : -1;
   charts = found; base = Math.min(base, Math.max(charts.length - 1, 0));
   mark(marks);
-  const live = charts.filter((chart) => isReal(chart) && !chart.dimmed);   // pictures from before a change are cut
-  until = shownSeconds((live.length ? live : charts).map((chart) => chart.makespan));
+  const strength = (chart) => isReal(chart) && (chart.dimmed || 1), most = Math.max(...charts.map(strength));
+  until = shownSeconds(charts.filter((chart) => strength(chart) === most).map((chart) => chart.makespan));   // paler pictures are of another problem: they are cut
   if (all || first) Object.assign(view, { t0: 0, t1: until });
   chosen = hovered = null; followed = [];
   canvas.setAttribute("aria-label", charts.filter(isReal).map((chart) => `${chart.title}: ${seconds1(chart.makespan)}, idle ${percent(chart.idle)}${fitOf(chart) && `, memory ${fitOf(chart)}`}`).join("; "));
