@@ -48,7 +48,7 @@ FACTS: Mapping[str, Facts] = {
         deepspeed.FACTS, megatron_deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, scaling.FACTS, eager.FACTS,
     )
 }  # fmt: skip
-DEFAULT, EXAMPLE = "megatron-lm 2.6", "torchtitan"  # of a layout that names none: that of the papers
+DEFAULT, EXAMPLE = "megatron-core", "torchtitan"  # of a layout that names none: that of today
 
 
 # The name in SCHEDULES of what runs a launch file.
