@@ -85,18 +85,14 @@ LATER: dict[str, dict[str, Any]] = {
 # Models whose recipes count embedding and head as a block each (Megatron-Bridge v0.3.0, recipes/qwen/qwen3_moe.py and
 # recipes/llama/llama3.py: account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split).
 COUNTS_HEADS = ("Qwen3 235B-A22B", "Llama 3.1 405B")
-# Version of the software by the beginning of a run's name; `ppsim.frameworks` knows what it lacks. NeMo of
-# dgxc-benchmarking has core 0.12. Papers are priced as in configs/: 3.0 lacks what core before 0.12 lacks, too.
-SOFTWARE = {
-    "dgxc-": "megatron-core 0.12", "mlperf-": "megatron-core 0.6",
-    "gpt-145b-1536xa100": "megatron-lm 2.6", "gpt-1t-3072xa100": "megatron-lm 2.6",
-    **dict.fromkeys(
-        ("gpt-1t-512xa100", "gpt-3-175b-64xa100", "mt-nlg-530b-280xa100", "megascale-175b-12288xa100",
-         "nemotron-4-340b-6144xh100", "llama-3-405b-16384xh100"), "megatron-lm 3.0",
-    ),
-}  # fmt: skip
+# Version of the software by the beginning of a run's name, if its config names none; `ppsim.frameworks` knows what it
+# lacks. NeMo of dgxc-benchmarking has core 0.12.
+SOFTWARE = {"dgxc-": "megatron-core 0.12", "mlperf-": "megatron-core 0.6"}
 DEEPSPEED = ("bloom-176b-384xa100", "glm-130b-768xa100", "gpt-neox-20b-96xa100")
-PAPERS = (*DEEPSPEED, *(name for name in SOFTWARE if not name.endswith("-")))
+PAPERS = (
+    *DEEPSPEED, "gpt-145b-1536xa100", "gpt-1t-3072xa100", "gpt-1t-512xa100", "gpt-3-175b-64xa100",
+    "mt-nlg-530b-280xa100", "megascale-175b-12288xa100", "nemotron-4-340b-6144xh100", "llama-3-405b-16384xh100",
+)  # fmt: skip
 # Beginnings of names of runs whose software cuts stages anywhere (the paper's own are uneven), or counts the ends.
 ANY_STAGES, COUNTED_STAGES = ("llama-3-405b-16384xh100", "bridge-"), ("dgxc-", "bloom-176b", "glm-130b")
 # Before PyTorch 2.1 (October 2023) the allocator has no expandable segments. A run of Llama 3 70B whose tensors took

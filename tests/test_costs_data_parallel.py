@@ -76,7 +76,7 @@ def test_experts_are_reduced_over_the_copies_of_each_expert():
 
 def test_a_bidirectional_pipeline_reduces_over_its_own_two_copies_of_a_stage():
     schedule = ppsim.build("dualpipe", devices=4, microbatches=8)
-    table = DerivedCosts(MODEL, CLUSTER, Layout()).table(schedule)
+    table = DerivedCosts(MODEL, CLUSTER, Layout(overlap_data=False)).table(schedule)
     assert table.reduce_seconds[1] == pytest.approx(all_reduce(2, 4 * 2 * BLOCK, FAST))
 
 

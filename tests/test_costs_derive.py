@@ -38,7 +38,7 @@ def test_seconds_are_flops_over_the_achieved_rate():
 
 
 def test_tensor_parallel_divides_the_work_and_adds_two_all_reduces_a_block():
-    alone, split = derived().for_stages(8), derived(Layout(tensor=2)).for_stages(8)
+    alone, split = derived().for_stages(8), derived(Layout(tensor=2, overlap_tensor=False)).for_stages(8)
     border = 2 * 16 * 4
     exchange = 2 * 2 * (2.5 + 1.0 + border / 2 / 100)  # each pass of a ring starts in the time of 2.5 hops
     assert split.forward[1] == pytest.approx(alone.forward[1] / 2 + exchange)
@@ -87,7 +87,8 @@ def test_a_tree_has_fewer_hops_and_a_ring_fewer_bytes():
         assert all_reduce(many, sent) == min(both) == fewest(many, sent)
         assert (all_reduce(many, sent, algorithm="ring"), all_reduce(many, sent, algorithm="tree")) == both
     small = replace(CLUSTER, all_reduce="tree")
-    ring, tree = (derived(Layout(tensor=2), cluster=one).for_stages(8).forward[1] for one in (CLUSTER, small))
+    layout = Layout(tensor=2, overlap_tensor=False)
+    ring, tree = (derived(layout, cluster=one).for_stages(8).forward[1] for one in (CLUSTER, small))
     assert tree - ring == pytest.approx(2 * 2 * (2 * 16 * 4) * (1 / 100 - 1 / 200))  # as many hops, all bytes twice
     with pytest.raises(ConfigError, match="all_reduce='star' is not known; use one of: ring, tree, fastest"):
         replace(CLUSTER, all_reduce="star")
@@ -145,7 +146,7 @@ def test_the_part_of_the_activations_that_weight_gradients_need_is_32_of_34():
 
 def test_state_is_18_bytes_a_parameter_and_6_plus_12_over_d_with_a_distributed_optimizer():
     parameters = SMALL.layers[1].parameters
-    plain = derived().for_stages(8)
+    plain = derived(Layout(gradient_buffers=False)).for_stages(8)
     shared = derived(Layout(data=4, distributed_optimizer=True)).for_stages(8)
     total = [getattr(plain, name)[1] for name in ("weight_bytes", "gradient_bytes", "optimizer_bytes")]
     assert total == [2 * parameters, 4 * parameters, 12 * parameters]

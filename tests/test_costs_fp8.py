@@ -138,13 +138,14 @@ def test_a_distributed_optimizer_gathers_new_weights_in_fp8_unless_blocks_of_a_r
 
 
 def test_sequence_parallelism_gathers_in_fp8_and_reduces_in_bf16():
+    alone = {"tensor": 2, "overlap_tensor": False}
     bf16, fp8 = (
-        derived(tensor=2, sequence_parallel=True, fp8=recipe).exchange(BLOCK).forward for recipe in ("none", "tensor")
+        derived(**alone, sequence_parallel=True, fp8=recipe).exchange(BLOCK).forward for recipe in ("none", "tensor")
     )
     assert bf16 == pytest.approx(2 * 2 * (2 * 16 * 8 / 2) / 100)
     assert fp8 == pytest.approx(3 / 4 * bf16)
-    plain = derived(tensor=2, fp8="tensor").exchange(BLOCK)
-    assert plain == derived(tensor=2).exchange(BLOCK)
+    plain = derived(**alone, fp8="tensor").exchange(BLOCK)
+    assert plain == derived(**alone).exchange(BLOCK)
 
 
 def test_tokens_dispatched_in_fp8_come_back_in_bf16():

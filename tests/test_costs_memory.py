@@ -249,7 +249,7 @@ def test_nanotron_holds_gradients_in_bf16_fragments_and_whole_tensors_of_a_tenso
 
 
 def test_gradients_in_bf16_have_half_the_bytes_in_memory_and_in_their_reduction():
-    layout = Layout(data=4, distributed_optimizer=True)
+    layout = Layout(data=4, distributed_optimizer=True, gradient_buffers=False)
     whole, half = (
         DerivedCosts(MODEL, CLUSTER, replace(layout, bf16_gradients=on)).for_stages(2) for on in (None, True)
     )

@@ -15,8 +15,8 @@ MODEL = Model(num_layers=2, hidden=8, heads=4, vocabulary=6, sequence=16, causal
 EXPERTS = replace(MODEL, experts=8, experts_per_token=2)
 
 
-def derived(model=MODEL, cluster=CLUSTER, **layout) -> DerivedCosts:
-    return DerivedCosts(model, cluster, Layout(**layout))
+def derived(model=MODEL, cluster=CLUSTER, framework="megatron-lm 2.6", **layout) -> DerivedCosts:
+    return DerivedCosts(model, cluster, Layout(framework=framework, **layout))
 
 
 def test_overlapped_tensor_parallelism_exposes_its_first_part_and_what_computation_does_not_cover():

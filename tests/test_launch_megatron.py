@@ -196,7 +196,10 @@ def test_the_size_of_a_group_is_a_flag_and_a_group_of_the_pipeline_is_none():
 
 def test_fsdp_leaves_the_number_of_connections_unset_and_warns_beside_tensor_parallelism():
     sharded = {"layout.sharded": True, "layout.sharded_by": "block", "layout.data": 2, "schedule.devices": 2}
-    text = ppsim.to_launch(ppsim.load_config(LLAMA, overrides=sharded | {"layout.tensor": 2}), "Megatron-LM")
+    text = ppsim.to_launch(
+        ppsim.load_config(LLAMA, overrides=sharded | {"layout.tensor": 2, "layout.sequence_parallel": True}),
+        "Megatron-LM",
+    )
     assert "unset CUDA_DEVICE_MAX_CONNECTIONS" in text
     assert "warns against FSDP with tensor" in text
     assert "export CUDA_DEVICE_MAX_CONNECTIONS=1" in ppsim.to_launch(LLAMA, "Megatron-LM")

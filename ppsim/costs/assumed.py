@@ -7,7 +7,6 @@ from ppsim.costs.host_time import EXPERT_START, block_starts, start_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.shape import border_width
 from ppsim.costs.sheets import LinkSheet
-from ppsim.frameworks import DEFAULT
 from ppsim.frameworks.facts import Stall
 
 # Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight. Before that a
@@ -72,7 +71,7 @@ def attention(setup: Setup) -> str:
 def framework_version(setup: Setup) -> str | None:
     """Return the sentence about the version whose facts are used; None if the config names no version."""
     named = setup.layout.run_by
-    if setup.layout.framework == DEFAULT or not (named.asked or named.used):
+    if not (named.asked or named.used):
         return None
     if not named.asked:
         return f"facts about {named.facts.name} are of version {named.used}, the newest known one"
