@@ -12,7 +12,7 @@ SMALL = "hardware.device={like: H100 SXM, memory: 60 GB}"
 def test_a_config_that_fits_says_what_is_left():
     outcome = ppsim("fits", LLAMA)
     assert outcome.status == 0
-    assert outcome.out.splitlines()[0] == "YES: device 0, the fullest, needs 61.7 GB of 76.4 GB usable"
+    assert outcome.out.splitlines()[0] == "YES: device 0, the fullest, needs 62.2 GB of 76.4 GB usable"
     assert "activations 36.5 GB, optimizer state 16.8 GB" in outcome.out
     assert "memory of a device: 84.93 GB" in ppsim("fits", LLAMA, "-v").out
 
@@ -20,7 +20,7 @@ def test_a_config_that_fits_says_what_is_left():
 def test_one_that_does_not_names_the_fastest_single_changes_that_fit():
     outcome = ppsim("fits", LLAMA, "--headroom", "0", "--set", SMALL)
     assert outcome.status == 1
-    assert outcome.out.startswith("NO: device 0 needs 61.7 GB, 1.73 GB over the 60.0 GB usable\n")
+    assert outcome.out.startswith("NO: device 0 needs 62.2 GB, 2.17 GB over the 60.0 GB usable\n")
     assert "--set schedule.devices=" in outcome.out
     best = advise(
         load_config(LLAMA, overrides={"hardware.device": {"like": "H100 SXM", "memory": "60 GB"}}), 0.0
@@ -49,7 +49,7 @@ def test_nothing_that_fits_is_said_too():
 def test_what_is_within_the_headroom_is_tight():
     outcome = ppsim("fits", LLAMA, "--headroom", "0.3")
     assert outcome.status == 1
-    assert outcome.out.startswith("NO (tight): device 0 needs 61.7 GB of its 84.9 GB, 2.28 GB over the 59.5 GB")
+    assert outcome.out.startswith("NO (tight): device 0 needs 62.2 GB of its 84.9 GB, 2.72 GB over the 59.5 GB")
 
 
 def test_a_wrong_headroom_and_a_config_without_a_model_are_wrong_calls():

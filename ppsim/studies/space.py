@@ -281,6 +281,9 @@ def search_space(
     fixed = {key: value for key in following if (value := value_at(data, key)) is not None}
     alone = () if chosen.get(SHARDING) else job.searched.without_pipeline
     needs = {} if research or chosen.get("schedule.name") else job.searched.needs
+    if "schedule.name" not in chosen:  # what a config gives beside its schedule stays
+        free = {one for key in values for one in (SHARDINGS["none"] if key == SHARDING else (key,))}
+        needs = {name: {key: one[key] for key in one if f"layout.{key}" in free} for name, one in needs.items()}
     return Space(whole, gpus, batch, values, fixed, basis.files, alone, needs)
 
 
