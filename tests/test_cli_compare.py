@@ -149,7 +149,7 @@ def test_every_schedule_is_held_against_what_the_config_runs():
 def test_with_headroom_only_what_fits_is_left():
     result = document(LLAMA, "--schedules", "1f1b,zb-h1,gpipe", "--headroom", "10%")
     assert [row["schedule"] for row in result["schedules"]] == ["1f1b"]
-    assert result["refused"]["gpipe"].startswith("does not fit: 235.6 GB too much")
+    assert result["refused"]["gpipe"].startswith("does not fit: 237.1 GB too much")
 
 
 @pytest.mark.parametrize("config", [LLAMA, UNIT_COSTS])

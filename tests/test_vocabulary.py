@@ -238,7 +238,9 @@ def test_a_refused_option_is_a_sentence(options, sentence):
         ppsim.build("vocab-1f1b", devices=4, microbatches=8, **options)
 
 
-LLAMA_ON_8 = ppsim.load_config(LLAMA).changed({"schedule.devices": 8, "hardware.gpus": None, "batch": None})
+LLAMA_ON_8 = ppsim.load_config(LLAMA).changed(
+    {"schedule.devices": 8, "hardware.gpus": None, "batch": None, "layout.gradient_buffers": False}
+)
 
 
 def of_llama(name, **options):
