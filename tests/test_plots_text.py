@@ -54,18 +54,22 @@ def test_long_steps_show_in_a_chart_of_letters():
 
 
 def test_one_device_and_one_microbatch():
-    assert chart(devices=1, microbatches=1, width=40).splitlines()[1] == "device 0 │F0   │B0         "
+    text = chart(devices=1, microbatches=1, width=40)
+    assert text.splitlines()[:2] == ["1f1b, 1 device, 1 microbatch: step 3 s,", "  idle 0.0 %"]
+    assert rows_of(text) == ["│F0   │B0         "]
 
 
 def test_actions_narrower_than_three_columns_keep_time_to_scale():
     text = chart("interleaved-1f1b", devices=2, microbatches=4, width=40, options={"stages_per_device": 2})
-    assert rows_of(text) == ["FFFFF·BBFBBFBBFBB·BB·BBBBBB", "·FFFBBFBBFBBFBBFBBFBBBBBB··"]  # a column per forward
-    assert text.splitlines()[-1] == "a column is 500 ms"  # which holds one kind each
+    assert rows_of(text) == ["FFFFF·B0FB1FB0FB1·B2·B3B2B3", "·FFFB0FB1FB0FB1FB2FB3B2B3··"]  # a column per forward
+    assert text.splitlines()[-1] == "numbers: microbatch after the kind"
+    wide = [rows_of(chart("zb-h1", width=width)) for width in (40, 60)]
+    assert wide[0][0] == "FFFF···IWFIWFIWFIWFIWIWIWIW" == wide[1][0]  # not stretched to columns of several actions
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-h1"])
 def test_letters_of_a_row_are_in_proportion_to_the_time_of_kinds_and_stand_where_they_run(name):
-    timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=64))
+    timeline = ppsim.simulate(ppsim.build(name, devices=4, microbatches=100))
     text = timeline.to_text(width=210)
     long = len(rows_of(text)[0])
     column = timeline.makespan / long
@@ -143,16 +147,17 @@ def test_a_crowded_chart_shades_the_common_mixes_of_kinds_and_its_key_names_them
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe"])
 def test_labels_are_whole_and_letters_are_in_proportion_to_time(name, width):
-    """All boxes of a kind have a number, or none has; else columns have a round length and rows fill two thirds."""
+    """All boxes of a kind have a number, or none has; where one has no column, columns have a round length."""
     schedule = ppsim.build(name, devices=4, microbatches=8, **({"stages_per_device": 2} if "leaved" in name else {}))
     timeline = ppsim.simulate(schedule)
     text = timeline.to_text(width=width)
     rows = rows_of(text)
     if "a column is" not in text:
         for row in rows:
-            boxes = re.findall(r"│(\d*)([A-Z])(\d+)|()([A-Z])(\d+)─*", row)
-            assert len(boxes) == len(re.findall("[A-Z]", row))
-            assert len({bool(one[0]) for one in boxes}) == 1
+            boxes = re.findall(r"│?(\d*)([A-Z])(\d*)", row)
+            assert len(boxes) == 8 * schedule.num_stages // 4 * (3 if "zb" in name else 2) or name == "dualpipe"
+            assert len({bool(stage) for stage, *_ in boxes}) == 1 or "│" not in row
+            assert len({(kind, bool(number)) for _, kind, number in boxes}) == len({kind for _, kind, _ in boxes})
         return
     assert len(rows[0]) >= (width - 9) * 2 / 3
     for device, row in enumerate(rows):

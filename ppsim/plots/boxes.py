@@ -179,15 +179,15 @@ class Boxes(Spans):
 
     def numbers(
         self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False, numbered: bool = True
-    ) -> dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray, bool]]:
-        """Return by kind the size of its boxes' labels, 0 without one, whether these have numbers, and have letters.
+    ) -> dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray, str]]:
+        """Return by kind the size of its boxes' labels, 0 without one, whether these have numbers, and their letter.
 
         Boxes that hold the longest number of the chart have numbers, so that equal boxes are alike. If `lettered`, the
         letter of the kind is before the numbers, and alone where they do not fit; no kind has letters if one does not
         hold its own, or if numbers fit nowhere. A box that is nearly as wide as its device's usual one counts as that.
         All labels have one size.
         """
-        found = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray, bool]]()
+        found = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]()
         for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
             mine = (self.length > 0) & (self.slot == slot) & ((self.kind == kind) | slot)
             own = np.where(mine, usual[self.device], np.nan)
@@ -196,12 +196,13 @@ class Boxes(Spans):
             characters = self._digits + widest * lettered
             number = number_size(characters, wide - LETTER_ROOM * lettered, high, digit) * numbered
             alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
-            found[kind, slot] = np.where(number > 0, number, alone), number > 0, lettered
+            found[kind, slot] = np.where(number > 0, number, alone), number > 0
         sizes, has_number = ([one[at] for one in found.values()] for at in (0, 1))
         if lettered and not (all(size.any() for size in sizes) and (np.any(has_number) or not numbered)):
             return self.numbers(second, tall, digit, False, numbered)
         least = min((float(size[size > 0].min()) for size in sizes if size.any()), default=0.0)
-        return {key: (np.minimum(size, least), has, lettered) for key, (size, has, _) in found.items()}
+        letters = {kind: kind_letter(kind) * lettered for kind, _ in found}
+        return {key: (np.minimum(size, least), has, letters[key[0]]) for key, (size, has) in found.items()}
 
     @cached_property
     def _digits(self) -> int:

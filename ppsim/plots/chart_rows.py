@@ -21,7 +21,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
 from ppsim.plots.areas import areas
-from ppsim.plots.boxes import Boxes, halves, kind_letter
+from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels, label_colour
@@ -31,7 +31,7 @@ POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _MAX_NUMBERS = 20_000
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
-_LEAST_SPAN, _FRAME = 4.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
+_LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
 _NAME, _HALO = 10.0, 2.0  # pixels: size of the name of an area, its ground
 _AROUND = 14.0, 2.0  # pixels: space above and below it, if there is, or at least
 _LINE = 11.0  # pixels from line to line
@@ -242,14 +242,13 @@ class ChartRows(Artist):
         found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY, self.numbered)
         mixed = is_mixed(boxes, place.second / place.pixel)
         yield from self._names(place, gap) if mixed else ()
-        for (kind, slot), (sizes, has_number, lettered) in () if mixed else found.items():
+        for (kind, slot), (sizes, has_number, before) in () if mixed else found.items():
             for half in (0, 1)[: 1 + slot]:
                 seen = (sizes > 0) & (boxes.start < self._ax.get_xlim()[1])
                 mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))
                 if len(mine) > _MAX_NUMBERS:
                     return
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
-                before = kind_letter(kind) * lettered
                 shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
                 words = [before + boxes.number(row + half) * has for row, has in shown]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))

@@ -20,7 +20,7 @@ from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.areas import areas
-from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
+from ppsim.plots.boxes import Boxes, device_labels, headline, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import FONT, GREY, Theme, label_colour, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, kind_shares, picture, png_address
@@ -141,8 +141,7 @@ class _Drawing:
             chosen[visible[boxes.kind[visible] == kind]] = True
             for half, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
                 none = np.zeros(len(boxes), bool)
-                sizes, has_number = numbers.get((part, kind != part), (none, none))
-                before = kind_letter(part) * (theme is GREY)
+                sizes, has_number, before = numbers.get((part, kind != part), (none, none, ""))
                 rows = boxes.row[mine] + (half if kind != part else 0)
                 shown = zip(rows.tolist(), sizes[mine], has_number[mine], strict=True)
                 labels = [(before + boxes.number(row) * bool(has)) * bool(size) for row, size, has in shown]

@@ -27,6 +27,7 @@ TITLES = {  # in the order of legends
 EVICTIONS = {OFFLOADS: "eviction to another device", RELOADS: "return of an eviction"}  # instead, of BPipe
 KINDS = {GATHERS: Kind.UNSHARD, RELOADS: Kind.RELOAD, REDUCTIONS: Kind.REDUCE_GRAD, OFFLOADS: Kind.OFFLOAD}
 LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O", FILLS: "="}
+_NAMED = 4  # pairs of devices that a title names
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)
 _FILLED = 0.43  # fraction of a device's row that is filled above its middle, and below it
@@ -97,7 +98,10 @@ class LaneSpans(Spans):
 def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
     """Return the lanes that take time in this timeline."""
     origin = float(timeline.device_start.min())
-    found, titles = [], TITLES | (EVICTIONS if len(timeline.schedule.evicted) else {})
+    found, titles, hosts = [], TITLES, np.unique(timeline.schedule.evicted[:, ::2], axis=0).tolist()
+    if hosts:
+        pairs = ", ".join(f"{device} to {host}" for device, host in hosts)  # BPipe's devices have one stage
+        titles = TITLES | EVICTIONS | {OFFLOADS: EVICTIONS[OFFLOADS] + f" ({pairs})" * (len(hosts) <= _NAMED)}
     for sort, spans in (
         (GATHERS, timeline.unshards),
         (RELOADS, timeline.reloads),

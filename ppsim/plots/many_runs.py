@@ -32,7 +32,7 @@ from ppsim.plots.figures import (
     titled_axes,
     wrapped,
 )  # fmt: skip
-from ppsim.plots.palette import LIGHT, Theme, theme_of
+from ppsim.plots.palette import LIGHT, Theme, mixed, theme_of
 from ppsim.plots.scale import number_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ COLOURS = {  # of schedules, and last of the Pareto front, by theme: none is a k
 _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 8, 5  # bars of a chart; lines named at their ends; named points of a front
-_MAX_COLOURED = 6  # schedules of a front; of more, those off the front are grey
+_MAX_COLOURED, _PALE = 6, 0.6  # schedules of a front; of more, those off it have this part of their colour and no names
 _SYMBOLS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
 _AXES = {  # units of swept numbers that have one
     **{one.name.replace("_", " "): _SYMBOLS[one.metadata["unit"]] for one in fields(Costs) if one.metadata.get("unit")},
@@ -273,8 +273,8 @@ def draw_front(
         others: Iterable[int] = range(len(runs) if len(runs) <= MAX_BARS else 0)
         if grouped and word:  # a line joins the others of a group
             last = {group: at for at, group in enumerate(shown)}
-            others = sorted({*map(shown.index, last), *last.values()} - {*front})
-        labels = [_label(run, grouped, word, at in front[-1:]) for at, run in enumerate(runs)]
+            others = sorted({*map(shown.index, last), *last.values()} - {*front}) * (len(last) <= _MAX_COLOURED)
+        labels = [_label(run, grouped, word, at in front, at in front[-1:]) for at, run in enumerate(runs)]
         _add_legend(axes, colours)
         _name_points(axes, points, labels, front, others, inks, grouped and not word)
     return figure
@@ -288,11 +288,10 @@ def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, symbol: str) 
         yield f"beyond the axis: {group or counted(len(sizes), 'run')}, {ends} {symbol}"
 
 
-def _label(run: _FrontRun, grouped: bool, word: str, is_last: bool) -> str:
-    """Return the name of a point: what the legend does not say of it; of the `is_last` also what varies."""
-    if not grouped:
-        return ", ".join(filter(None, [run.group, run.name]))
-    return f"{run.value}" + f" {word}" * is_last if word else run.name or str(run.group)
+def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool, is_last: bool) -> str:
+    """Return the name of a point: its group if it is `on_front`, and what differs; of the last also what varies."""
+    own = f"{run.value}" + f" {word}" * is_last if grouped and word else run.name
+    return ", ".join(filter(None, [run.group if on_front or not (grouped and own) else "", own]))
 
 
 def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: Theme) -> None:
@@ -352,7 +351,7 @@ def _draw_points(
         kinds, groups = [None], [None] * len(points)
     styles = _styles(kinds, theme.name) if len(kinds) > 1 else {None: {"color": theme.edge, "marker": "o"}}
     for kind in {*kinds} - {groups[index] for index in front} if len(kinds) > _MAX_COLOURED else ():
-        styles[kind]["color"] = theme.edge
+        styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
     near = _COINCIDE * (np.ptp(points, axis=0) + 1e-12)
     for kind, style in styles.items():

@@ -28,7 +28,7 @@ MIN_WIDTH = 40
 MAX_WIDTH = 1_000_000  # columns
 MAX_ROWS = 32  # of more devices some are shown
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
-_NARROWEST_CELL = 2  # columns; if most actions are narrower, a column shows the kinds that run in it
+_NARROWEST_CELL = 2  # columns; boxes have edges if all are wider
 _MANY = 3  # actions; mixes of kinds have shades if a column is longer
 _PRESENT, _RARE = 0.1, 0.01  # parts: of a column that it can show; of the columns that have no shade of their own
 _ROUND = np.array([1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10])  # lengths of columns, times a power of ten
@@ -47,8 +47,8 @@ class _Style:
     shades: str
 
 
-_UNICODE = _Style("│", "·", "─", "┬", "└", "▒░▓")
-_ASCII = _Style("|", ".", "-", "+", "+", "#:%")
+_UNICODE = _Style("│", "·", "─", "┬", "└", "▒░▓▚")
+_ASCII = _Style("|", ".", "-", "+", "+", "#:%&")
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     """Return a Gantt chart in text.
 
     Each action is a box that shows kind and microbatch; idle time is dotted. Boxes have an edge at their start if all
-    have three columns. A kind has numbers if all its boxes have the space. If most boxes have none, a column is an
-    equal part of the time and shows a kind that runs in it, in proportion to time. If a column is longer than three
-    actions, mixes of kinds have shades. In colour it has the mean colour of its kinds. At most 32 devices are shown.
+    have three columns. A kind has numbers if all its boxes have the space. If an action is shorter than a column, a
+    column shows a kind that runs in it, in proportion to time. If a column is longer than three actions, mixes of
+    kinds have shades. In colour it has the mean colour of its kinds. At most 32 devices are shown.
     Colours are for a dark terminal, unless COLORFGBG names a light one. The options, and the error for another width,
     are those of `ppsim.Timeline.to_text`.
     """
@@ -108,7 +108,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
         _fill_columns(cells, boxes, devices, per_second, style, theme)
     else:
         _fill_boxes(cells, boxes, devices, per_second, labels, style, theme)
-    lines = [headline(timeline)]
+    lines = within(headline(timeline), columns).splitlines()
     lines += [names[device].ljust(margin) + cells.line(device, style, color) for device in devices]
     lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, room, style)]
     legend = _legend(boxes, cells, devices, labels is not None, per_second, style, theme if color else None)
@@ -125,15 +125,14 @@ def _terminal_theme() -> Theme:
 
 
 def _columns_per_second(boxes: Boxes, room: int) -> float:
-    """Return the columns per second; in a wide chart the shortest action gets an integer number of columns."""
+    """Return the columns per second; the shortest action gets an integer number of columns, if it gets one."""
     length = makespan(boxes.timeline)
     lengths = boxes.length[boxes.length > 0]
     if not length > 0 or not len(lengths):
         return 0.0
     shortest = float(lengths.min())
     whole = int(room * shortest / length * (1 + 1e-12))
-    fills = whole * length / shortest >= room * 2 / 3
-    return min(whole, _WIDEST_SLOT) / shortest if whole and (fills or whole >= _WIDEST_SLOT) else room / length
+    return min(whole, _WIDEST_SLOT) / shortest if whole else room / length
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
@@ -143,14 +142,14 @@ def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray
 
 
 def _labels(boxes: Boxes, per_second: float) -> list[str] | None:
-    """Return the labels of boxes, such as F5, 2F5 with the stage or X5/2 of a slot; None if most would be letters.
+    """Return the labels of boxes, such as F5, 2F5 with the stage or X5/2 of a slot; None if a box has no column.
 
     All boxes of a kind have numbers or none, and all boxes have stages or none; these need edges.
     """
     first, last = _columns_of(boxes, per_second)
     widths, lit = last - first, boxes.length > 0
     least = widths[lit].min(initial=_WIDEST_SLOT)
-    if least == 0 or (lit.any() and np.median(widths[lit]) < _NARROWEST_CELL):
+    if least == 0:
         return None
     edged, letters = bool(least > _NARROWEST_CELL), np.array([*map(kind_letter, boxes.kind.tolist())], str)
     rows = zip(letters.tolist(), boxes.row.tolist(), boxes.slot.tolist(), strict=True)
@@ -160,7 +159,7 @@ def _labels(boxes: Boxes, per_second: float) -> list[str] | None:
         if np.all(np.char.str_len(staged)[lit] < widths[lit]):
             return staged
     bare = np.isin(boxes.kind, boxes.kind[lit & (np.char.str_len(np.array(labels, str)) > widths - edged)])
-    return np.where(bare, letters, labels).tolist() if edged or 2 * bare[lit].sum() < lit.sum() else None
+    return np.where(bare, letters, labels).tolist()
 
 
 def _fill_boxes(
@@ -290,7 +289,7 @@ def _legend(
         lines.append(f"a column is {seconds_text(1.0 / scale, 3)}")
         times = np.append(boxes.start, boxes.end) * scale
         if not np.allclose(times, np.rint(times)):  # else every column has one kind
-            fine, coarse = "letters are in proportion to time", "a letter is what takes most of it"
+            fine, coarse = "letters are in proportion to time, not single actions", "a letter is what takes most of it"
             lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}"
             lines[-1] += "; colours mix" * bool(theme)
     if hidden := int(np.count_nonzero(boxes.length == 0)):
