@@ -977,7 +977,7 @@ def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
     assert front.axes[0].get_ylabel() == "step time on 2 to 4 devices (s)"
     (legend,) = front.legends
     assert [text.get_text() for text in legend.get_texts()] == ["1f1b", "zb-h1", "Pareto front"]
-    assert {"2 devices", "4 devices"} & {text.get_text() for text in front.axes[0].texts}
+    assert "zb-h1, 2 devices" in {text.get_text() for text in front.axes[0].texts}
 
 
 @pytest.mark.parametrize(("width", "theme"), [(3.3, "light"), (7.0, "dark")])
@@ -999,7 +999,8 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
             assert to_hex(keys[name].get_facecolor()[0]) == drawn[0]
     assert len({to_hex(keys[name].get_facecolor()[0]) for name in shown}) == 5
     written = [text.get_text() for text in front.axes[0].texts]
-    assert {"16", "64 microbatches"} < {*written}
+    assert "16" in written
+    assert {"zb-v, 64 microbatches", "dualpipe, 64 microbatches"} & {*written}  # the front names its schedules
     for figure in (lines, front):
         figure.draw_without_rendering()
         box = figure.get_tightbbox()

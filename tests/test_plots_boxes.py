@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from charts import block_names, common_title, legend_entries, local_stage, make_boxes, sizes_text
+from charts import block_names, common_title, legend_entries, local_stage, make_boxes, marked_kinds, sizes_text
 from random_runs import rerun
 
 import ppsim
+from ppsim.actions import Kind
 
 FUSED = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "(1F1;1B0)OVERLAP_F_B", "1B1"]]
 
@@ -58,7 +59,10 @@ def test_marks_show_local_stages_directions_and_steps(name, options, stages, mar
         assert sorted(set(local[rows].tolist())) == list(range(stages))
         for number in range(stages):
             assert len(set(schedule.stage[rows & (local == number)].tolist())) == 1
-    assert [entry.text for entry in legend_entries([boxes]) if entry.sort in ("stage", "reverse", "steps")] == marks
+    marked = marked_kinds(boxes, second=100.0, row=20.0, until=np.inf)
+    entries = legend_entries([boxes], marked)
+    assert [entry.text for entry in entries if entry.sort in ("stage", "reverse", "steps")] == marks
+    assert {entry.kind for entry in entries if entry.sort in marked} <= {Kind.F}
 
 
 def test_the_second_half_of_dualpipes_microbatches_enters_at_the_other_end():

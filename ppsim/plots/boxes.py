@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -305,23 +305,22 @@ class LegendEntry:
         return [(0, 0, 12, 12, theme.kinds[self.kind]), *mark]
 
 
-def legend_entries(every: Sequence[Boxes], until: float = np.inf) -> list[LegendEntry]:
+def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf) -> list[LegendEntry]:
     """Return the legend of these charts, what is drawn until some seconds: kinds, idle, marks, lanes.
 
-    A last entry names the lanes that low rows leave out.
+    `marked` has a kind whose boxes show marks of a later "stage", and of "reverse", if one does. A last entry names
+    the lanes that low rows leave out.
     """
     drawn = {kind for boxes in every for kind in distinct(boxes.kind[boxes.start < until]).tolist()}
     kinds = [kind for kind in palette.TITLES if kind in drawn]
-    parts = [kind for kind in kinds if kind != Kind.OVERLAP_F_B] or [Kind.F]
     slot = "plain" if all(boxes.plain for boxes in every) else "slot"
     found = [LegendEntry(slot if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
     if any(steady_bubble_fraction(boxes.timeline) > 0 for boxes in every):
         found.append(LegendEntry("idle", palette.IDLE_TITLE))
-    if (stages := max((boxes.locals for boxes in every), default=1)) > 1:
-        words = "second stage of the device" if stages == 2 else "later stage: longer line"
-        found.append(LegendEntry("stage", words, parts[0]))
-    if any(boxes.reverse.any() for boxes in every):
-        found.append(LegendEntry("reverse", "enters at the other end", parts[0]))
+    several = any(boxes.locals > 2 for boxes in every)
+    words = {"stage": "later stage: longer line" if several else "second stage of the device"}
+    words["reverse"] = "enters at the other end"
+    found += [LegendEntry(sort, text, marked[sort]) for sort, text in words.items() if sort in marked]
     if any((boxes.start[boxes.step_begins] < until).any() for boxes in every):
         found.append(LegendEntry("steps", "start of an iteration"))
     lanes = {lane.sort: lane.title for boxes in every for lane in boxes.lanes if lane.start.min() < until}

@@ -256,15 +256,15 @@ class ChartRows(Artist):
                 for text in self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], aside):
                     text.set_fontfamily(_SERIFS if before == "I" else self._family)
                     yield text
-        for lane in boxes.lanes:
+        for lane in (lane for lane in boxes.lanes if not lane.has_band):  # bands are too low for words
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
     def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
         if len(lane) > _MAX_NUMBERS:
             return
         words = [lane.label(span) for span in range(len(lane))]
-        least = float(lane.length.min()) * place.second / place.pixel, float(np.min(band[0] - band[1])) / place.pixel
-        least = least if lane.has_band else (least[0] - _FRAME, least[1])
+        wide, tall = float(lane.length.min()) * place.second, float(np.min(band[0] - band[1]))
+        least = wide / place.pixel - _FRAME, tall / place.pixel
         if size := float(scale.number_size(max(map(len, words)), *least, self._digit)):
             ink, sizes = self.theme.on_lanes[lane.sort], np.full(len(lane), size)
             yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, ink, np.zeros(len(lane)))

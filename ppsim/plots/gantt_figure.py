@@ -67,14 +67,9 @@ class _FigureLayout:
     memory: float
 
     @property
-    def margin(self) -> float:
-        """Left end of words, in a column that of the rows."""
-        return _MARGIN if self.width >= _WIDE else self.left
-
-    @property
     def room(self) -> float:
-        """Width of a line of words."""
-        return self.width - self.margin - _MARGIN
+        """Width of a line of words, which begins where the rows do."""
+        return self.width - self.left - _MARGIN
 
 
 def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
@@ -162,7 +157,7 @@ def compose(
     tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + air if memory else 0))
     writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
     if texts.title:
-        write_title(writer, texts, layout.margin, notes)
+        write_title(writer, texts, layout.left, notes)
     found, y = [], float(head)
     writer.name_rows(blocks[0].labels, layout.left - 8, head + _ABOVE + rows[0] / 2, rows[0])
     for at, x in layout.columns.items():
@@ -187,7 +182,7 @@ def compose(
         y += _BETWEEN - 8
     ends = [makespan(boxes.timeline) for boxes in every]
     _add_axis(writer, layout, y, longest, [end for end in ends if end <= longest * (1 + 1e-9)])
-    legend.draw(writer, layout.margin, y + _AXIS)
+    legend.draw(writer, layout.left, y + _AXIS)
     return found
 
 

@@ -48,12 +48,13 @@ def draw_ledger(
         notes = [f"step {time_text(step * unit.factor)} {unit.symbol}, {idle} idle on average"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
-        below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - 3 * 14
         named = 13 * (labels[0] == "0")  # pixels of the word before the numbers
-        top, left = 28 + 18 * below, margin + named + max(text_width(label, _SIZE) for label in labels) + 8
-        height = top + rows + _AXIS + legend.height(wide - 2 * margin) + 6
+        left = margin + named + max(text_width(label, _SIZE) for label in labels) + 8
+        below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - left - 2 * 14
+        top = 28 + 18 * below
+        height = top + rows + _AXIS + legend.height(wide - left - margin) + 6
         writer = Writer(wide, height, colours)
-        write_title(writer, Texts(title, "", notes), margin, notes if below else [])
+        write_title(writer, Texts(title, "", notes), left, notes if below else [])
         ax = writer.axes(left, top, wide - left - max(margin, 9), rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
         longest = float(sum(parts.values(), reached).max()) or 1.0
@@ -89,5 +90,5 @@ def draw_ledger(
         for device, idle in enumerate(reached.tolist() if is_named else ()):
             ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)
-        legend.draw(writer, margin, top + rows + _AXIS)
+        legend.draw(writer, left, top + rows + _AXIS)
     return writer.figure

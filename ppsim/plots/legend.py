@@ -11,7 +11,6 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.text import Annotation
 
 from ppsim.actions import Kind
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
@@ -25,7 +24,7 @@ from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import NARROWEST_FRAME
 
 TITLE = 14  # pixels, as all sizes below
-_LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 16, 11
+_LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 12, 11
 
 
 class Texts(NamedTuple):
@@ -64,14 +63,11 @@ def write_title(writer: Writer, texts: Texts, margin: float, lines: Sequence[str
     """Write the title, smaller if it is too wide, its notes in `lines` below it or beside it, and then the lead."""
     room, notes = writer.wide - margin - 14, " · ".join(texts.notes)
     size = max(min(TITLE if writer.wide >= 600 else 12, TITLE * room / max(text_width(texts.title, TITLE, True), 1)), 6)
-    words = writer.write(margin, 18, texts.title, size, fontweight="bold")
+    writer.write(margin, 18, texts.title, size, fontweight="bold")
     for at, line in enumerate(lines):
         writer.write(margin, 36 + 18 * at, line, color=writer.theme.quiet)
-    if notes and not lines:
-        style: Any = {"xytext": (12 * POINTS, 0), "xycoords": (words, "figure fraction"), "textcoords": "offset points"}
-        style |= {"va": "baseline", "fontsize": font_points(_SIZE * POINTS), "color": writer.theme.quiet}
-        end = 1.0, 1 - 18 / writer.high
-        writer.figure.add_artist(Annotation(notes, end, **style, annotation_clip=False, parse_math=False))
+    if not lines:
+        writer.write(margin + text_width(texts.title, size, True) + 12, 18, notes, color=writer.theme.quiet)
     for at, line in enumerate(texts.lead.splitlines(), len(lines)):
         writer.write(margin, 36 + 18 * at, line)
 
@@ -93,11 +89,10 @@ class Legend:
         without_transfers: bool = False, until: float = np.inf,
     ):  # fmt: skip
         self.theme = theme
-        entries, marked = legend_entries(every, until), dict[str, Kind]()
+        marked = dict[str, Kind]()
         for boxes, row in reversed([*zip(every, rows, strict=True)]):
             marked |= marked_kinds(boxes, second, row, until)
-        entries = [replace(one, kind=marked.get(one.sort, one.kind)) for one in entries
-                   if one.sort not in ("stage", "reverse") or one.sort in marked]  # fmt: skip
+        entries = legend_entries(every, marked, until)
         steps = [lane for boxes in every for lane in boxes.lanes if lane.sort == STEPS]
         wide = max((lane.length.max() * second for lane in steps), default=np.inf)
         if wide <= NARROWEST_FRAME:

@@ -102,8 +102,8 @@ def is_over(peak: float, limit: float | None) -> bool:
 
 
 def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
-    """Give the strip ticks at 0, the limit and a peak over it, or the peak, and at half of it."""
-    tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or peak or strip.top
+    """Give the strip ticks at 0, the limit and a peak over it, or the highest peak of all, and at half of it."""
+    tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
     levels = [0.0, *([highest / 2] if tall > 60 else []), highest]
     levels += [peak] if (peak - highest) * tall > _APART * strip.top * _HEADROOM else []
     ax.set_yticks(levels, [*(f"{level:.3g}" for level in levels[:-1]), strip.amount(levels[-1])])

@@ -72,22 +72,25 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, t
     blocks = -(-slots // max(_WIDE // (7 * longest + 8), 1))  # of as many slots each, below each other
     ends = np.linspace(0, slots, blocks + 1).round().astype(int).tolist()
     body = "".join(_block(cells, first, last, 8 * longest) for first, last in pairwise(ends))
-    key = _key(schedule, bool(local.any()), bool(reverse.any()))
-    notes = [*filter(None, [key]), layout.rule + _left_out(schedule, devices, slots, layout.slots)]
+    key = _key(schedule, shades, bool(local.any()), bool(reverse.any()))
+    notes = [*filter(None, [key]), html.escape(layout.rule + _left_out(schedule, devices, slots, layout.slots))]
     table = (
         f'<div style="overflow-x:auto;font:12px {FONT}"><b>{html.escape(sizes_text(schedule))}</b>{body}'
-        f'<div style="opacity:0.75">{"<br>".join(map(html.escape, notes))}</div></div>'
+        f"{'<br>'.join(notes)}</div>"
     )
     return Html((_reader_style() if theme is None else "") + table)
 
 
-def _key(schedule: ScheduleColumns, later: bool, reverse: bool) -> str:
-    """Return what the names of actions and the lines at the edges of cells mean; empty without an action."""
+def _key(schedule: ScheduleColumns, shades: Mapping[str, tuple[str, str]], later: bool, reverse: bool) -> str:
+    """Return the colours and names of actions and what lines at the edges of cells mean; empty without an action."""
     present = [kind for kind in TITLES if kind in {*schedule.kind.tolist()}]
     if not present:
         return ""
     row = int(np.flatnonzero(schedule.kind == present[-1])[-1])
-    words = [TITLES[kind] for kind in [*present, *[Kind.OVERLAP_F_B] * bool(schedule.joined.any())]]
+    words = [
+        f'<span class="pp-{kind.name}" style="background:{shades[kind.name][0]}">\u2003</span> {TITLES[kind]}'
+        for kind in [*present, *[Kind.OVERLAP_F_B] * bool(schedule.joined.any())]
+    ]
     words.append(f"{schedule.label(row)}: stage {schedule.stage[row]}, microbatch {schedule.microbatch[row]}")
     words += ["line below: later stage of its device"] * later + ["line above: enters at the other end"] * reverse
     return "; ".join(words)
