@@ -95,12 +95,23 @@ def test_plotly_numbers_boxes_with_space_and_zooms_in_time_alone():
 def test_plotly_marks_later_stages_and_draws_slots_in_two_halves():
     marks = [trace for trace in run("zb-v").to_plotly().data if trace.type == "scatter" and trace.mode == "lines"]
     assert [trace.line.color for trace in marks] == [LIGHT.on[kind] for kind in (Kind.F, Kind.I, Kind.W)]
+    for name, keys in (("zb-v", {"device"}), ("dualpipe", {"end"}), ("1f1b", set())):
+        named = {
+            trace.name.split()[-1] for trace in run(name).to_plotly().data if (trace.name or "").startswith("line")
+        }
+        assert named == keys
     slots = ppsim.simulate(ppsim.Schedule.from_orders(FUSED), ppsim.Costs(overlap=2.5)).to_plotly()
     upper, lower = (trace for trace in slots.data if trace.name == "F and B in one slot")
     assert [trace.marker.color for trace in (upper, lower)] == [LIGHT.kinds[kind] for kind in (Kind.F, Kind.B)]
     assert upper.offset + upper.width == pytest.approx(lower.offset)
     assert [(*trace.text,) for trace in (upper, lower)] == [("1",), ("0",)]
     assert not any(trace.showlegend for trace in (upper, lower))  # they have the colours of other boxes
+
+
+def test_plotly_names_every_large_area_of_an_overview():
+    delayed = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
+    names = [one.text for one in run("zb-v", 64, 256, delayed).to_plotly().layout.annotations]
+    assert sorted(names) == ["F", "F", "F + I + W", "F + I + W + idle", "I + W +<br>idle", "I + idle", "W"]
 
 
 def test_hover_tells_action_device_times_and_what_it_waited_for():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ppsim.plots.pixels import kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # parts of the time of an area that are named
 _SMALLEST, _TWIN = 0.001, 0.25  # of a chart, and of the largest of the same kinds, that a rectangle in an area fills
+_AROUND = 1.2, 0.1  # lines: space above and below a name, if there is, or at least
 _COLUMNS, _ROWS = 1024, 64  # cells in which areas are looked for
 
 
@@ -53,19 +55,24 @@ class Area(NamedTuple):
         idle = [palette.IDLE_TITLE] * (self.parts[None] >= _IDLE)
         return " + ".join([kind.name for kind in kinds] + idle)
 
-    @property
-    def lines(self) -> list[str]:
-        """The words in one line, then in more and shorter lines."""
+    def name(self, width_of: Callable[[str], float], line: float) -> tuple[str, float, float] | None:
+        """Return the words and the middle of their place in seconds and devices; None if they fit nowhere.
+
+        They have as few lines as fit with space above and below them, or without. `width_of` returns the seconds that a
+        text is wide; lines are `line` devices apart.
+        """
         words = self.words.replace(" +", "\u00a0+")
         widths = range(len(words), max(map(len, words.split(" "))) - 1, -1)
-        filled = (textwrap.fill(words, width).replace("\u00a0", " ") for width in widths)
-        return [*{one.count("\n"): one for one in filled}.values()]  # the narrowest of each number of lines
-
-    def place(self, wide: float, tall: float) -> tuple[float, float] | None:
-        """Return the middle, in seconds and devices, of the roomiest place for words of this size; None if none is."""
-        cells = wide / self.edges[1], tall / (self.borders[-1] / (len(self.borders) - 1))
-        size, (top, bottom, first, last), _ = _roomiest(self.runs, *cells)
-        return (self.edges[[first, last]].mean(), self.borders[[top, bottom]].mean()) if size else None
+        filled = [textwrap.fill(words, width).replace("\u00a0", " ") for width in widths]
+        narrowest = {one.count("\n"): one for one in filled}  # of each number of lines
+        high = self.borders[-1] / (len(self.borders) - 1)
+        for around, found in product(_AROUND, narrowest.values()):
+            lines = found.split("\n")
+            cells = max(map(width_of, lines)) / self.edges[1], (len(lines) + around) * line / high
+            size, (top, bottom, first, last), _ = _roomiest(self.runs, *cells)
+            if size:
+                return found, float(self.edges[[first, last]].mean()), float(self.borders[[top, bottom]].mean())
+        return None
 
     def colour(self, theme: Theme) -> str:
         """Return the mean colour, #rrggbb."""

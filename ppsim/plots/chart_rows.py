@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import matplotlib
@@ -33,7 +32,6 @@ _MAX_NUMBERS = 20_000
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
 _LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
 _NAME, _HALO = 10.0, 2.0  # pixels: size of the name of an area, its ground
-_AROUND = 14.0, 2.0  # pixels: space above and below it, if there is, or at least
 _LINE = 11.0  # pixels from line to line
 
 
@@ -293,18 +291,19 @@ class ChartRows(Artist):
         return text
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
-        """Yield the names of areas whose actions are too narrow to be drawn singly, in as few lines as have space."""
+        """Yield the names of areas whose actions are too narrow to be drawn singly."""
+        pixel = place.pixel
+
+        def width_of(line: str) -> float:
+            return (text_width(line, _NAME) + 2 * _HALO) * pixel / place.second
+
         for area in areas(self.boxes):
-            for around, words in product(_AROUND, area.lines):
-                wide = max(text_width(line, _NAME) for line in words.splitlines()) + 2 * _HALO
+            if found := area.name(width_of, _LINE * pixel / place.row):
+                (words, seconds, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
-                tall = (_NAME + 2 * below + around) * place.pixel / place.row
-                if found := area.place(wide * place.pixel / place.second, tall):
-                    (seconds, row), colour = found, area.colour(self.theme)
-                    row = row if below or not gap else np.floor(row) + 0.5  # within a row
-                    y = place.top - row * place.row + gap / 2 - (below + 0.36 * _NAME) * place.pixel
-                    text = self._text(float(place.x(seconds)), float(y), words, label_colour(colour), _NAME)
-                    ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}
-                    text.set_path_effects([Stroke(**ground, snap=False), Stroke(linewidth=0, snap=False)])
-                    yield text
-                    break
+                row = row if below or not gap else np.floor(row) + 0.5  # within a row
+                y = place.top - row * place.row + gap / 2 - (below + 0.36 * _NAME) * pixel
+                text = self._text(float(place.x(seconds)), float(y), words, label_colour(colour), _NAME)
+                ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}
+                text.set_path_effects([Stroke(**ground, snap=False), Stroke(linewidth=0, snap=False)])
+                yield text

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 MAX_BOXES = 5_000  # plotly draws and moves this many without delay
+_LINE = 16  # pixels from line to line of a name
 _CHART_PIXELS, _ROW_PIXELS, _MAX_HEIGHT = 900, 30, 600  # typical sizes of a figure and of a row; height of all rows
 _OVERVIEW_COLUMNS, _OVERVIEW_BINS, _OVERVIEW_LINES = _CHART_PIXELS, 400, 800  # pixels of the picture; bins of its hover
 _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges would hide them
@@ -156,6 +157,11 @@ class _Drawing:
                 self.figure.data[-1].update(legendgroup=palette.TITLES[part], showlegend=is_named)
                 if kind == part:
                     self._add_marks(mine[long >= 6], part)
+        marked = visible[(boxes.length[visible] * _CHART_PIXELS >= 6 * seconds) & ~boxes.slot[visible]]
+        for has_mark, words in ((boxes.local > 0, "line below: later stage of the device"),
+                                (boxes.reverse, "line above: enters at the other end")):  # fmt: skip
+            if has_mark[marked].any():
+                self._add_legend_entry(words, theme.text, "line-ew")
 
     def _add_marks(self, mine: np.ndarray, kind: Kind) -> None:
         """Add lines at the lower edge of boxes of later stages, at the upper edge of those of the other direction."""
@@ -213,10 +219,12 @@ class _Drawing:
             sizing="stretch", layer="below",
         )  # fmt: skip
         for area in areas(boxes):
-            if (area.last - area.first) / length * _CHART_PIXELS >= 9 * len(area.words):
-                x, y = (area.first + area.last) / 2 * unit.factor, (area.top + area.bottom) / 2 - 0.5
+            line = _LINE * max(devices / _MAX_HEIGHT, 1 / 34)
+            if found := area.name(lambda words: 7.5 * len(words) / _CHART_PIXELS * length, line):
+                words, seconds, row = found
                 ink = {"color": label_colour(area.colour(self.theme))}
-                self.figure.add_annotation(x=x, y=y, text=area.words, showarrow=False, font=ink)
+                place = {"x": seconds * unit.factor, "y": row - 0.5}
+                self.figure.add_annotation(**place, text=words.replace("\n", "<br>"), showarrow=False, font=ink)
         first, last = bins(PixelColumns(0.0, length, _OVERVIEW_BINS), 1.0, length)
         parts = np.stack([kind_shares(boxes, device, first, last).T for device in range(devices)])
         parts = np.append(parts, 1.0 - parts.sum(axis=2, keepdims=True), axis=2)
@@ -228,8 +236,9 @@ class _Drawing:
             hovertemplate=f"device %{{y}}, around %{{x:.6g}} {unit.symbol}{shown_lines}<extra></extra>",
         )  # fmt: skip
 
-    def _add_legend_entry(self, name: str, colour: str) -> None:
-        marker = {"symbol": "square", "size": 11, "color": colour, "line": {"width": 0}}
+    def _add_legend_entry(self, name: str, colour: str, symbol: str = "square") -> None:
+        line = {"width": 2.5 * (symbol != "square"), "color": colour}
+        marker = {"symbol": symbol, "size": 11, "color": colour, "line": line}
         self.figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker, hoverinfo="skip")
 
     def lay_out(self, title: str) -> None:
