@@ -95,7 +95,7 @@ def searched_layouts(name: str | None, policies: str | None) -> SearchedLayouts:
     """Return the layouts to try in a framework; None: in the one that `layout.framework` names, or else Megatron-LM."""
     named = framework(policies).facts.name.lower() if policies and name is None else None
     own = (one for key, one in SEARCHED_LAYOUTS.items() if named in (one.policies, str(key).lower()))
-    return next(own, SEARCHED_LAYOUTS[name])
+    return next(own, SEARCHED_LAYOUTS.get(name, _MEGATRON))
 
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.

@@ -18,13 +18,23 @@ ORDERS = {
     **ALGORITHMS, "v-half": "v-half", "v-min": "v-min", "1f1b": "1f1b", "interleaved-1f1b": "1f1b-interleaved",
 }  # fmt: skip
 SCHEDULES = ("1f1b", "interleaved-1f1b", *ALGORITHMS)
-# Keys of a layout that its split backward needs: .../zerobubble/README.md, extensions/te_wgrad_store.py (a W after its
-# B goes with no `tp_comm_overlap`), and primus/core/projection/config_validation.py.
-SPLIT_NEEDS: dict[str, Any] = {
-    "overlap_data": False, "overlap_tensor": False, "recompute": "none", "sharded": False, "sharded_gradients": False,
-}  # fmt: skip
-NEEDS = dict.fromkeys(ALGORITHMS, SPLIT_NEEDS)
+# Values of a layout's keys that its split backward needs, with the reason: .../zerobubble/README.md, extensions/
+# te_wgrad_store.py (a W after its B), and primus/core/projection/config_validation.py.
+SPLIT_NEEDS: dict[str, tuple[Any, str]] = {
+    "overlap_data": (False, "needs overlap_grad_reduce false"),
+    "overlap_tensor": (False, "goes with no tp_comm_overlap"),
+    "recompute": ("none", "keeps the inputs that a recompute frees"),
+    **dict.fromkeys(("sharded", "sharded_gradients"), (False, "goes with no FSDP")),
+}
+_NEEDS = {key: value for key, (value, _) in SPLIT_NEEDS.items()}
+NEEDS = dict.fromkeys(ALGORITHMS, _NEEDS)
 FACTS = replace(megatron.CORE_FACTS, name="Primus", since={})
+
+
+def least_microbatches(schedule: str, devices: int) -> int:
+    """Return the fewest microbatches of a schedule: with fewer it runs more, or another order."""
+    return {"zb-h1": devices, "zb-v": 2 * devices - 1}.get(schedule, 1)
+
 
 # Every key by the group of Megatron-LM's parser, or its file of presets; keys whose flag of Megatron-LM has another
 # name, or is for `false`; the values of pre_trainer.yaml, and of each model beyond those of language_model.yaml.

@@ -24,6 +24,7 @@ from ppsim.launch.reading import (
     Reading,
     cannot_run,
     differences,
+    effective,
     notes_in,
     notes_of,
     notes_text,
@@ -107,20 +108,18 @@ def _reasons(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
         yield "model.pattern: ppsim writes hybrid models for Megatron-LM only"
     if schedule.name not in ALGORITHMS:
         return
-    is_v = schedule.num_stages > p
-    least = 2 * p - 1 if is_v else p
+    is_v, least = schedule.num_stages > p, primus.least_microbatches(schedule.name, p)
     if p == 1:
         yield f"schedule.devices=1: {schedule.name} needs at least 2; use 1f1b"
-    if schedule.microbatches < least:  # it runs 2p - 1, or another order
+    if schedule.microbatches < least:
         yield f"schedule.microbatches={schedule.microbatches}: its {ALGORITHMS[schedule.name]} needs at least {least}"
-    if layout.chosen("overlap_data") and layout.data * layout.context > 1:
-        yield "layout.overlap_data: its split backward needs overlap_grad_reduce false; set it to false"
-    if layout.chosen("overlap_tensor") and layout.tensor > 1 and layout.sequence_parallel:
-        yield "layout.overlap_tensor: its split backward goes with no tp_comm_overlap; set it to false"
-    if layout.recompute != "none":  # primus/core/projection/config_validation.py
-        yield f"layout.recompute={layout.recompute}: its W keep the inputs that a recompute frees; set it to none"
-    if layout.reduces_blocks:
-        yield "layout.sharding: its split backward goes with no FSDP; use optimizer"
+    alone = {
+        "overlap_data": layout.data * layout.context == 1,
+        "overlap_tensor": layout.tensor == 1 or not layout.sequence_parallel,
+    }
+    for key, (value, reason) in primus.SPLIT_NEEDS.items():
+        if effective(layout, key) != value and not alone.get(key):
+            yield f"layout.{key}={effective(layout, key)}: its split backward {reason}; set it to {str(value).lower()}"
     if is_v and model.prediction_layers:
         yield f"model.prediction_layers={model.prediction_layers}: its V has no prediction modules"
     first = sum(stage.get("block", 0) for stage in costs.stages(schedule.num_stages)[:p])

@@ -17,9 +17,9 @@ from ppsim.base.host import need
 from ppsim.base.progress import track
 from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.tables import page_table
-from ppsim.config import AnyConfig, Config, as_config
+from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error
-from ppsim.frameworks import SCHEDULES_OF_LAUNCH
+from ppsim.frameworks import SCHEDULES_OF_LAUNCH, searched_layouts
 from ppsim.launch import own_flags, own_framework
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
@@ -151,7 +151,7 @@ def advise(
     headroom : float
         Fraction of each device's memory that must stay free for a change to fit, from 0 to below 1.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Try only schedules that it runs; default: those that some framework runs.
+        Try only schedules that it runs; default: those that a framework launches in the config's layout.
     research : bool
         Also try schedules that no framework runs with the model unchanged.
     executor, workers : optional
@@ -166,13 +166,16 @@ def advise(
     """
     check_headroom(headroom)
     config = as_config(config)
-    names = schedules_run_by(framework, config.model, research)
+    searched = searched_layouts(framework, value_at(config.data, "layout.framework"))
+    launched = searched.runners if config.model and not research else ()
+    names = schedules_run_by(framework, config.model, research, launched)
     if config.has_encoder and encoder_size(config.data, {}, PLACEMENT) != "first" and not research:
         names = [name for name in names if name in SCHEDULES_WITH_ENCODER]
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()
     now = _candidate(run, headroom, {})
-    changes = single_changes(config, run, names, headroom)
+    needs = {} if research else searched.needs
+    changes = single_changes(config, run, {name: needs.get(name, {}) for name in names}, headroom)
     work = functools.partial(
         _simulated, config=config, headroom=headroom, before=now, causes_before=seconds_by_cause(run)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from ppsim.studies.free_keys import (
     SHARDINGS,
     TENSOR,
     lacks,
+    needed,
 )
 from ppsim.studies.points import memory_limit
 from ppsim.studies.space import ONE_DEVICE, SEQUENCE
@@ -63,11 +64,14 @@ class Change(NamedTuple):
     kind: str = OPTIONS
 
 
-def single_changes(config: Config, run: Timeline, names: Iterable[str], headroom: float = HEADROOM) -> list[Change]:
+def single_changes(
+    config: Config, run: Timeline, names: Mapping[str, Mapping[str, Any]], headroom: float = HEADROOM
+) -> list[Change]:
     """Return every single change of a config, once: software first, with these schedules, then hardware.
 
-    `run` is the config, simulated. The fastest stages are those that leave the headroom free. Keys that must follow a
-    change, such as the microbatches of a larger data-parallel group, change with it.
+    `names` has by schedule what a framework needs of a layout to run it. `run` is the config, simulated. The fastest
+    stages are those that leave the headroom free. Keys that must follow a change, such as the microbatches of a larger
+    data-parallel group, change with it.
     """
     found: list[Change] = []
     if config.has_encoder:
@@ -124,7 +128,9 @@ def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
     return change._replace(keys={**change.keys, ENCODER_DATA: copies})
 
 
-def _changes(config: Config, run: Timeline, names: Iterable[str], headroom: float) -> Iterator[Change]:
+def _changes(
+    config: Config, run: Timeline, names: Mapping[str, Mapping[str, Any]], headroom: float
+) -> Iterator[Change]:
     is_list = "csv" in config.schedule
     if not is_list:
         yield from _schedule_changes(config, run, names)
@@ -144,7 +150,7 @@ def _changes(config: Config, run: Timeline, names: Iterable[str], headroom: floa
         yield Change("links with half the latency", keys, "links", HARDWARE)
 
 
-def _schedule_changes(config: Config, run: Timeline, names: Iterable[str]) -> Iterator[Change]:
+def _schedule_changes(config: Config, run: Timeline, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Change]:
     section, devices = config.schedule, run.schedule.devices
     own = find_family(section["name"])
     if devices == 1:
@@ -154,14 +160,17 @@ def _schedule_changes(config: Config, run: Timeline, names: Iterable[str]) -> It
         if count is not None and count != now:
             keys = {STAGES: count, **_partition_for(config, count * devices)}
             yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
-    for name in names:
-        family = find_family(name)
-        if name == own.name or family.asynchronous or "costs" in family.options:
+    for name, needs in names.items():
+        family, costs, follows = find_family(name), config.costs, dict[str, Any]()
+        if isinstance(costs, DerivedCosts):
+            follows = needed(costs.layout, needs, name, devices, section["microbatches"])
+        if name == own.name or family.asynchronous or "costs" in family.options or follows is None:
             continue
         for count in _stage_counts(config, devices, family.fixed_stages):
             stages = devices * (count or family.stages_per_device)
             options = _grouping(name, devices, section["microbatches"])
-            keys = {"schedule.name": name, STAGES: count, "schedule.options": options, **_partition_for(config, stages)}
+            keys = {"schedule.name": name, STAGES: count, "schedule.options": options, **follows}
+            keys |= _partition_for(config, stages)
             words = f"{name} x{count}" if count else name
             yield Change(words, keys, f"schedule {name}", SCHEDULES)
 

@@ -22,7 +22,6 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
 from ppsim.costs.table import CostTable
-from ppsim.launch.reading import effective
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
@@ -34,6 +33,7 @@ from ppsim.studies.free_keys import (
     PARTITION,
     SHARDING,
     Changes,
+    needed,
 )
 from ppsim.studies.space import Space
 from ppsim.studies.store import store_key
@@ -145,7 +145,8 @@ class _ExpandedLayout:
                 if summary is None:
                     raise BuildError("the family does not allow these sizes")
                 costs = self._partitioned(summary, partition)
-                if costs is not None and (own := self._needed(changes["schedule.name"])):
+                own = {key.partition(".")[2]: changes[key] for key in changes if key.startswith("layout.")}
+                if costs is not None and own:
                     costs = costs.with_layout(replace(costs.layout, **own))
                 if costs is None:
                     same += 1
@@ -166,7 +167,7 @@ class _ExpandedLayout:
         """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
         for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
             own = self._needed(chosen["schedule.name"])
-            chosen |= {f"layout.{key}": value for key, value in (own or {}).items()}
+            chosen |= own or {}
             summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"], own is not None)
             packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
             for partition in self.space.partitions:
@@ -174,11 +175,11 @@ class _ExpandedLayout:
 
     def _needed(self, name: str) -> Changes | None:
         """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
-        layout = self.costs.layout if isinstance(self.costs, DerivedCosts) else None
-        needs = self.space.needs.get(name, {}) if layout else {}
-        other = {key: value for key, value in needs.items() if layout and effective(layout, key) != value}
-        free = {key.partition(".")[2] for key in (OVERLAP_DATA, OVERLAP_TENSOR) if key in self.space.values}
-        return other if other.keys() <= free else None
+        if not isinstance(self.costs, DerivedCosts):
+            return {}
+        free = [key for key in (OVERLAP_DATA, OVERLAP_TENSOR) if key in self.space.values]
+        sizes = self.devices, self.layout[MICROBATCHES]
+        return needed(self.costs.layout, self.space.needs.get(name, {}), name, *sizes, free)
 
     def _summary(self, name: str, stages: int | None, runs: bool = True) -> ScheduleSummary | None:
         """Return the summary of a schedule, with the config's options if it is the config's family.

@@ -23,6 +23,8 @@ from ppsim.frameworks import (
     frameworks_running,
     searched_layouts,
 )
+from ppsim.frameworks.primus import least_microbatches
+from ppsim.launch.reading import effective
 from ppsim.search import families, find_family, split_stages
 
 TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
@@ -108,9 +110,8 @@ def _context_sizes(job: Job) -> list[int]:
 
 def _names(job: Job) -> list[str]:
     """Return the families that need no search and that some framework launches in these layouts; on request others."""
-    model, offered = job.config.model, schedules_run_by(job.framework, job.config.model, job.research)
-    if model and not job.framework and not job.research:
-        offered = [name for runner in job.searched.runners for name in schedules_run_by(runner, model)]
+    model, launched = job.config.model, () if job.research else job.searched.runners
+    offered = schedules_run_by(job.framework, model, job.research, launched if model else ())
     return [
         name
         for name, family in families().items()
@@ -202,17 +203,35 @@ def check_values(key: str, values: Iterable[Any]) -> None:
             raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
 
 
-def schedules_run_by(framework: str | None, model: Model | None = None, research: bool = False) -> list[str]:
+def schedules_run_by(
+    framework: str | None, model: Model | None = None, research: bool = False, runners: Iterable[str] = ()
+) -> list[str]:
     """Return the families that a framework runs with the model unchanged, in the order of the registry.
 
-    This is the rule for what `choose`, `advise`, `fits` and `compare` offer. None stands for any framework; `research`
-    then adds the families that no framework runs. Raises ConfigError for an unknown framework.
+    This is the rule for what `choose`, `advise`, `fits` and `compare` offer. None stands for any framework, or any of
+    `runners`; `research` then adds the families that no framework runs. Raises ConfigError for an unknown framework.
     """
     if framework is not None and framework not in SCHEDULES:
         raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(SCHEDULES)}")
-    experts = model is not None and model.experts > 0
-    running = {name: frameworks_running(name, experts) for name in families()}
-    return [name for name, by in running.items() if (framework in by if framework else by or research)]
+    experts, wanted = model is not None and model.experts > 0, {framework} if framework else {*(runners or SCHEDULES)}
+    return [
+        name for name in families() if wanted & {*frameworks_running(name, experts)} or (research and not framework)
+    ]
+
+
+def needed(
+    layout: Layout,
+    needs: Mapping[str, Any],
+    name: str,
+    devices: int,
+    microbatches: int,
+    free: Iterable[str] = (OVERLAP_TENSOR, OVERLAP_DATA),
+) -> Changes | None:
+    """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
+    if needs and microbatches < least_microbatches(name, devices):
+        return None
+    other = {f"layout.{key}": value for key, value in needs.items() if effective(layout, key) != value}
+    return other if other.keys() <= {*free} else None
 
 
 def names_run_by(framework: str, given: list[str], model: Model | None) -> list[str]:
