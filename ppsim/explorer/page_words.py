@@ -45,6 +45,7 @@ def in_page_words(fault: str, case: Case, path: str | None) -> dict[str, Any]:
     labels |= {row["key"]: row["name"] for row in (keys_of(path) if path else [])}
     text = _PLACES.sub("", fault).removeprefix(f"{case.get('schedule')}: ")
     text = re.sub(r"^override '([\w.]+)'", r"\1", text)
+    text = text.replace(f"the schedule has {case.get('devices')} stages;", f"there are {case.get('devices')} devices;")
     text = re.sub(r"^hardware\.gpus is (\d+)", r"\1 GPUs", text)
     section, total, legal = re.match(r"(layout|model): (?=(\w+=\w+))", text), _TOTAL.match(text), _LEGAL.search(text)
     prefix = f"{section[1]}." if section else ""

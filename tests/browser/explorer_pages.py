@@ -46,7 +46,7 @@ def give(page, name, text, place=0):
     page.run("arguments[0].closest('details')?.setAttribute('open', '')", field)
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys(text)
-    page.run("arguments[0].dispatchEvent(new Event('change'))", field)  # as Enter and Tab do
+    page.run("arguments[0].dispatchEvent(new Event('change', { bubbles: true }))", field)  # as Enter and Tab do
 
 
 def choose(page, label, value):

@@ -70,7 +70,6 @@ def test_a_config_of_a_csv_file_is_open_with_its_costs_in_the_table(page, serve,
     ("name", "text", "changed"),
     [
         ("devices", "6", {"devices": 6}),
-        ("forward", "1, 1, 1, 1.6", {"costs": {"forward": [1, 1, 1, 1.6], "input_grad": 1, "weight_grad": 1}}),
         ("latency", "0.25", {"costs": {"forward": 1, "input_grad": 1, "weight_grad": 1, "latency": 0.25}}),
     ],
 )
@@ -79,6 +78,20 @@ def test_each_number_changes_all_schedules(page, explorer, name, text, changed):
     give(page, name, text)
     assert settled(page) == [run("1f1b", **changed), run("zb-v", **changed)]
     assert str(state_of(page)["common"][name]) == text
+
+
+def test_a_list_of_costs_becomes_rows_of_devices(page, explorer):
+    start(page, explorer, schedules=[{"schedule": "1f1b"}, {"schedule": "zb-v"}])
+    give(page, "forward", "1, 2, 1, 2")
+    page.until("return state.common.by_device[0]?.devices")
+    costs = {"forward": [1, 2, 1, 2], "input_grad": 1, "weight_grad": 1}
+    assert settled(page) == [run("1f1b", costs=costs), run("zb-v", costs=costs)]
+    common = state_of(page)["common"]
+    assert (common["forward"], common["by_device"][0]) == (1, {"devices": "1, 3", "forward": 2})
+    values = "return [...document.querySelectorAll('#costs [data-place]')].map((one) => one.value)"
+    assert page.run(values)[:10] == ["all", "1", "1", "1", "0", "1, 3", "2", "", "", ""]
+    page.browser.get(explorer + "#p=8&m=8&F=1&I=1,1,1,1,3,3,3,1&s=1f1b")
+    page.until("return state.common.by_device[0]?.devices === '4-6'")
 
 
 def test_a_row_of_costs_names_devices_and_a_new_empty_row_follows(page, explorer):

@@ -317,7 +317,7 @@ def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
     page.click("#lines .note button")
     assert settled(page) == before
     give(page, "forward", "1, 2")
-    note = "Cost F lists 2 values, but the schedule has 4 stages"
+    note = "Cost F lists 2 values, but there are 4 devices; list 4, or give one number"
     page.until(f'return document.querySelector("#lines .fault")?.innerText.startsWith("{note}")')
     assert page.find("input[name=forward]").get_attribute("aria-invalid") == "true"
     assert page.text(".totals summary") == "idle by cause:filldraindependency"

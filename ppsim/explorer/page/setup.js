@@ -116,6 +116,10 @@ function costTable() {   // the first row is of all devices; further rows name d
     const [line, at] = (event.target.dataset.place || "").split(",").map(Number);
     if (event.key === "Enter") table.querySelector(`[data-place="${line + 1},${at}"]`)?.focus();
   });
+  table.addEventListener("change", () => setTimeout(() => {   // then the focus has moved
+    const { place } = document.activeElement.dataset;
+    if (tabled(common)) { showSetup(); change(); document.querySelector(`#costs [data-place="${place}"]`)?.focus(); }
+  }));
   table.addEventListener("paste", (event) => {
     const text = event.clipboardData.getData("text"), [line, at] = (event.target.dataset.place || "0,0").split(",").map(Number);
     if (/[\t\n]/.test(text.trim())) { event.preventDefault(); fillCells(text, line, at); }
@@ -154,7 +158,7 @@ function takeConfig(name) {
   if (name) {
     const { schedule, costs } = offer.configs[name], { devices, microbatches, stages_per_device, options, name: family } = schedule;
     Object.assign(common, { config: name, devices, microbatches }, costs || {});
-    halve(common);
+    tabled(common);
     const own = family ? { schedule: family, ...(stages_per_device ? { stages_per_device } : {}), ...(options ? { options } : {}) } : { name: schedule.csv };
     state.schedules = [own, ...state.schedules.slice(1)];
   } else Object.assign(common, START.common);

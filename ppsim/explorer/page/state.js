@@ -73,15 +73,20 @@ function readLink() {
     if (!all().some(isKnown)) state.schedules.push(...START.schedules);   // beside what to do about the others
     notice = [...(state.schedules.length > MOST ? [`The address lists ${state.schedules.length} schedules; ${MOST} at most are shown.`] : []), ...(wrong.length ? [`Not used from the address: ${wrong.map((pair) => pair.join("=")).join(", ")}.`] : [])].join(" ");
     state.schedules = state.schedules.slice(0, MOST).map((one) => ({ ...one }));
-    halve(state.common);
+    tabled(state.common);
   } catch { notice = "The address holds no state of the explorer after its #; it starts anew."; }
 }
 
-function halve(common) {   // a backward that is a number becomes its two parts, which the table of costs has
-  const { backward, input_grad, weight_grad } = common;
-  if (typeof backward !== "number" || input_grad !== undefined || weight_grad !== undefined) return;
-  delete common.backward;
-  Object.assign(common, { input_grad: backward / 2, weight_grad: backward / 2 });
+function tabled(common) {   // costs as the table has them: a backward in two parts; a list by device as rows of devices with equal costs; returns whether there are such rows
+  const { devices, backward, by_device = [] } = common, lists = CELLS.map(([key]) => [key, String(common[key] ?? "").replace(/[[\]]/g, "").split(",").map(valueOf)]).filter(([, list]) => list.length > 1 && list.length === devices), spans = {};
+  if (typeof backward === "number" && common.input_grad === undefined && common.weight_grad === undefined) { delete common.backward; Object.assign(common, { input_grad: backward / 2, weight_grad: backward / 2 }); }
+  for (let device = 1; device < devices && lists.length; device++) {
+    const own = lists.filter(([, list]) => list[device] !== list[0]).map(([key, list]) => [key, list[device]]), ends = (spans[JSON.stringify(own)] ||= []);
+    if (ends.at(-1)?.[1] === device - 1) ends.at(-1)[1] = device; else ends.push([device, device]);
+  }
+  for (const [key, list] of lists) common[key] = list[0];
+  if (lists.length) common.by_device = [...Object.entries(spans).filter(([own]) => own !== "[]").map(([own, ends]) => ({ devices: ends.map((pair) => [...new Set(pair)].join("-")).join(", "), ...Object.fromEntries(JSON.parse(own)) })), ...by_device];
+  return lists.length > 0;
 }
 
 const pictured = new Set();   // states, as addresses without their view, of which some schedule has a picture: steps to go back to
