@@ -192,26 +192,31 @@ def explanation_text(explanation: Explanation, steps: list[str], verbose: bool =
 
 
 def _html(explanation: Explanation, steps: list[str]) -> str:
-    """Return gains, facts, tables, better schedule, notes as HTML, without idle time by cause, which the page shows.
-
-    A column of seconds has one unit.
-    """
-    answer = _answer(explanation, steps, True)
-    gap = answer.index(NO_ROW)
-    parts = []
-    for table in _tables(explanation, on_page=True):
-        units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
-        parts.append("".join([page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)]))
-    parts.insert(1, html_table(("measured run", "value", "remark"), [*answer[:gap], answer[-1]]))
-    notes = [f"Better schedule: {answer[gap + 1][-1]}", *_notes(explanation, steps)]
-    return "".join([*parts, *(f"<p>{escaped(note)}</p>" for note in notes)])
+    """Return gains, facts, tables, better schedule, notes as HTML, without idle time by cause, which the page shows."""
+    facts = html_table(("measured run", "value", "remark"), [*_facts(explanation, steps), _trust(explanation, True)])
+    tables = [_page_table(table) for table in _difference_tables(explanation) + _slow_tables(explanation)]
+    notes = [f"Better schedule: {_schedule_gain(explanation)[1]}", *_notes(explanation, steps)]
+    gains = _page_table(_variants(explanation, with_reasons=True))
+    return "".join([gains, facts, *tables, *(f"<p>{escaped(note)}</p>" for note in notes)])
 
 
-def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[tuple[str, str, str]]:
-    """Return the step and its idle time by cause, what would shorten it, and how far to trust this.
+def _page_table(table: _Table) -> str:
+    """Return a table and its further lines as HTML; a column of seconds has one unit."""
+    units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
+    return "".join([page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)])
 
-    Each is a label, a value and a remark; an empty row comes before the gains.
-    """
+
+Row = tuple[str, str, str]  # label, value and remark
+
+
+def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[Row]:
+    """Return the step and its idle time by cause, what would shorten it, and how far to trust this."""
+    gains = [("", value, remark) for value, remark in _gain_texts(explanation)]
+    return [*_facts(explanation, steps), NO_ROW, ("gain", *gains[0][1:]), *gains[1:], _trust(explanation, verbose)]
+
+
+def _facts(explanation: Explanation, steps: list[str]) -> list[Row]:
+    """Return the measured and the simulated step, idle time by cause, and what the recording tells of the run."""
     measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
     rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
     if run:
@@ -221,17 +226,26 @@ def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[t
         reason += f"; memory {memory}" if (memory := memory_text(run)) else ""
         rows.append(("simulated", seconds_text(run.makespan, DIGITS), _change(run.makespan, whole) + reason))
     rows.append(("bubble", percent_text(measured.bubble_fraction), f"idle / total device time: {_shares(measured)}"))
-    rows += [*_recorded(explanation), NO_ROW]
+    return [*rows, *_recorded(explanation)]
+
+
+def _gain_texts(explanation: Explanation) -> list[tuple[str, str]]:
+    """Return the step of the better schedule, then of each hypothetical one, and what is known of it."""
+    whole = explanation.measured.makespan
     gains = [
         (seconds, f"{_change(seconds, whole)}  {name}: {_suspects(explanation, name)}")
         for seconds, name in _gains(explanation)
     ]
-    for number, (seconds, text) in enumerate([_schedule_gain(explanation), *gains]):
-        rows.append(("" if number else "gain", seconds_text(seconds, DIGITS) if seconds else "", text))
+    every = [_schedule_gain(explanation), *gains]
+    return [(seconds_text(seconds, DIGITS) if seconds else "", text) for seconds, text in every]
+
+
+def _trust(explanation: Explanation, verbose: bool) -> Row:
+    """Return how far the step replayed from its own times is off, and what warns of it."""
     replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
     warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
     more = [] if verbose else [*warnings, "-v prints every cause, suspect and assumption"]
-    return [*rows, ("trust", _change(explanation.replayed, whole), "; ".join([replayed, *more]))]
+    return "trust", _change(explanation.replayed, explanation.measured.makespan), "; ".join([replayed, *more])
 
 
 def _notes(explanation: Explanation, steps: list[str]) -> list[str]:
@@ -320,20 +334,24 @@ def _cell(cell: str | float, plus: str) -> str:
     return cell if isinstance(cell, str) else plus * (cell > 0) + seconds_text(cell)
 
 
-def _tables(explanation: Explanation, on_page: bool = False) -> list[_Table]:
-    gains = _variants(explanation, on_page)
-    parts = [
-        gains if on_page else None,
-        _pipelines(explanation),
-        _difference(explanation),
-        *([] if on_page else [_idle(explanation), gains]),
-        _slow("slower than it should be", "expected", explanation.slow),
-        _slow("waits longer than usual", "usual", explanation.stalls),
+def _tables(explanation: Explanation) -> list[_Table]:
+    gains = _variants(explanation, with_reasons=False)
+    return [*_difference_tables(explanation), _idle(explanation), gains, *_slow_tables(explanation)]
+
+
+def _difference_tables(explanation: Explanation) -> list[_Table]:
+    return [table for table in (_pipelines(explanation), _difference(explanation)) if table]
+
+
+def _slow_tables(explanation: Explanation) -> list[_Table]:
+    found = [
+        ("slower than it should be", "expected", explanation.slow),
+        ("waits longer than usual", "usual", explanation.stalls),
     ]
-    return [part for part in parts if part]
+    return [table for one in found if (table := _slow(*one))]
 
 
-def _recorded(explanation: Explanation) -> list[tuple[str, str, str]]:
+def _recorded(explanation: Explanation) -> list[Row]:
     """Return rows about the order of the step, all steps, the time between them, and the slowest other pipeline."""
     found, steps, others = explanation.recognized, explanation.steps, explanation.pipelines
     rows = [("family", "none", "no family has these actions on these devices")]
