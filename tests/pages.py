@@ -26,7 +26,7 @@ def page_of(*timelines, **options):
 
 
 def texts(page):
-    """Return the style, the script and the data (charts, options) that a page has compressed."""
+    """Return the style, the script and the data (charts, steps) that a page has compressed."""
     packed = re.findall('<script id="viewer-script"[^>]*>(.*?)</script>', page, re.DOTALL)[0]
     style, script, data = zlib.decompress(base64.b64decode(packed)).decode().split("\0")
     return style, script, json.loads(data)

@@ -231,7 +231,7 @@ def test_the_command_prints_tables_and_writes_picture_json_and_costs(tmp_path, e
     assert "begin and end of single transfers are not recorded" in outcome.err
     assert picture.stat().st_size > 5000
     if ending == "html":
-        steps = texts(picture.read_text(encoding="utf-8"))[2][1]["steps"]
+        steps = texts(picture.read_text(encoding="utf-8"))[2][1]
         assert (steps["numbers"], steps["shown"], sorted(steps["charts"])) == ([0, 1, 2], 1, ["0", "2"])
         assert "<p><span>zb-v would take 21.4 % less time</span></p>" in picture.read_text(encoding="utf-8")
     again = command("simulate", "--schedule", "1f1b", "--devices", 4, "--microbatches", 8, "--json", "-")

@@ -87,17 +87,16 @@ def viewer_html(
     options: dict[str, Any] = {"framed": framed, "on": list(shown), "base": base}
     if theme is not None:
         options["theme"] = palette.theme_of(theme).name
-    if iterations is not None:
-        options["steps"] = {
-            "numbers": list(iterations.numbers),
-            "seconds": list(iterations.seconds),
-            "shown": iterations.shown,
-            "charts": {
-                index: page_data(make_boxes(timeline), names[0], why)
-                for index, (timeline, why) in iterations.timelines.items()
-                if index != iterations.shown
-            },
-        }
+    steps = iterations and {
+        "numbers": list(iterations.numbers),
+        "seconds": list(iterations.seconds),
+        "shown": iterations.shown,
+        "charts": {
+            index: page_data(make_boxes(timeline), names[0], why)
+            for index, (timeline, why) in iterations.timelines.items()
+            if index != iterations.shown
+        },
+    }
     about = "In words" + (f", step {iterations.numbers[iterations.shown]}" if iterations is not None else "")
     if len(charts) == 1:
         title = title_text(timelines[0]) if titles is None else names[0]
@@ -108,9 +107,8 @@ def viewer_html(
             "TITLE": html.escape(title),
             "HEAD": "" if framed else _head(every, title, lead),
             "TEXT": words and f'<details class="devices words"><summary>{about}</summary><div>{words}</div></details>',
-            "SCRIPT": _packed(
-                style(), script(iterations is not None), json.dumps([charts, options], separators=(",", ":"))
-            ),
+            "OPTIONS": json.dumps(options),
+            "SCRIPT": _packed(style(), script(iterations is not None), json.dumps([charts, steps])),
         },
     )
 
