@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import Any, NamedTuple
@@ -143,8 +141,7 @@ def fill(
 
     Pieces with a count come first, the longest first; each goes into the shortest span of idle time that takes it. Then
     the items with count "max" fill what is left. Equal pieces are placed optimally; for others this is the rule "best
-    fit decreasing" of bin packing. With a fixed number of combinations of memory, release and device among the items
-    the time is linear in the actions plus n log n for n pieces.
+    fit decreasing" of bin packing. The time of each item grows with the bubbles, not with its pieces.
     """
     checked = fill_items(items)
     placement = _Placement(run, checked, headroom, capacity)
@@ -154,41 +151,6 @@ def fill(
         for number in sorted(group, key=lambda number: -checked[number].duration):
             placement.place(number)
     return placement.result()
-
-
-_Free = tuple[float, int, float, float]
-
-
-def _negated(span: _Free) -> _Free:
-    return -span[0], *span[1:]
-
-
-class _Pool:
-    """Free spans of one combination of memory, release and device: the shortest one that takes a piece comes first.
-
-    A span may have been used by another combination; `_Placement` removes what is used when the span comes up.
-    """
-
-    def __init__(self, spans: IdleSpans):
-        lengths = spans.seconds
-        order = np.argsort(-lengths, kind="stable")
-        columns = (column[order].tolist() for column in (-lengths, spans.device, spans.start, spans.end))
-        self.short: list[_Free] = list(zip(*columns, strict=True))  # a heap of -length, device, start, end
-        self.long: list[_Free] = []  # a heap of length, device, start, end, for spans that take a piece
-
-    def pop(self, duration: float) -> tuple[int, float, float] | None:
-        """Return and remove the shortest span that lasts as long as a piece; None if there is none."""
-        least = duration * (1 - _EXACT)
-        while self.long and self.long[0][0] < least:
-            heapq.heappush(self.short, _negated(heapq.heappop(self.long)))
-        while self.short and -self.short[0][0] >= least:
-            heapq.heappush(self.long, _negated(heapq.heappop(self.short)))
-        return heapq.heappop(self.long)[1:] if self.long else None
-
-    def push(self, device: int, start: float, end: float) -> None:
-        """Add a span."""
-        if end > start:
-            heapq.heappush(self.short, (start - end, device, start, end))
 
 
 class _Placement:
@@ -203,86 +165,74 @@ class _Placement:
                     f"{run.schedule.devices - 1}"
                 )
         self.begin = float(run.device_start.min())
-        self.idle = _idle(run)
+        self.idle = self.free = _idle(run)  # free: what no piece uses
         self.usable: float | None = None
         if any(one.memory for one in items):
             self.curves = [_memory_curve(run, device) for device in range(run.schedule.devices)]
             self.usable = usable_memory(device_memory(run), headroom, capacity)
         self.left = [0] * len(items)
-        self.pools: dict[tuple[float, float, int | None], _Pool] = {}
-        self.used: list[list[tuple[float, float]]] = [[] for _ in range(run.schedule.devices)]
-        self.rows: list[tuple[int, int, float, float, int]] = []  # item, device, start, end, pieces
+        self.rows: list[np.ndarray] = []  # float64 (5, spans): item, device, start, end, pieces
 
-    def spans(self, memory: float, release: float = 0.0, device: int | None = None) -> IdleSpans:
-        """Return the idle time that has so much free memory, from `release` on, of one device or of all."""
-        found = self.idle if not memory else self._with_memory(memory)
+    def _spans(
+        self, idle: IdleSpans, memory: float, release: float = 0.0, device: int | None = None
+    ) -> tuple[IdleSpans, np.ndarray]:
+        """Return the parts of idle time with so much free memory, from `release` on, on one device or on all.
+
+        Also return the index in `idle` of each part.
+        """
+        found, source = self._with_memory(idle, memory) if memory else (idle, np.arange(len(idle.device)))
         start = np.maximum(found.start, self.begin + release)
         chosen = found.end > start
         if device is not None:
             chosen &= found.device == device
-        return IdleSpans(found.device[chosen], start[chosen], found.end[chosen])
+        return IdleSpans(found.device[chosen], start[chosen], found.end[chosen]), source[chosen]
 
-    def _with_memory(self, memory: float) -> IdleSpans:
+    def _with_memory(self, idle: IdleSpans, memory: float) -> tuple[IdleSpans, np.ndarray]:
         assert self.usable is not None  # noqa: S101 - some item has memory
         most, parts = self.usable * (1 + _EXACT) - memory, []
         for device, (times, levels) in enumerate(self.curves):
-            mine = self.idle.device == device
-            start, end = self.idle.start[mine], self.idle.end[mine]
+            mine = np.flatnonzero(idle.device == device)
+            start, end = idle.start[mine], idle.end[mine]
             free = levels <= most
             if not free.all():
                 changes = np.flatnonzero(np.diff(free, prepend=False, append=False))
                 edges = np.append(times, np.inf)[changes]
-                start, end = _intersection(start, end, edges[::2], edges[1::2])
-            parts.append((np.full(len(start), device, np.int32), start, end))
-        return IdleSpans(*map(np.concatenate, zip(*parts, strict=True)))
+                start, end, within = _intersection(start, end, edges[::2], edges[1::2])
+                mine = mine[within]
+            parts.append((np.full(len(start), device, np.int32), start, end, mine))
+        *columns, source = map(np.concatenate, zip(*parts, strict=True))
+        return IdleSpans(*columns), source
 
     def place(self, number: int) -> None:
         """Place the pieces of an item, into the shortest spans first."""
         one = self.items[number]
-        key = (one.memory, one.release, one.device)
-        if key not in self.pools:
-            self.pools[key] = _Pool(self.spans(*key))
-        pool, wanted = self.pools[key], MAX_PIECES if isinstance(one.count, str) else one.count
-        while wanted and (span := pool.pop(one.duration)) is not None:
-            device, start, end = span
-            free = self._unused(device, start, end)
-            if free != [(start, end)]:
-                for rest in free:
-                    pool.push(device, *rest)
-                continue
-            fitting = max(int(min(float(wanted), (end - start) / one.duration * (1 + _EXACT))), 1)
-            until = min(start + fitting * one.duration, end)
-            self.rows.append((number, device, start, until, fitting))
-            insort(self.used[device], (start, until))
-            pool.push(device, until, end)
-            wanted -= fitting
-        if one.is_endless and not wanted and pool.pop(one.duration) is not None:
+        spans, source = self._spans(self.free, one.memory, one.release, one.device)
+        wanted, seconds = MAX_PIECES if isinstance(one.count, str) else one.count, spans.seconds
+        shortest = np.flatnonzero(seconds >= one.duration * (1 - _EXACT))
+        if wanted < len(shortest):
+            shortest = shortest[seconds[shortest] <= np.partition(seconds[shortest], wanted)[wanted]]
+        shortest = shortest[np.argsort(seconds[shortest], kind="stable")]
+        device, start, end, source = (column[shortest] for column in (*spans, source))
+        fitting = np.maximum(np.floor((end - start) / one.duration * (1 + _EXACT)), 1.0)
+        before = np.cumsum(fitting) - fitting
+        if one.is_endless and fitting.sum() > wanted:
             raise ConfigError(f"items[{number}]: more than {MAX_PIECES:,} pieces fit; give longer ones, or a count")
-        self.left[number] = 0 if one.is_endless else wanted
-
-    def _unused(self, device: int, start: float, end: float) -> list[tuple[float, float]]:
-        """Return the parts of a span that no piece uses."""
-        used, found = self.used[device], []
-        first = max(bisect_right(used, (start, np.inf)) - 1, 0)
-        for begin, until in used[first : bisect_left(used, (end, -np.inf))]:
-            if until <= start:
-                continue
-            if begin > start:
-                found.append((start, begin))
-            start = until
-        if end > start:
-            found.append((start, end))
-        return found
+        used = before < wanted
+        pieces, device, start, end = np.minimum(fitting, wanted - before)[used], device[used], start[used], end[used]
+        end = np.minimum(start + pieces * one.duration, end)
+        self.free = _without(self.free, IdleSpans(device, start, end), source[used])
+        self.rows.append(np.array([np.full(len(device), number), device, start, end, pieces]))
+        self.left[number] = 0 if one.is_endless else wanted - int(pieces.sum())
 
     def result(self) -> Filling:
         """Return the pieces and what is left."""
-        rows = np.array(self.rows, dtype=float).reshape(-1, 5)
-        pieces = rows[:, 4].astype(np.int64)
-        item, device = (np.repeat(rows[:, column].astype(np.int32), pieces) for column in (0, 1))
+        item, device, start, until, pieces = np.concatenate(self.rows, axis=1)
+        pieces = pieces.astype(np.int64)
+        item, device = (np.repeat(column.astype(np.int32), pieces) for column in (item, device))
         within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
         duration = np.array([one.duration for one in self.items])[item]
-        start = np.repeat(rows[:, 2], pieces) + within * duration
-        end = np.minimum(start + duration, np.repeat(rows[:, 3], pieces))
+        start = np.repeat(start, pieces) + within * duration
+        end = np.minimum(start + duration, np.repeat(until, pieces))
         order = np.lexsort((start, device))
         item, device, start, end = item[order], device[order], start[order], end[order]
         devices = self.run.schedule.devices
@@ -312,7 +262,7 @@ class _Placement:
     def _room(self) -> IdleSpans:
         """Return the bubbles with the time of the shortest piece and the least memory of an item."""
         shortest, least = min(one.duration for one in self.items), min(one.memory for one in self.items)
-        spans = self.spans(least)
+        spans, _ = self._spans(self.idle, least)
         long = spans.seconds >= shortest * (1 - _EXACT)
         return IdleSpans(*(column[long] for column in spans))
 
@@ -324,25 +274,29 @@ class _Placement:
         """
         devices = self.run.schedule.devices
         wanting = [one for one, left in zip(self.items, self.left, strict=True) if left or one.is_endless]
-        empty, little, short = self._free(self.idle), np.zeros(devices), np.zeros(devices)
+        little, short = np.zeros((2, devices))
         allowed = [[one for one in wanting if one.device in (None, device)] for device in range(devices)]
         least = [min((one.memory for one in mine), default=None) for mine in allowed]
         shortest = np.array([min((one.duration for one in mine), default=0.0) for mine in allowed]) * (1 - _EXACT)
         for memory in {one for one in least if one is not None}:
             chosen = np.array([one == memory for one in least])
-            usable = self._free(self.spans(memory))
+            usable, _ = self._spans(self.free, memory)
             too_short = np.where(usable.seconds < shortest[usable.device], usable.seconds, 0.0)
             short += chosen * np.bincount(usable.device, too_short, devices)
-            for sign, spans in ((1, empty), (-1, usable)):
+            for sign, spans in ((1, self.free), (-1, usable)):
                 little += sign * chosen * np.bincount(spans.device, spans.seconds, devices)
         return np.maximum(little, 0.0), short
 
-    def _free(self, spans: IdleSpans) -> IdleSpans:
-        """Return the parts of spans that no piece uses."""
-        columns = zip(*(column.tolist() for column in spans), strict=True)
-        rows = [(device, *part) for device, start, end in columns for part in self._unused(device, start, end)]
-        device, start, end = np.array(rows, dtype=float).reshape(-1, 3).T
-        return IdleSpans(device.astype(np.int32), start, end)
+
+def _without(idle: IdleSpans, used: IdleSpans, source: np.ndarray) -> IdleSpans:
+    """Return what is left of idle time, in any order, without the used spans, which are in the spans `source`."""
+    touched = np.unique(source)
+    device = np.concatenate([idle.device[touched], used.device])
+    start, end = np.concatenate([idle.start[touched], used.end]), np.concatenate([idle.end[touched], used.start])
+    start, end = (column[np.lexsort((column, device))] for column in (start, end))  # a used span ends one part
+    left = end > start
+    parts = np.sort(device)[left], start[left], end[left]
+    return IdleSpans(*(np.append(np.delete(column, touched), part) for column, part in zip(idle, parts, strict=True)))
 
 
 def _idle(run: TimelineColumns) -> IdleSpans:
@@ -361,7 +315,7 @@ def _idle(run: TimelineColumns) -> IdleSpans:
         if run.optimizer_steps is not None:
             step = run.step_start[device : device + 1], run.step_end[device : device + 1]
             edges = np.concatenate([[-np.inf], step[1]]), np.concatenate([step[0], [np.inf]])
-            start, until = _intersection(start, until, *edges)
+            start, until, _ = _intersection(start, until, *edges)
         parts.append((np.full(len(start), device, np.int32), start, until))
     return IdleSpans(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -376,11 +330,11 @@ def _memory_curve(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.nda
 
 def _intersection(
     start: np.ndarray, end: np.ndarray, other_start: np.ndarray, other_end: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parts that two lists of disjoint spans in time order have in common, as starts and ends."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return starts, ends and indices of the parts of spans in other spans, which are disjoint and in time order."""
     first = np.searchsorted(other_end, start, "right")
     met = np.maximum(np.searchsorted(other_start, end, "left") - first, 0)
     mine = np.repeat(np.arange(len(start)), met)
     theirs = np.arange(len(mine)) - np.repeat(np.cumsum(met) - met, met) + np.repeat(first, met)
     begin, until = np.maximum(start[mine], other_start[theirs]), np.minimum(end[mine], other_end[theirs])
-    return begin[until > begin], until[until > begin]
+    return begin[until > begin], until[until > begin], mine[until > begin]
