@@ -73,9 +73,6 @@ if not TYPE_CHECKING:  # type checkers report a name that is not imported above
         from importlib.util import find_spec
 
         if find_spec(f"{__name__}.{name}") is None:
-            from ppsim.base.host import warn_of_namesake
-
-            warn_of_namesake(name)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return import_module(f"{__name__}.{name}")
 

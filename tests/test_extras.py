@@ -3,8 +3,6 @@
 import re
 import sys
 import tomllib
-import warnings
-from importlib import metadata
 
 import pytest
 from command_line import ROOT, UNIT_COSTS, ppsim
@@ -71,22 +69,3 @@ def test_the_table_of_extras_is_what_the_project_declares():
     assert declared == EXTRA_OF
     assert PROJECT["optional-dependencies"]["all"] == [f"{DISTRIBUTION}[{','.join(sorted(set(EXTRA_OF.values())))}]"]
     assert PROJECT["name"] == DISTRIBUTION
-
-
-def test_a_missing_name_is_a_hint_at_the_other_project_if_that_is_installed(monkeypatch):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        monkeypatch.setattr(metadata, "version", version_of(installed=[]))
-        assert not hasattr(library, "Simulation")
-    monkeypatch.setattr(metadata, "version", version_of(installed=["ppsim"]))
-    with pytest.warns(UserWarning, match=r"ppsim\.Simulation .* ppsim 2\.0, a simulator of population protocols"):
-        assert not hasattr(library, "Simulation")
-
-
-def version_of(installed):
-    def version(name):
-        if name not in installed:
-            raise metadata.PackageNotFoundError(name)
-        return "2.0"
-
-    return version

@@ -9,7 +9,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from warnings import warn
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.units import value_text
@@ -80,8 +79,7 @@ def require_memory(what: str, needed: float, instead: str) -> None:
         raise ConfigError(f"{what} needs about {need} of memory, and this machine has {there}; {instead}")
 
 
-# Name on the package index. The index's project "ppsim" simulates population protocols; both import as ppsim.
-DISTRIBUTION, NAMESAKE = "pipeline-ppsim", "ppsim"
+DISTRIBUTION = "pipeline-ppsim"  # name on the package index, whose project "ppsim" simulates population protocols
 EXTRA_OF = {
     "pandas": "notebook",
     "plotly": "notebook",
@@ -101,23 +99,3 @@ def need(module: str, purpose: str) -> Any:
         note_failure()
         library = module.partition(".")[0]
         raise ConfigError(f"{purpose} needs {library}: pip install '{DISTRIBUTION}[{EXTRA_OF[library]}]'") from None
-
-
-def warn_of_namesake(missing: str) -> None:
-    """Warn if the index's other project that imports as ppsim is installed too, since `missing` may be its name.
-
-    A warning, because `from ppsim import` hides the text of an AttributeError.
-    """
-    from importlib import metadata
-
-    if missing.startswith("_"):  # Python and its tools ask every module for such names
-        return
-    try:
-        version = metadata.version(NAMESAKE)
-    except metadata.PackageNotFoundError:
-        return
-    warn(
-        f"ppsim.{missing} is missing, but {NAMESAKE} {version}, a simulator of population protocols, is installed "
-        f"too, in the same folder. Keep one of the two: pip uninstall {NAMESAKE} {DISTRIBUTION}, then pip install one",
-        stacklevel=3,
-    )

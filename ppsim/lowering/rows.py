@@ -98,13 +98,8 @@ def has_transfers(schedule: ScheduleColumns) -> bool:
 @cached_on
 def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
     """Return True for each row that needs a row of another device, bool (rows,); such a row names the transfer."""
-    crosses = np.empty(len(schedule.kind), bool)
-    for device in range(schedule.devices):
-        rows = schedule.rows(device)
-        source = schedule.source[rows]
-        np.greater_equal(source, rows.stop, out=crosses[rows])
-        crosses[rows] |= (source >= 0) & (source < rows.start)
-    return unwritable(crosses)
+    source, device = schedule.source, schedule.device
+    return unwritable((source >= 0) & (device.take(source) != device))
 
 
 def consumers(source: np.ndarray, remote: np.ndarray) -> np.ndarray:
