@@ -33,6 +33,7 @@ COMMANDS = {
     "fill": ("fill", "other work in the bubbles"),
     "lengths": ("lengths", "pack unequal sequences"),
     "import": ("import_launch", "a launch script to a config"),
+    "export": ("export", "a config to a launch script"),
     "explain": ("explain", "where a measured step goes"),
     "calibrate": ("calibrate", "traces or steps to costs"),
     "evaluate": ("evaluate", "predicted against measured"),
@@ -44,7 +45,7 @@ COMMANDS = {
 }
 GROUPS = {  # lines of `ppsim --help`
     "look": ("simulate", "compare", "sweep", "what-if", "fits", "explore"),
-    "decide": ("choose", "advise", "optimum", "fill", "lengths"),
+    "decide": ("choose", "advise", "export", "optimum", "fill", "lengths"),
     "measure": ("import", "explain", "calibrate", "evaluate"),
     "guard": ("check", "validate"),
     "know": ("list", "hardware", "glossary"),

@@ -282,6 +282,16 @@ def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
     assert run("import", "megatron", script, "--strict").status == 1
 
 
+def test_export_writes_the_script_of_a_config(tmp_path):
+    script = tmp_path / "train.sh"
+    assert run("export", LLAMA, "-o", script).out == ""
+    assert script.read_text() == run("export", LLAMA).out == ppsim.to_launch(LLAMA, "Megatron-LM")
+    assert run("export", LLAMA, "--framework", "torchtitan main").out == ppsim.to_launch(LLAMA, "torchtitan main")
+    wrong = run("export", LLAMA, "--framework", "deepspeed")
+    assert wrong.status == 2
+    assert "has no launch files here; use one of: Megatron-LM" in wrong.err
+
+
 SHELL = {
     "a default": ("${UNSET:-4}", {}),
     "a default inside a default": ("${UNSET:-${OTHER:-4}}", {}),

@@ -299,7 +299,7 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
         return
     if best.config.model is not None:
         yield from _first_flags(best.config, output)
-    if output is None:
+    elif output is None:
         yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
 
 
@@ -324,8 +324,9 @@ def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
             chosen = filter(_is_of_a_layout, flags)
             short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")
-            if output is not None:
-                yield f"     the whole script, in Python: ppsim.to_launch({output.name!r}, {name!r})"
+            own = f" --framework {name}" * (name != (own_framework(config) or next(iter(found))))
+            writes = "     " if output else "     -o best.yaml writes the config; "
+            yield f"{writes}ppsim export {output.name if output else 'best.yaml'}{own} prints the whole script"
             return
     others = " or ".join(SCHEDULES_OF_LAUNCH[name] for name in found)
     yield from paragraph("; ".join(map(str, found.values())) + f"; --framework {others} tries what it runs", "run  ")

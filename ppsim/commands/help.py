@@ -94,6 +94,7 @@ EXAMPLES = {
         "torchtitan job.toml --gpus 64 -o my.yaml",
         "megatron train.sh --device 'H200 SXM' --strict -o my.yaml",
     ),
+    "export": ("my.yaml", "my.yaml -o train.sh", "my.yaml --framework Primus -o train.yaml"),
     "explore": ("", "my.yaml", "my.yaml --port 8080 --no-browser"),
     "list": ("", "zb-h1", "-v"),
     "validate": ("order.csv", "order.csv --pytorch", "order.csv --slices 4 --json report.json"),

@@ -67,6 +67,7 @@ CALLS = {
     "glossary": ["bubble"],
     "lengths": ["lengths.yaml"],
     "import": ["megatron launch.sh"],
+    "export": ["model.yaml", "model.yaml --framework Megatron-LM"],
 }
 OUT = ["--json out.json", "--json -"]
 COSTS = ["--forward 1 --backward 2", "--input-grad 1 --weight-grad 1", "--latency 0.1", "--overlap 2.5",

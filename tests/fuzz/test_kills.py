@@ -66,6 +66,7 @@ OUTPUTS = {
     "check": ["--junit j.xml --json j.json"],
     "calibrate": [""],
     "import": ["-o job.yaml"],
+    "export": ["-o train.sh"],
     "optimum": ["--csv s.csv --json j.json"],
     "evaluate": ["--chart c.svg --csv e.csv"],
     "explain": ["--gantt g.svg --json j.json"],

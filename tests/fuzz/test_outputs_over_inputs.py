@@ -42,6 +42,7 @@ CALLS = {
     "advise": ["derived.yaml"],
     "fits": ["derived.yaml"],
     "fill": ["files.yaml --with items.yaml", "derived.yaml --work 1ms"],
+    "export": ["derived.yaml -o made.yaml"],
     "import": ["megatron launch.sh -o made.yaml", "torchtitan job.toml -o made.yaml"],
     "check": ["unit.yaml files.yaml --max-bubble 99%", "unit.yaml --baseline baseline.json"],
     "optimum": ["tiny.yaml"],
