@@ -197,8 +197,10 @@ def test_a_missing_folder_is_refused_before_any_work(option, tmp_path):
     )
 
 
-@pytest.mark.parametrize("option", ["--csv", "--json", "--table"])
-@pytest.mark.parametrize("name", ["", ".", "/"])
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [(option, name) for option in ("--csv", "--json", "--table") for name in ("", ".", "/")] + [("--csv", "-")],
+)
 def test_what_names_no_file_is_refused_before_any_work(option, name):
     assert "not a file name; use a name such as out.json" in refusal("simulate", UNIT_COSTS, option, name)
 

@@ -130,10 +130,10 @@ def _writing(path: str | PathLike[str]) -> Iterator[Path]:
 def check_target(path: str | PathLike[str]) -> None:
     """Raise ConfigError if `path` is no file name, or its folder is missing or not writable.
 
-    Call it before work whose result would be lost.
+    Call it before work whose result would be lost. `-` is no file name, because it means stdout in `--json -`.
     """
     target = _as_path(path)
-    if "\0" in str(target) or os.path.isdir(target):
+    if str(target) == "-" or "\0" in str(target) or os.path.isdir(target):
         raise ConfigError(f"{_name(path)}: not a file name; use a name such as out.json")
     folder = os.path.dirname(os.path.realpath(target))
     if not os.path.isdir(folder):
