@@ -411,6 +411,7 @@ def test_a_large_search_shows_progress_before_it_has_counted_its_points(tmp_path
         (SMALL, ["layout.data"], "'layout.data' cannot be free; use some of: layout.tensor"),
         ({**SMALL, "batch": None, "bach": 8}, None, "such as batch: 1024 in place of bach"),
         (SMALL, ["tensr"], "free: 'tensr' cannot be free; did you mean layout.tensor"),
+        (SMALL, [5], "free: 5 cannot be free; use some of: layout.tensor"),
         (SMALL, {"layout.tensor": ["abc"]}, "layout.tensor: 'abc' must be a whole number of at least 1, such as 2"),
         (SMALL, {"schedule.devices": [0]}, "schedule.devices: 0 must be a whole number"),
         (
@@ -422,6 +423,7 @@ def test_a_large_search_shows_progress_before_it_has_counted_its_points(tmp_path
         (SMALL, {"layout.recompute": ["half"]}, "recompute='half'"),
         (SMALL, {"schedule.name": ["1f1c"]}, "unknown schedule '1f1c'; did you mean"),
         (UNIT_COSTS, ["layout.tensor"], "layout.tensor cannot be chosen if costs are given"),
+        (UNIT_COSTS, np.array(["layout.tensor"]), "layout.tensor cannot be chosen if costs are given"),
         (UNIT_COSTS, ["schedule.devices"], "schedule.devices cannot be chosen if costs are given"),
     ],
 )

@@ -4,7 +4,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from command_line import LLAMA
+from command_line import LLAMA, UNIT_COSTS
 
 import ppsim
 from ppsim import ConfigError, CostError, DerivedCosts, PpsimError, load_config
@@ -281,6 +281,26 @@ def test_a_wrong_jitter_is_one_clear_error(write, jitter, message):
 def test_a_slow_device_that_is_not_there_is_one_clear_error(write):
     with pytest.raises(PpsimError, match="names device 5, but the schedule has devices 0 to 1"):
         load_config(write(DERIVED), overrides={"jitter.slow_devices": {5: 2.0}}).simulate()
+
+
+def test_numbers_and_arrays_of_numpy_are_values():
+    config = ppsim.load_config(UNIT_COSTS)
+    data = {**config.data, "schedule": {**config.data["schedule"], "microbatches": np.int64(16)}}
+    assert config.changed({"schedule.microbatches": np.int64(16)}).simulate().makespan == (16 + 3) * 3
+    assert [row.step for row in ppsim.sweep(data, {"costs.forward": np.array([[1.0] * 4, [2.0] * 4])}).points] == [
+        57,
+        76,
+    ]
+    assert config.changed({"costs.forward": np.array([1.0, 1.0, 1.0, 2.0])}).costs.forward == [1, 1, 1, 2]
+
+
+def test_values_without_an_end_are_an_error():
+    endless = {}
+    endless["costs"] = endless
+    with pytest.raises(ConfigError, match="config: nested deeper than 30 levels"):
+        ppsim.sweep(endless, {"schedule.microbatches": [8]})
+    with pytest.raises(ConfigError, match="override 'costs': nested deeper than 30 levels"):
+        ppsim.load_config(UNIT_COSTS).changed({"costs": endless})
 
 
 def test_changes_make_another_config(write):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
+
 from ppsim.base.errors import ConfigError, listing, shown
 from ppsim.base.rules import Check
 
@@ -33,6 +35,20 @@ class Document:
 
     value: Any
     lines: dict[Path, int]
+
+
+def as_python(value: Any, place: str, depth: int = MAX_DEPTH) -> Any:
+    """Return a value, or the values in mappings and lists, with Python's numbers and lists in place of NumPy's.
+
+    Raises ConfigError, which starts with `place`, for a value nested beyond `depth`.
+    """
+    if depth < 0:
+        raise ConfigError(f"{place}: nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        return {key: as_python(one, place, depth - 1) for key, one in value.items()}
+    if isinstance(value, list):
+        return [as_python(one, place, depth - 1) for one in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def read_yaml(text: str, place: str) -> Document:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, read_yaml
+from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, as_python, read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.immutable import short_repr
@@ -293,7 +293,7 @@ def config_source(config: AnyConfig) -> ConfigSource:
     if isinstance(config, Config):
         return ConfigSource(config.data, config.path)
     if isinstance(config, Mapping):
-        return ConfigSource(config, "config")
+        return ConfigSource(as_python(config, "config"), "config")
     if isinstance(config, str | PathLike):
         place = str(os.fspath(config))
         document = _read(place)
@@ -410,7 +410,7 @@ def _value(key: str, value: Any) -> Any:
     """Return the plain value of a key; text is read as YAML, but not a path, which may contain " #" or ": "."""
     if isinstance(value, PathLike):
         return os.fspath(value)
-    return _read_value(key, value) if isinstance(value, str) else value
+    return _read_value(key, value) if isinstance(value, str) else as_python(value, f"override {shown(key)}")
 
 
 @functools.lru_cache(4096)  # a sweep repeats a few texts

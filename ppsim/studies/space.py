@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ppsim.actions import Kind
+from ppsim.base.documents import as_python
 from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.base.rules import checked_methods, whole_number
 from ppsim.config import AnyConfig, Config, config_source, make_config, network_fault, value_at
@@ -303,14 +304,14 @@ def _chosen(
         for key, values in free.items():
             if not isinstance(values, Iterable) or isinstance(values, str):
                 raise ConfigError(f"free: {shown(key)}: {shown(values)} must be a list of values, such as [1, 2]")
-        wanted = {key: list(values) for key, values in free.items()}
+        wanted = {key: [as_python(one, f"free {key}") for one in values] for key, values in free.items()}
     elif free is not None:
         wanted = dict.fromkeys([free] if isinstance(free, str) else free)
     wanted |= only
     for key in wanted:
         if key not in FREE:
             keys = {one.partition(".")[2]: one for one in FREE}
-            near = difflib.get_close_matches(key.rpartition(".")[2], keys, 1)
+            near = difflib.get_close_matches(str(key).rpartition(".")[2], keys, 1)
             hint = f"did you mean {keys[near[0]]}?" if near else f"use some of: {', '.join(FREE)}"
             raise ConfigError(f"{'only' if key in only else 'free'}: {shown(key)} cannot be free; {hint}")
     left_out = {key for key in FREE if key not in OPT_IN and not _is_given(data, key)}
@@ -321,7 +322,7 @@ def _chosen(
 
 def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None) -> None:
     """Raise ConfigError for keys that cannot be chosen under given costs, because these hold for one layout."""
-    wanted = {key for keys in named for key in ([keys] if isinstance(keys, str) else keys or ())}
+    wanted = {key for keys in named for key in ([keys] if isinstance(keys, str) else () if keys is None else keys)}
     wrong = [key for key in chosen if key == DEVICES or (key in wanted and key.startswith("layout."))]
     if wrong:
         raise ConfigError(

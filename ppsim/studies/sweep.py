@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES
-from ppsim.base.documents import read_yaml
+from ppsim.base.documents import as_python, read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
@@ -303,7 +303,7 @@ def _values(key: str, given: Iterable[Any] | str) -> list[Any]:
         values = parse_values(given, key)
     else:
         some = itertools.islice(given, MAX_POINTS + 1)  # it may have no end
-        values = [value.item() if hasattr(value, "item") else value for value in some]  # NumPy's, too
+        values = [as_python(value, f"over {key}") for value in some]
     if not values:
         raise ConfigError(f"over {key}: no values; give at least one, such as {key}=8")
     return values
