@@ -179,6 +179,7 @@ class GpuShare(NamedTuple):
     regroups: int = 0
     router_kernels: int = 0
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
+    permutes_apart: bool = False  # True if several operators permute tokens: an exchange of DeepEP or HybridEP has one
 
 
 class Computation(NamedTuple):
@@ -227,9 +228,9 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     activations = (operators.activation_bytes - fused_bytes) * passing + operators.head_norm_bytes * normed
     activations = rates.streaming(activations / share.tensor)
     norms = rates.streaming(operators.norm_bytes * normed / share.whole)
-    others = rates.streaming(operators.other_bytes * passing / share.whole)
-    again = (1 + share.regroups) / PERMUTE_SPEED - 1  # other_bytes has one permutation, at full speed
-    others += rates.streaming(again * operators.regrouped_bytes * share.sequences / share.whole)
+    others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / share.whole)
+    permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1) * share.permutes_apart
+    others += rates.streaming(permuting * operators.regrouped_bytes * share.sequences / share.whole)
     others += (operators.passes + bool(operators.regrouped_bytes) * share.router_kernels) * rates.law.launch
 
     forwards = [one[0] for one in products]
