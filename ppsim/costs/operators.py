@@ -201,6 +201,7 @@ class Computation(NamedTuple):
     input_grad: float
     weight_grad: float
     alternate: float = 0.0  # seconds that this level recomputes, besides norms and activations
+    last: float = 0.0
 
     @property
     def forward(self) -> float:
@@ -244,6 +245,7 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
+        last=of_module("down") + rates.streaming(permuting/2 * operators.regrouped_bytes * share.sequences / share.whole),
         alternate=others * bool(operators.routed_bytes) + sum(
             one * linear.recomputed(bool(share.casts and share.casts.apply_to(linear)))
             for one, linear in zip(forwards, operators.products, strict=True)

@@ -149,7 +149,7 @@ class Setup:
         if not layer.recomputable or recompute == "none":
             return 0.0
         if recompute == "full":
-            return self.work(layer).forward
+            return self.work(layer).forward - self.work(layer).last * self.layout.run_by.facts.stops_early
         modules = ["core"] * layer.holds_scores if recompute == "selective" else recompute.split("+")
         return self.work(layer).module_seconds(modules)
 

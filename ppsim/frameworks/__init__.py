@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.frameworks import (
+    automodel,
     deepspeed,
     eager,
     megatron,
@@ -44,7 +45,7 @@ READ_LAYOUT_STRINGS = ("Megatron-LM", "Primus")
 FACTS: Mapping[str, Facts] = {
     facts.name.lower(): facts
     for facts in (
-        megatron.FACTS, megatron.CORE_FACTS, megatron_bridge.FACTS, primus.FACTS, torchtitan.FACTS, pytorch.FACTS,
+        megatron.FACTS, megatron.CORE_FACTS, megatron_bridge.FACTS, primus.FACTS, torchtitan.FACTS, automodel.FACTS, pytorch.FACTS,
         deepspeed.FACTS, megatron_deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, scaling.FACTS, eager.FACTS,
     )
 }  # fmt: skip

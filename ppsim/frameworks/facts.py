@@ -111,6 +111,7 @@ class Facts:
     # empty_stages, recompute_blocks: True if its options can give a stage no layer, and recompute only some blocks of
     # each stage
     empty_stages: bool = True
+    stops_early: bool = False
     recompute_blocks: bool = True
     # by a key of a config, or KEY=VALUE: the first version that has it; "" if none has
     since: Mapping[str, str] = field(default_factory=dict)

@@ -80,6 +80,7 @@ CORE_FACTS = Facts(
     HOST,
     HOST_SOURCE,
     messages=BUCKETS,
+    moves=LOSS,
     since=SINCE,
 )
 
