@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.costs.collectives import expert_parallel
+from ppsim.costs.host_time import host_seconds
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
 from ppsim.costs.sublayers import attention_matrices
@@ -24,7 +25,7 @@ FORWARD, BACKWARD = 0, 1
 class LayerPieces(NamedTuple):
     """Seconds of one layer's components for one microbatch."""
 
-    # attention, mlp: computation of the forward: attention with router, experts
+    # attention, mlp: computation of the forward: attention with router, experts and what they wait for their host
     attention: float = 0.0
     mlp: float = 0.0
     # dispatch, combine: exchange of tokens with their experts, there and back, once in each pass
@@ -73,8 +74,11 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     """Return the components of a layer for one microbatch.
 
     Computation is split by FLOPs into attention and the rest; an embedding or a head has only the rest. Dispatch and
-    combine are components of their own; other collectives stay with the attention, in the compute stream.
+    combine are components of their own; other collectives stay with the attention, in the compute stream. The host
+    reads the numbers of tokens of all experts before it starts more of F, and the GPU finds nothing of F to do so long:
+    NVIDIA/Megatron-LM d98e8a6, core/transformer/moe/token_dispatcher.py; its grouped products take them as a list.
     """
+    waiting = host_seconds(setup, layer)[0] * (layer.expert_parameters > 0)
     dispatch = expert_parallel(setup, layer)[0] / 2
     matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))
     core = layer.attention_core
@@ -88,6 +92,6 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     inputs = cut("input_grad", layer.input_grad, attention + 2 * core)
     weights = cut("weight_grad", layer.weight_grad, attention)
     return LayerPieces(
-        forward[0] + max(seconds["forward_collectives"] - 2 * dispatch, 0.0), forward[1], dispatch, dispatch,
+        forward[0] + max(seconds["forward_collectives"] - 2 * dispatch, 0.0), forward[1] + waiting, dispatch, dispatch,
         inputs[0] + max(seconds["input_grad_collectives"] - 2 * dispatch, 0.0) + weights[0], inputs[1] + weights[1],
     )  # fmt: skip
