@@ -179,7 +179,10 @@ class GpuShare(NamedTuple):
     regroups: int = 0
     router_kernels: int = 0
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
-    permutes_apart: bool = False  # True if several operators permute tokens: an exchange of DeepEP or HybridEP has one
+    # permutes_apart, fused_routed: True if several operators permute tokens, in place of the one kernel of DeepEP and
+    # HybridEP; if one kernel activates routed experts even if others are not fused
+    permutes_apart: bool = False
+    fused_routed: bool = False
 
 
 class Computation(NamedTuple):
@@ -200,7 +203,9 @@ class Computation(NamedTuple):
     streams: float
     input_grad: float
     weight_grad: float
-    alternate: float = 0.0  # seconds that this level recomputes, besides norms and activations
+    # alternate: seconds that this level recomputes, besides norms and activations. last: seconds of F after the last
+    # tensor that a backward reads: the last product, and copies of tokens back from their experts
+    alternate: float = 0.0
     last: float = 0.0
 
     @property
@@ -224,14 +229,16 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     products = [_product(rates, linear, share) for linear in operators.products]
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
-    fused_bytes = operators.routed_bytes if share.casts and share.casts.fused_experts else 0.0
+    one_kernel = bool(share.casts and share.casts.fused_experts)
+    routed = operators.routed_bytes * (0.0 if one_kernel else share.sequences if share.fused_routed else passing)
     normed = share.norm_passes * share.sequences
-    activations = (operators.activation_bytes - fused_bytes) * passing + operators.head_norm_bytes * normed
-    activations = rates.streaming(activations / share.tensor)
+    activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
+    activations = rates.streaming((activations + routed) / share.tensor)
     norms = rates.streaming(operators.norm_bytes * normed / share.whole)
     others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / share.whole)
     permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1) * share.permutes_apart
-    others += rates.streaming(permuting * operators.regrouped_bytes * share.sequences / share.whole)
+    permuted = rates.streaming(permuting * operators.regrouped_bytes * share.sequences / share.whole)
+    others += permuted
     others += (operators.passes + bool(operators.regrouped_bytes) * share.router_kernels) * rates.law.launch
 
     forwards = [one[0] for one in products]
@@ -245,11 +252,11 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
-        last=of_module("down") + rates.streaming(permuting/2 * operators.regrouped_bytes * share.sequences / share.whole),
         alternate=others * bool(operators.routed_bytes) + sum(
             one * linear.recomputed(bool(share.casts and share.casts.apply_to(linear)))
             for one, linear in zip(forwards, operators.products, strict=True)
         ),
+        last=of_module("down") + permuted / 2,
     )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class Setup:
             tokens, sequences, layout.tensor, layout.expert, whole, fused, layout.split_experts,
             layout.casts, layout.regroups(self.model), layout.router_kernels,
             layout.run_by.facts.moves.norm if separate else 1.0,
-            not fused and layout.chosen("expert_exchange") == "all-to-all",
+            not fused and layout.chosen("expert_exchange") == "all-to-all", layout.run_by.facts.moves.fused_routed,
         )  # fmt: skip
         if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
             moved = layout.tensor * layer.operators.activation_bytes

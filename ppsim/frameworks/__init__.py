@@ -45,8 +45,9 @@ READ_LAYOUT_STRINGS = ("Megatron-LM", "Primus")
 FACTS: Mapping[str, Facts] = {
     facts.name.lower(): facts
     for facts in (
-        megatron.FACTS, megatron.CORE_FACTS, megatron_bridge.FACTS, primus.FACTS, torchtitan.FACTS, automodel.FACTS, pytorch.FACTS,
-        deepspeed.FACTS, megatron_deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, scaling.FACTS, eager.FACTS,
+        megatron.FACTS, megatron.CORE_FACTS, megatron_bridge.FACTS, primus.FACTS, torchtitan.FACTS, automodel.FACTS,
+        pytorch.FACTS, deepspeed.FACTS, megatron_deepspeed.FACTS, nanotron.FACTS, mosaicml.FACTS, scaling.FACTS,
+        eager.FACTS,
     )
 }  # fmt: skip
 DEFAULT, EXAMPLE = "megatron-core", "torchtitan"  # of a layout that names none: that of today

@@ -76,6 +76,7 @@ class Moves(NamedTuple):
     loss_forward: float = 0.0
     loss_backward: float = 0.0
     gates: bool = False  # True if gated models rotate positions and activate by PyTorch's operators, one by one
+    fused_routed: bool = False  # True if one kernel activates routed experts even if others are not fused
     copies: int = 0  # copies of tokens in the order of experts and back, if their dispatcher is no kernel of its own
     # bytes of each parameter of a GPU at the end of a step: norm of the gradient, clipping, setting it to 0
     step: float = 0.0
@@ -108,10 +109,11 @@ class Facts:
     moves: Moves = Moves()
     extra: Extra = Extra()
     stall: Stall = Stall()
+    # True if repeating a block stops before its last product and what comes after, which no backward reads
+    stops_early: bool = False
     # empty_stages, recompute_blocks: True if its options can give a stage no layer, and recompute only some blocks of
     # each stage
     empty_stages: bool = True
-    stops_early: bool = False
     recompute_blocks: bool = True
     # by a key of a config, or KEY=VALUE: the first version that has it; "" if none has
     since: Mapping[str, str] = field(default_factory=dict)
