@@ -79,6 +79,7 @@ PERMUTE_SPEED = 0.75  # rows in another order: 0.5 of the bandwidth, other passe
 # Triton's first version, forward and backward, relative to FlashAttention 1: 0.471 and 0.255 of an A100's peak in bf16
 # with 4,096 tokens (triton-lang/triton, python/test/regression/test_performance.py of 2023), where that has 0.232
 TRITON = (2.03, 1.10)
+HEAD = 128  # width of the heads whose attention the sheets have
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
 
@@ -109,6 +110,10 @@ class OperatorLaw:
     sustained: float = _fitted("sustained", "part of `products` that training keeps up")
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
+    exponentials: float | None = declared(
+        "exponentials a second, of which heads narrower than 128 need more for each FLOP; none: they cost nothing",
+        weight, None, example="3.9e12", unit="per second",
+    )  # fmt: skip
     memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
     start: float = declared(
@@ -157,9 +162,12 @@ class Rates(NamedTuple):
         """Return the seconds of moving bytes through memory."""
         return moved / (self.bandwidth * self.law.memory)
 
-    def attention(self, kernel: str, flops: float, tokens: float) -> float:
-        """Return the seconds of a fused attention forward of `flops` over sequences of `tokens`."""
-        return flops * (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
+    def attention(self, kernel: str, flops: float, tokens: float, width: float = HEAD) -> float:
+        """Return the seconds of a fused attention forward over sequences of `tokens`, with heads of this `width`."""
+        computing = (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
+        if kernel == "flash" and self.law.exponentials:  # one per score, which has 4 FLOPs for each value of a head
+            computing += max(1 / width - 1 / HEAD, 0.0) / 4 / self.law.exponentials
+        return flops * computing
 
 
 class GpuShare(NamedTuple):
@@ -296,7 +304,8 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
     part, launch = share.sequences / share.tensor, rates.law.launch
     if core.kernel != "full":
         part /= FP8_ATTENTION if share.casts and share.casts.attention else 1.0
-        seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence)
+        width = (core.query + core.value) / 2 if core.softmax else HEAD
+        seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence, width)
         again = seconds * (TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0)
         return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
