@@ -313,7 +313,6 @@ def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             if release >= "26.06" and fp8 == "block" and name in FULL_GRAPH_MODELS:
                 more |= FULL_GRAPHS | ({"recompute": "none"} if device == "GB300" else {})
                 more["fp8_head"] = name in ("DeepSeekV3", "GPT OSS 120B")
-                more["fp8_attention"] = (name, device) != ("DeepSeekV3", "GB200")
                 more |= {"fused_experts": False} if (release, name) == ("26.06.01", "GPT OSS 120B") else {}
             run = _megatron(data, source, row, data["models"][BRIDGE[name]], device, fp8, BRIDGE[name], more)
             found.setdefault(

@@ -7,7 +7,7 @@ import pytest
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
 from ppsim.config import make_config
 from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
-from ppsim.costs.operators import FP8_ATTENTION, Rates
+from ppsim.costs.operators import Rates
 
 # bf16 products at 500 FLOP/s, fp8 products at 800, attention at 250, memory at 100 B/s, no gaps, no tails.
 LAW = OperatorLaw(
@@ -190,14 +190,12 @@ def test_a_config_asks_for_fp8_and_its_summary_says_what_runs_so():
     assert run.makespan < config.changed({"layout.fp8": "none"}).simulate().makespan
 
 
-def test_fused_attention_may_run_in_fp8():
+def test_a_window_in_the_fused_kernel_leaves_out_pairs_of_tokens():
     near = replace(MODEL, sequence=1024, attention="flash", window=128)
 
     def core(model, **layout):
         return derived(model, **layout).work(model.layers[1])
 
-    plain, fast = (core(replace(near, window=0), fp8="block", fp8_attention=way) for way in (False, True))
-    assert plain.core / fast.core == pytest.approx(FP8_ATTENTION)
     wide, tiled = core(replace(near, window=0)), core(near)
     assert tiled.core / wide.core == pytest.approx(1 - (1 - 128 / 1024) ** 2)
 

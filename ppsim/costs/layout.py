@@ -186,7 +186,6 @@ class Layout:
     )  # fmt: skip
     fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
     fp8_head: bool = _policy("with `fp8`: the head's product too")
-    fp8_attention: bool = _policy("with `fp8`: those inside a fused attention too")
     fused_router: bool | None = _by_framework("a router's kernels are fused (Megatron-LM: --moe-router-fusion)")
     fused_experts: bool | None = _by_framework(
         "with `fp8: block`: the products of a GPU's experts, the activation between them and their casts are one kernel"
@@ -299,7 +298,7 @@ class Layout:
         each_microbatch = self.shards_by("block") and not self.fp8_gather
         fused = self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts")
         own = self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused
-        return Casts(self.fp8, *own, self.fp8_head, self.fp8_attention)
+        return Casts(self.fp8, *own, self.fp8_head)
 
     @property
     def groups_experts(self) -> bool:

@@ -45,9 +45,7 @@ class Casts(NamedTuple):
     holds_inputs: bool  # True if inputs are held in fp8 for W; else they are held in bf16, and cast again
     # True if the products of a GPU's routed experts, the activation between them and their casts are one kernel
     fused_experts: bool = False
-    # head, attention: True if the head's product, and the products inside a fused attention, run in fp8 too
-    head: bool = False
-    attention: bool = False
+    head: bool = False  # True if the head's product runs in fp8 too
 
     @property
     def value_bytes(self) -> int:
@@ -70,8 +68,6 @@ FITTED_FILE = Path(__file__).with_name("operators.json")
 FITTED: Mapping[str, Any] = json.loads(FITTED_FILE.read_text(encoding="utf-8"))
 SCORES_AGAIN = 5 / 4
 BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a norm reads x and dy and writes dx
-# cuDNN's attention in MXFP8, on GB200 and GB300 (NVIDIA/cudnn-frontend@3929da2, benchmark/sdpa_benchmark_training)
-FP8_ATTENTION = 1.35
 # Rotation, activation, or softmax as separate operators, in part on fp32 copies: scores are copied (4 bytes each),
 # masked (5) and normalized (4), where one kernel moves 4 (Aleph-Alpha/scaling, core/nn/masked_softmax)
 UNFUSED_PASSES = 3.0
@@ -303,7 +299,6 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
     """Return the seconds of attention in F, I and W."""
     part, launch = share.sequences / share.tensor, rates.law.launch
     if core.kernel != "full":
-        part /= FP8_ATTENTION if share.casts and share.casts.attention else 1.0
         width = (core.query + core.value) / 2 if core.softmax else HEAD
         seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence, width)
         again = seconds * (TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0)
