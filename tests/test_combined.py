@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from command_line import CONFIGS, LLAMA
 from command_line import ppsim as command
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import ppsim
 from ppsim.costs import LayerPieces, combined_slot
 from ppsim.costs.combined_slot import layer_pieces
+from ppsim.costs.host_time import host_seconds
 
 seconds = st.just(0.0) | st.floats(1e-9, 10)
 layers = st.lists(st.builds(LayerPieces, *[seconds] * 6), min_size=1, max_size=4)
@@ -99,12 +101,18 @@ def derived(overlap, **changes) -> Any:
     return case.costs.table(case.build())
 
 
+def waiting(costs, layer):
+    return host_seconds(costs, layer)[0] * (layer.expert_parameters > 0)
+
+
 def test_derived_slots_on_two_streams_lie_between_hiding_everything_and_nothing():
-    """16 stages of DeepSeek-V3: what a slot exposes is no less than the longer stream and no more than both."""
+    """16 stages of DeepSeek-V3: a slot lasts no less than the longer stream and no more than both with F's host."""
+    costs: Any = ppsim.load_config(DEEPSEEK).costs
+    waits = [sum(waiting(costs, layer) for layer in layers) for layers in costs.stage_layers(16)]
     ideal, streams = derived(True), derived("two-stream")
     nothing = streams.seconds[0][:, None] + streams.seconds[1][None, :]
     assert (streams.overlap >= ideal.overlap * (1 - 1e-12)).all()
-    assert (streams.overlap <= nothing * (1 + 1e-12)).all()
+    assert (streams.overlap <= nothing * (1 + 1e-12) + np.array(waits)[:, None]).all()
     assert (streams.overlap[1:-1, 1:-1] < 0.9 * nothing[1:-1, 1:-1]).all()
     assert (streams.seconds == ideal.seconds).all()
 
@@ -122,9 +130,23 @@ def test_the_pieces_of_a_layer_are_all_of_its_seconds():
     seconds = {"forward": 3.0, "input_grad": 4.0, "weight_grad": 2.0,
                "forward_collectives": forward, "input_grad_collectives": backward}  # fmt: skip
     pieces = layer_pieces(costs, block, seconds)
-    assert sum(pieces[:4]) == pytest.approx(3 + forward)
+    assert sum(pieces[:4]) == pytest.approx(3 + forward + waiting(costs, block))
     assert sum(pieces[2:]) == pytest.approx(4 + backward + 2)
     assert pieces.dispatch == pieces.combine == pytest.approx(forward / 2)
+
+
+def test_the_experts_of_a_forward_wait_for_their_host():
+    graphs, started = (
+        ppsim.load_config(DEEPSEEK, overrides={"layout.cuda_graphs": way, "layout.fused_experts": False}).costs
+        for way in (True, False)
+    )
+    seconds = dict.fromkeys(("forward", "input_grad", "weight_grad"), 1.0)
+    seconds |= dict.fromkeys(("forward_collectives", "input_grad_collectives"), 0.0)
+    block = started.model.layers[10]
+    pieces = [layer_pieces(costs, block, seconds) for costs in (graphs, started)]
+    hosts = [host_seconds(costs, block)[0] for costs in (graphs, started)]
+    assert hosts[1] > hosts[0]
+    assert pieces[1].mlp - pieces[0].mlp == pytest.approx(hosts[1] - hosts[0])
 
 
 def test_a_config_names_it_and_a_wrong_name_is_refused():

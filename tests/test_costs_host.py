@@ -166,6 +166,14 @@ def test_nanotrons_loss_moves_the_bytes_that_its_kernels_show():
     )
 
 
+def test_a_separate_loss_of_megatron_core_moves_the_bytes_of_megatron_lm():
+    older, core = (
+        setup.work(setup.model.layers[-1])
+        for setup in (costs(framework=name, fused_loss=False) for name in ("megatron-lm", "megatron-core"))
+    )
+    assert (core.activations, core.input_grad) == (older.activations, older.input_grad)
+
+
 def test_a_named_version_of_nanotron_does_not_poll_its_messages():
     late, prompt = (
         costs(devices=4, framework=name, data=128).for_stages(4, devices=4).forward[1]
