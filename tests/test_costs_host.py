@@ -29,10 +29,10 @@ def costs(devices=1, **layout) -> Any:
 def test_a_layer_ends_no_sooner_than_its_host_has_started_it_and_those_before_it(size, devices):
     setup = costs(framework="eager", microbatch_size=size)
     stage, works = setup.for_stages(1, devices=devices), [setup.work(layer) for layer in setup.model.layers]
-    forward = [(work.forward, starts * START) for work, starts in zip(works, [0, *[100] * 4, 0], strict=True)]
+    forward = [(work.forward, starts * START) for work, starts in zip(works, [50, *[100] * 4, 50], strict=True)]
     backward = [
         (work.input_grad + work.weight_grad, starts * START)
-        for work, starts in zip(reversed(works), [0, *[150] * 4, 0], strict=True)
+        for work, starts in zip(reversed(works), [50, *[150] * 4, 50], strict=True)
     ]
     for length, layers in (
         (stage.forward[0], forward),

@@ -74,9 +74,8 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     """Return the components of a layer for one microbatch.
 
     Computation is split by FLOPs into attention and the rest; an embedding or a head has only the rest. Dispatch and
-    combine are components of their own; other collectives stay with the attention, in the compute stream. The host
-    reads the numbers of tokens of all experts before it starts more of F, and the GPU finds nothing of F to do so long:
-    NVIDIA/Megatron-LM d98e8a6, core/transformer/moe/token_dispatcher.py; its grouped products take them as a list.
+    combine are components of their own; other collectives stay with the attention, in the compute stream. F of experts
+    waits for its host, which reads numbers of tokens first: Megatron-LM, core/transformer/moe/token_dispatcher.py.
     """
     waiting = host_seconds(setup, layer)[0] * (layer.expert_parameters > 0)
     dispatch = expert_parallel(setup, layer)[0] / 2

@@ -16,6 +16,8 @@ from ppsim.costs.setup import Setup
 # Seconds to prepare and start one product or cast of one expert: 8 of 128 tokens, which take the GPU 1 µs each, last
 # 0.272 ms (NVIDIA/TransformerEngine, pull request 3134; issue 1499 names the parts). Of it the GPU sees `start`.
 EXPERT_START = 34e-6
+# Starts of an embedding, with the batch and its masks, and of a head with its loss, each way: kernels of Megatron-LM's
+OUTSIDE = 50  # pretrain_gpt.py and core/tensor_parallel, layers.py and cross_entropy.py
 
 
 class LayerTimes(NamedTuple):
@@ -42,7 +44,7 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     `recomputed`: B repeats the starts of F.
     """
     start = start_seconds(setup)
-    ways = block_starts(setup, layer) if layer.recomputable else (0.0, 0.0)
+    ways = block_starts(setup, layer) if layer.recomputable else (OUTSIDE, OUTSIDE)
     each = 0.0 if setup.cluster.device.achieved is not None else EXPERT_START
     forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
     return forward, backward + (recomputed and layer.recomputable) * forward
