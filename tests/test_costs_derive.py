@@ -9,14 +9,7 @@ from korthikanti import model as megatron_model
 import ppsim
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model
 from ppsim.costs import DEVICES, LINKS, DeviceSheet, LinkSheet, find_device, find_link
-from ppsim.costs.networks import (
-    Group,
-    all_reduce,
-    group_of,
-    ring_all_reduce,
-    ring_pass,
-    tree_all_reduce,
-)
+from ppsim.costs.networks import Group, all_reduce, group_of, ring_pass
 
 FAST, SLOW = LinkSheet("fast", 100.0, 1.0), LinkSheet("slow", 10.0, 5.0)
 DEVICE = DeviceSheet("unit", 1000.0, 1e9, 0.5)
@@ -81,11 +74,12 @@ def test_a_ring_has_one_hop_of_the_network_for_each_node_and_pays_hops_for_each_
 
 def test_a_tree_has_fewer_hops_and_a_ring_fewer_bytes():
     many = Group(64, 16, SLOW, FAST.latency)
-    assert tree_all_reduce(many, 800.0) == pytest.approx(2 * (2.5 + 3 * 1.0 + 4 * SLOW.latency + 800 / SLOW.bandwidth))
-    for sent, fewest in ((1.0, tree_all_reduce), (1e6, ring_all_reduce)):
-        both = ring_all_reduce(many, sent), tree_all_reduce(many, sent)
-        assert all_reduce(many, sent) == min(both) == fewest(many, sent)
-        assert (all_reduce(many, sent, algorithm="ring"), all_reduce(many, sent, algorithm="tree")) == both
+    hops = 2.5 + 3 * 1.0 + 4 * SLOW.latency
+    assert all_reduce(many, 800.0, algorithm="tree") == pytest.approx(2 * (hops + 800 / SLOW.bandwidth))
+    for sent, fewest in ((1.0, "tree"), (1e6, "ring")):
+        both = {name: all_reduce(many, sent, algorithm=name) for name in ("ring", "tree")}
+        assert all_reduce(many, sent) == min(both.values()) == both[fewest]
+        assert both["ring"] == 2 * ring_pass(many, sent)
     small = replace(CLUSTER, all_reduce="tree")
     layout = Layout(tensor=2, overlap_tensor=False)
     ring, tree = (derived(layout, cluster=one).for_stages(8).forward[1] for one in (CLUSTER, small))

@@ -227,6 +227,6 @@ def fp8(setup: Setup) -> str | None:
     return (
         f"products of the blocks run in fp8 ({scales[casts.recipe]}), peak {format_quantity(peak, 'FLOP/s')}, "
         f"{'' if casts.experts else 'those of routed experts not, '}their inputs held in "
-        f"{'fp8' if casts.holds_inputs else 'bf16'}; "
-        f"attention, {'router, norms and loss' if casts.head else 'router, norms, loss and head'} in bf16"
+        f"{'fp8' if casts.holds_inputs else 'bf16'}; attention, router, norms"
+        f"{' and loss' if casts.head else ', loss and head'} in bf16"
     )

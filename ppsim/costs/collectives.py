@@ -18,7 +18,6 @@ from ppsim.costs.networks import (
     EXCHANGE_BANDWIDTHS,
     Group,
     all_reduce,
-    all_to_all,
     group_of,
     ring_pass,
 )
@@ -185,7 +184,8 @@ def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     part = (layout.context - 1) / layout.context  # a GPU begins with the keys and values that it has
     if layout.exchanges_heads:  # queries, keys and values to the GPU of their heads; the attention's output back
         width += model.heads * (core.query + core.value)
-        forward = backward = 2 * all_to_all(group, tokens / layout.context * width * part / 2)
+        moved = tokens / layout.context * width * part  # in two exchanges
+        forward = backward = 2 * group.ring_latency + moved / group.link.bandwidth
     else:
         forward = ring_pass(group, tokens * width)
         backward = 2 * forward

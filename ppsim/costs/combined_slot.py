@@ -74,9 +74,9 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     """Return the components of a layer for one microbatch.
 
     Computation is split by FLOPs into attention and the rest; an embedding or a head has only the rest. Dispatch and
-    combine are components of their own; other collectives stay with the attention, in the compute stream. F of experts
-    waits for its host, which reads numbers of tokens first: Megatron-LM, core/transformer/moe/token_dispatcher.py.
+    combine are components of their own; other collectives stay with the attention, in the compute stream.
     """
+    # the host of F reads the numbers of tokens before it starts more: core/transformer/moe/token_dispatcher.py
     waiting = host_seconds(setup, layer)[0] * (layer.expert_parameters > 0)
     dispatch = expert_parallel(setup, layer)[0] / 2
     matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))

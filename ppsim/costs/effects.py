@@ -134,8 +134,7 @@ def exchange(setup: Setup, layer: Layer) -> Exchange:
     """Return the seconds that the effects add to the computation of a layer."""
     parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
     repeated = sum(part[0] for part, again in parts if again and layer.recomputable)
-    if setup.layout.run_by.facts.stops_early:
-        repeated -= expert_parallel(setup, layer)[0] / 2
+    repeated -= setup.layout.run_by.facts.stops_early * expert_parallel(setup, layer)[0] / 2
     return Exchange(sum(part[0] for part, _ in parts), sum(part[1] for part, _ in parts), repeated)
 
 

@@ -63,24 +63,10 @@ def ring_pass(group: Group, moved: float, messages: int = 1) -> float:
     return messages * group.ring_latency + (group.size - 1) / group.size * moved / group.link.bandwidth
 
 
-def ring_all_reduce(group: Group, moved: float, messages: int = 1) -> float:
-    """Return the seconds of a reduce-scatter and an all-gather: fewest bytes, a hop for each member."""
-    return 2 * ring_pass(group, moved, messages)
-
-
-def tree_all_reduce(group: Group, moved: float, messages: int = 1) -> float:
-    """Return the seconds up and down two trees that carry half of the bytes each: few hops, all bytes twice."""
-    return 2 * (messages * group.tree_latency + moved / group.link.bandwidth)
-
-
 def all_reduce(group: Group, moved: float, messages: int = 1, *, algorithm: str = "fastest") -> float:
     """Return the seconds of an all-reduce of `moved` bytes in so many messages; "fastest": ring or tree, as NCCL."""
     if group.size == 1:
         return 0.0
-    ring, tree = ring_all_reduce(group, moved, messages), tree_all_reduce(group, moved, messages)
+    ring = 2 * ring_pass(group, moved, messages)  # fewest bytes, a hop for each member
+    tree = 2 * (messages * group.tree_latency + moved / group.link.bandwidth)  # up and down: few hops, all bytes twice
     return {"ring": ring, "tree": tree}.get(algorithm, min(ring, tree))
-
-
-def all_to_all(group: Group, moved: float) -> float:
-    """Return the seconds in which each member sends `moved` bytes to the others, one after the other."""
-    return group.ring_latency + moved / group.link.bandwidth

@@ -182,10 +182,8 @@ class GpuShare(NamedTuple):
     regroups: int = 0
     router_kernels: int = 0
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
-    # permutes_apart, fused_routed: True if several operators permute tokens, in place of the one kernel of DeepEP and
-    # HybridEP; if one kernel activates routed experts even if others are not fused
-    permutes_apart: bool = False
-    fused_routed: bool = False
+    permutes_apart: bool = False  # True if several operators permute tokens; DeepEP and HybridEP have one kernel
+    fused_routed: bool = False  # True if one kernel activates routed experts even if others are not fused
 
 
 class Computation(NamedTuple):
@@ -206,10 +204,8 @@ class Computation(NamedTuple):
     streams: float
     input_grad: float
     weight_grad: float
-    # alternate: seconds that this level recomputes, besides norms and activations. last: seconds of F after the last
-    # tensor that a backward reads: the last product, and copies of tokens back from their experts
-    alternate: float = 0.0
-    last: float = 0.0
+    alternate: float = 0.0  # seconds that this level recomputes, besides norms and activations
+    last: float = 0.0  # seconds of F that no backward reads: the last product, copies of tokens back from experts
 
     @property
     def forward(self) -> float:
@@ -238,10 +234,9 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
     activations = rates.streaming((activations + routed) / share.tensor)
     norms = rates.streaming(operators.norm_bytes * normed / share.whole)
-    others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / share.whole)
     permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1) * share.permutes_apart
     permuted = rates.streaming(permuting * operators.regrouped_bytes * share.sequences / share.whole)
-    others += permuted
+    others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / share.whole) + permuted
     others += (operators.passes + bool(operators.regrouped_bytes) * share.router_kernels) * rates.law.launch
 
     forwards = [one[0] for one in products]
