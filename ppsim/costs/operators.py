@@ -107,8 +107,9 @@ class OperatorLaw:
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
     exponentials: float | None = declared(
-        "exponentials a second, which narrow heads wait for", weight, None, example="3.9e12", unit="per second"
-    )
+        "exponentials a second, which narrow heads wait for", weight, None, example="3.9e12", unit="per second",
+        default_text="not counted",
+    )  # fmt: skip
     memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
     start: float = declared(
