@@ -8,8 +8,8 @@ from command_line import LLAMA, UNIT_COSTS
 
 import ppsim
 from ppsim import ConfigError, CostError, DerivedCosts, PpsimError, load_config
-from ppsim.config.config import overridden
-from ppsim.config.schema import FILE_KEYS, check_sections, named_files
+from ppsim.config import FILE_KEYS, ConfigSource
+from ppsim.config.schema import check_sections, named_files
 
 UNIT = """
 name: four devices
@@ -97,7 +97,8 @@ def test_an_override_that_is_no_value_is_refused_in_plain_words(write, text):
 def test_all_keys_that_name_a_file_are_known_as_such():
     hardware = {"device": "H100", "link": "NVLink 4"}
     sections = {"schedule": {}, "hardware": hardware, "lengths": {"sequences": 1}}
-    checked, faults = check_sections(overridden(sections, dict.fromkeys(FILE_KEYS, "a file")))
+    changed = ConfigSource(sections, "config").changed(dict.fromkeys(FILE_KEYS, "a file"))
+    checked, faults = check_sections(dict(changed.data))
     assert not faults
     assert {".".join(map(str, path)) for path in named_files(checked)} == set(FILE_KEYS)
 

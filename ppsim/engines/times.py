@@ -35,7 +35,7 @@ class Times(NamedTuple):
 class RowEnds(NamedTuple):
     """Result of the compiled engine if nothing queues: the other columns of rows follow from the ends.
 
-    A whole call of `simulate` at a million actions is 1.8 times as fast without those columns.
+    A whole call of `simulate` at a million actions is 2.6 times as fast without those columns.
     """
 
     row_end: np.ndarray  # float64 (rows,)

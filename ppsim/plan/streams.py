@@ -126,9 +126,8 @@ class Copies(SideStream):
     A RELOAD also waits for the end of its OFFLOAD, unless an earlier RELOAD does. A RELOAD from another device waits
     for every OFFLOAD posted before it, because it takes their memory. The first R or backward of its activation waits
     for a RELOAD. An F on a device that evicts waits until the OFFLOADs before it have freed as much memory as if moves
-    took no time. If neighbours share a switch, a copy that
-    could start joins the switch's line for its way. A line lets one copy through at a time: first come, first served,
-    at equal times the lower device, then program order.
+    took no time. If neighbours share a switch, a copy that could start joins the switch's line for its way. A line lets
+    one copy through at a time: first come, first served, at equal times the lower device, then program order.
     """
 
     microbatch: np.ndarray  # int32
