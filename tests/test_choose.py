@@ -372,6 +372,14 @@ def test_where_nothing_fits_the_status_is_1():
     assert document["nearest"]["over"] == pytest.approx(peak.max() - 0.849e9, rel=1e-2)
 
 
+def test_a_batch_that_no_layout_divides_names_the_nearest_that_some_divide():
+    job = {**SMALL, "batch": 250, "hardware": {**SMALL["hardware"], "gpus": 8}, "layout": {"data": 8}}
+    found = ppsim.choose(job)
+    assert found.nothing_fits == "no layout of 8 GPUs divides a batch of 250; the nearest that some divide: 248, 256"
+    with pytest.raises(ppsim.ConfigError, match="nearest that some divide: 248, 256; use more GPUs"):
+        _ = found.best
+
+
 @pytest.mark.parametrize("levels", [["none"], ["none", "norms"], ["norms", "full"]])
 def test_if_nothing_fits_the_nearest_has_the_smallest_peak_of_all_points(levels):
     free = {

@@ -280,6 +280,11 @@ def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
     assert {"lr", "save", "log-interval", "adam-beta2"} <= set(names)
     assert ppsim.load_config(job).simulate().makespan > 0
     assert run("import", "megatron", script, "--strict").status == 1
+    script.write_text(SCRIPT.replace("--some-flag", "--rampup-batch-size 16 16 1000"))
+    done = run("import", "megatron", script, "-o", job, "--device", "A100 SXM")
+    assert "rampup" not in "".join(line for line in done.out.splitlines() if line.startswith("UNKNOWN"))
+    assert "assumed   link NVLink 4 (--link; ppsim hardware lists others)" in done.out
+    assert "interleaved-1f1b x2, 64 microbatches" in done.out
 
 
 def test_export_writes_the_script_of_a_config(tmp_path):

@@ -228,6 +228,6 @@ def test_the_command_reads_an_experiment(tmp_path):
     path, config = tmp_path / "experiment.yaml", tmp_path / "job.yaml"
     path.write_text(EXPERIMENT)
     outcome = run("import", "primus", path, "--gpus", "16", "-o", config)
-    assert "PP 4, DP 4, interleaved-1f1b, 32 microbatches; from Primus" in outcome.out
+    assert "PP 4, DP 4, interleaved-1f1b x2, 32 microbatches; from Primus" in outcome.out
     assert "my_key: no option of v26.5.1" in outcome.out
     assert ppsim.load_config(config).build().devices == 4

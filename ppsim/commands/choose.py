@@ -145,7 +145,7 @@ def choice_lines(
 ) -> Iterator[str]:
     """Yield the lines of the page: the answer, the ideas, why, and how to run the first."""
     if not found.ranked:
-        answer, nearest = f"nothing fits with {percent_text(found.headroom)} headroom", found.nearest
+        answer, nearest = found.nothing_fits, found.nearest
         if nearest is None or found.over is None:
             yield answer
         else:

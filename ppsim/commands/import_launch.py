@@ -55,8 +55,9 @@ def import_launch(
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}" if str(file) not in str(error) else str(error)) from None
     config.simulate()  # a config that cannot run is an error now, not at its first use
-    if "hardware" not in reading.data and not device:
-        reading.assumed.append(f"device {HARDWARE['device']} (--device)")
+    if "hardware" not in reading.data:
+        left = {key: HARDWARE[key] for key in given if not given[key] and (device or key == "device")}
+        reading.assumed += [f"{key} {name} (--{key}; ppsim hardware lists others)" for key, name in left.items()]
     yaml = config_yaml(config)
     if output:
         write_atomically(output, yaml)
@@ -88,7 +89,9 @@ def _page(config: Any, reading: Reading, output: Path, verbose: bool) -> Iterato
     experts = f"EP {layout.expert}, " if config.model.experts else ""
     sizes = f"TP {layout.tensor}, CP {layout.context}, {experts}PP {schedule.devices}, DP {layout.data}"
     microbatches = counted(schedule.microbatches_of_a_step, "microbatch")
-    yield f"{output}: {sizes}, {schedule.name}, {microbatches}; from {reading.framework}"
+    stages = schedule.num_stages // schedule.devices
+    name = schedule.name + f" x{stages}" * (stages > 1)
+    yield f"{output}: {sizes}, {name}, {microbatches}; from {reading.framework}"
     flags = f"{counted(len(reading.read), 'flag')}, {len(reading.left_out)} not needed (logging, data, learning rate)"
     yield f"{'read':<{LABEL}}{flags}"
     if verbose:

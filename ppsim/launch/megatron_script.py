@@ -323,6 +323,8 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     _read_schedule(flags, sections, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
     layout["framework"] = notes.get("framework", "megatron-core")
+    if flags.has("rampup-batch-size"):
+        reading.assumed.append("--rampup-batch-size: the step is one of the full batch, after the ramp")
     reading.data = {key: value for key, value in notes.items() if key != "framework"}
     for name, part in sections.items():
         reading.data[name] = {key: value for key, value in part.items() if value is not None}

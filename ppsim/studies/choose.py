@@ -90,7 +90,7 @@ class Choice:
     def best(self) -> Chosen:
         """The winner; ConfigError if nothing fits."""
         if not self.ranked:
-            raise ConfigError(f"{self._nothing_fits}; use more GPUs, less headroom or more free keys")
+            raise ConfigError(f"{self.nothing_fits}; use more GPUs, less headroom or more free keys")
         config = self.space.config.changed(self.ranked[0].changes)
         run = config.simulate()
         return Chosen(config, run, run.layout_string)
@@ -114,7 +114,7 @@ class Choice:
 
         drawn = [*{one.rank: one for one in (*self.front, *self.ranked)}.values()]
         if not drawn:
-            raise ConfigError(f"{self._nothing_fits}; there is nothing to draw")
+            raise ConfigError(f"{self.nothing_fits}; there is nothing to draw")
         memory, schedules = self._memory, [*map(_schedule, drawn)]
         words: Any = {"what": self.space.config.name, "heading": title, "groups": schedules}
         if memory.unit == "bytes":
@@ -138,7 +138,7 @@ class Choice:
 
     def _repr_html_(self) -> str:
         if not self.ranked:
-            return self._nothing_fits
+            return self.nothing_fits
         places = [int(one.place.rstrip("=")) for one in self.ranked]
         counts = Counter(places)
         ranks = [f"{one}–{one + counts[one] - 1}".removesuffix(f"–{one}") for one in places]
@@ -164,8 +164,12 @@ class Choice:
         return self.nearest.memory - memory_limit(config, self.headroom)
 
     @property
-    def _nothing_fits(self) -> str:
-        return f"no point fits with {percent_text(self.headroom)} headroom"
+    def nothing_fits(self) -> str:
+        """Words for outputs if nothing is ranked: why, and the nearest batches if no layout divides the config's."""
+        if near := [] if self.counts["points"] else self.space.near_batches():
+            words = f"no layout of {self.space.gpus:,} GPUs divides a batch of {self.space.batch}"
+            return f"{words}; the nearest that some divide: {', '.join(map(str, near))}"
+        return f"nothing fits with {percent_text(self.headroom)} headroom"
 
 
 def _schedule(one: Candidate) -> str:

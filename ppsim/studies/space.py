@@ -150,6 +150,18 @@ class Space:
             point.pop(OVERLAP_TENSOR, None)
         return True
 
+    def near_batches(self) -> list[int]:
+        """Return the nearest batches that some sizes of groups and microbatches divide; empty if the space's is one."""
+        keys = (DEVICES, TENSOR, CONTEXT)
+        groups = map(math.prod, itertools.product(*(self.values.get(key, [self._given_sizes[key]]) for key in keys)))
+        copies = {self.gpus // group for group in groups if self.gpus % group == 0}
+        copies = copies & {self.fixed[DATA]} if DATA in self.fixed else copies
+        sizes = self.values.get(MICROBATCH_SIZE, [self._given_sizes[MICROBATCH_SIZE]])
+        units = [] if MICROBATCHES in self.fixed else [count * size for count in copies for size in sizes]
+        below = max((self.batch // unit * unit for unit in units), default=self.batch)
+        above = min((-(-self.batch // unit) * unit for unit in units), default=self.batch)
+        return sorted({below, above} - {0}) if below < self.batch < above else []
+
     def _replicas(self, copies: int, tensor: int) -> int | None:
         """Return the nodes that hold a whole copy of sharded weights each; None unless there are several of several."""
         costs = self.config.costs
