@@ -135,7 +135,7 @@ class Costs:
         note="each transfer",
     )  # fmt: skip
     transfer_bytes: PerStage = _cost(
-        "bytes at a stage's border for one microbatch, each way", "0 B, or derived", "16 MB",
+        "bytes that a stage sends for one microbatch, the same in F and in B", "0 B, or derived", "16 MB",
         lambda table: table.transfer_bytes, group="transfer", unit="bytes", of=" per transfer, by [F or B, stage]",
         default=0.0, note="each transfer of one microbatch",
     )  # fmt: skip
