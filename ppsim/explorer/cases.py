@@ -23,6 +23,7 @@ from ppsim.config import Config, config_source, config_yaml, load_config, make_c
 from ppsim.config.schema import check_sections, named_files
 from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, SLOW_DEVICES, keys_of, may_change
 from ppsim.families.registry import RegisteredFamily
+from ppsim.frameworks import frameworks_running
 from ppsim.interop.result import plain
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plots.boxes import costs_text, make_boxes
@@ -374,6 +375,7 @@ def choices(configs: Configs) -> dict[str, Any]:
             {
                 **family.describe(),
                 "group": family.group,
+                "runs": ", ".join(frameworks_running(family.name)),
                 "stages_per_device": family.stages_per_device,
                 "fixed_stages": family.fixed_stages,
                 "options": {

@@ -69,9 +69,7 @@ function adviceOn(index, good, offered) {
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
   if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearches([index])]] };
   if (found) return { text: `a search found ${step}, ${memory(found.peak)}`, acts: [["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })]] };
-  if (search?.fault) return { text: search.fault };
-  if (search?.ended) return { text: `nothing faster found: the search ended after ${search.seconds.toFixed(1)} s` };
-  if (search) return { text: `nothing faster found in ${Math.round(search.seconds)} s`, acts: [["Search on", () => searchFor(index, [50])]] };
+  if (search) return { text: search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}`, acts: search.fault || search.ended ? [] : [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   const searching = bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
   const uneven = imbalanceOf(good.cause);

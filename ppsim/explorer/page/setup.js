@@ -207,7 +207,7 @@ const isKnown = (index) => { const { schedule, csv } = state.schedules[index]; r
 function families(index, empty, label) {   // the list to choose a schedule from; `empty`: what it shows while none is chosen
   const select = make("select", { label }, ...(empty ? [make("option", { value: "", textContent: empty, selected: true, disabled: true })] : []),
     ...[...new Set(offer.families.map(({ group }) => group))].map((group) => Object.assign(make("optgroup", {}, ...offer.families.filter((one) => one.group === group)
-      .map(({ name, title }) => { const selected = name === state.schedules[index]?.schedule; return make("option", { value: name, textContent: selected ? name : `${name} – ${title}`, selected }); })), { label: group })));
+      .map(({ name, title, runs }) => { const selected = name === state.schedules[index]?.schedule; return make("option", { value: name, textContent: selected ? name : `${name} – ${title}${runs && ` (${runs})`}`, selected }); })), { label: group })));
   return select;
 }
 

@@ -34,11 +34,6 @@ function marks() {
   });
 }
 
-function showWork() {   // what takes longer than 0.4 s
-  if (shown) viewer.mark(marks()); else showRuns();
-  showNotes();
-}
-
 const isFaulty = (run) => isOut(run) && !run.next && waited(run) < LONG;   // not of what was set before
 const faultsOf = (index) => (isFaulty(runs[index]) ? runs[index].result.faults : []);
 const textOf = (index) => faultsOf(index).map(({ text }) => text).join("\n");
@@ -100,11 +95,9 @@ function noteOf(index) {   // what is wrong, a button that sets it right, and wh
   else if (!isKnown(index)) right.push(replacing(families(index, "choose one", "Known schedules"), index));
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
-  const note = make("div", { className: run.said && run.good ? "note said" : "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])));
   const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
-  if (run.good) note.append(make("div", { textContent: `Last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.` }));
-  note.append(make("span", {}, ...missingConfig(), ...right, undo, drop));
-  return note;
+  return make("div", { className: run.said && run.good ? "note said" : "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])),
+    run.good ? make("div", { textContent: `Last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.` }) : "", make("span", {}, ...missingConfig(), ...right, undo, drop));
 }
 
 const counted = (number, things) => `${number.toLocaleString("en")} ${number === 1 ? things.slice(0, -1) : things}`;
@@ -126,7 +119,6 @@ function showNotes() {   // over all charts: a server that is gone, and what is 
 
 const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 1000); return !runs[index].flight ? "done, drawn with the others" : `simulating …${seconds ? ` ${seconds} s` : ""} `; };
 
-const BOUND = "a bound: however its work is ordered, this schedule's step cannot be shorter";
 const status = () => { const { text, act } = comparison(); return text ? [`${text} `, plain(...act)] : []; };
 let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
@@ -141,7 +133,7 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 110;   // no advice fits beside the numbers
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? BOUND : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? "however its work is ordered, this schedule's step cannot be shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
   }));
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first

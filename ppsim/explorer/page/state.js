@@ -90,7 +90,7 @@ function tabled(common) {   // costs as the table has them: a backward in two pa
 }
 
 const pictured = new Set();   // states, as addresses without their view, of which some schedule has a picture: steps to go back to
-let steps = 0, settled = "";   // the last step that can be done again; the state of the address
+let ticking = 0, steps = 0, settled = "";   // the timer of work that is shown; the last step that can be done again; the state of the address
 function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag; what is set, unlike what is seen, is a step to go back to
   clearTimeout(writing);
   writing = setTimeout(() => {
@@ -157,19 +157,19 @@ function takeResults() {   // the results that are there, as soon as all picture
 }
 
 function cancel() {   // the whole change: what is there already is not drawn
-  for (const run of runs) if (run.flight || run.next) {
+  for (const run of runs.filter(({ flight, next }) => flight || next)) {
     Object.assign(run, { next: null, result: { faults: [{ text: "stopped", keys: [], use: [] }], stopped: true } });
-    if (run.flight) { run.flight.stale = false; run.flight.controller.abort(); }
+    Object.assign(run.flight || {}, { stale: false }).controller?.abort();
   }
   showRuns();
 }
 
-let ticking = 0;
 const waited = (run) => (run.flight ? performance.now() - run.flight.begun : 0);
 const isWaiting = (run) => waited(run) >= LONG || (!!run.next && runs.some((one) => waited(one) >= LONG));
 function watch() {   // show work that takes longer
   clearTimeout(ticking);
   const busy = runs.filter((run) => run.flight);
-  showWork();
+  if (shown) viewer.mark(marks()); else showRuns();
+  showNotes();
   if (busy.length) ticking = setTimeout(watch, Math.max(LONG + 5 - Math.max(...busy.map(waited)), 0) || 500); else askFaster();
 }

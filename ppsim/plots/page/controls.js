@@ -69,7 +69,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), places().map(({ memory }) => !!memory), [...on], themeName]);
+  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }

@@ -20,13 +20,12 @@ const seconds1 = (value) => inUnit(value, unitFor(until), decimals(until * unitF
 const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
 const CAUSES = ["fill", "drain", "dependency", "recompute", "imbalance", "transfer", "queue", "sharding", "reload", "optimizer", "jitter", "overhead"];
 
-const THREE = { maximumSignificantDigits: 3, minimumSignificantDigits: 3 };
 const deviceName = (chart, device) => chart.towers?.[device] ?? `device ${device}`;
 
 function amount(value, unit) {
   if (unit !== "bytes") return `${Number(value.toPrecision(4))} ${unit}`;
   const [size, symbol] = byteUnit(value);
-  return `${(value / size).toLocaleString("en", THREE)} ${symbol}`;
+  return `${(value / size).toLocaleString("en", { maximumSignificantDigits: 3, minimumSignificantDigits: 3 })} ${symbol}`;
 }
 
 function times(from, to) {   // start, length and end at one precision, so that they add up
