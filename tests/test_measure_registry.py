@@ -64,6 +64,12 @@ def test_every_measure_is_on_the_timeline(longest_wait):
         _ = run.longest_weight
 
 
+def test_completion_offers_each_name_of_a_timeline_once():
+    names = dir(one_f_one_b())
+    assert names == sorted(set(names))
+    assert {"makespan", "lower_bound", "ledger"} <= set(names)
+
+
 def test_a_measure_where_less_is_worse_closes_the_gate_when_it_falls(monkeypatch):
     row = MEASURES["tokens_per_second"]
     monkeypatch.setitem(MEASURES, row.name, Measure(**{**vars(row), "guarded": True, "shown": ("what-if",)}))

@@ -89,7 +89,7 @@ class Timeline(TimelineColumns):
 
     def __dir__(self) -> list[str]:
         """Return the names for completion, with the measures of the registry."""
-        return [*super().__dir__(), *MEASURES]
+        return sorted({*super().__dir__(), *MEASURES})
 
     if TYPE_CHECKING:  # the measures; `ppsim.analysis.measures.MEASURES` defines them
         makespan: float
