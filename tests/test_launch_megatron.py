@@ -287,6 +287,13 @@ def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
     assert "interleaved-1f1b x2, 64 microbatches" in done.out
 
 
+def test_a_script_starts_as_many_processes_as_gpus_if_the_last_domain_is_not_full():
+    config = ppsim.load_config(CONFIGS / "qwen3-235b-256xgb200.yaml")  # domains of 72 GPUs, and 4 x 72 are 288
+    text = ppsim.to_launch(config, "Megatron-LM")
+    assert "--nproc-per-node 8 --nnodes 32 " in text
+    assert ppsim.from_launch("Megatron-LM", text).data["hardware"]["gpus_per_node"] == 72
+
+
 def test_export_writes_the_script_of_a_config(tmp_path):
     script = tmp_path / "train.sh"
     assert run("export", LLAMA, "-o", script).out == ""

@@ -34,6 +34,7 @@ from ppsim.launch.reading import (
     notes_text,
     padded,
     sort_unread,
+    torchrun,
     torchrun_gpus,
 )
 from ppsim.launch.shell import Script, read_script
@@ -72,7 +73,7 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
     config, costs, schedule = checked(config)
     gpus = costs.gpus(schedule.devices)
-    node, program = min(gpus, costs.cluster.gpus_per_node), training_program(costs.model.pattern, version)
+    program = training_program(costs.model.pattern, version)
     name = str(config.data.get("name", "A config")).replace("\n", " ")
     lines = [
         "#!/bin/bash",
@@ -81,7 +82,7 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
         notes_text(notes_of(config)),
         EXPANDABLE,
         "unset CUDA_DEVICE_MAX_CONNECTIONS" if costs.layout.reduces_blocks else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
-        f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
+        torchrun(gpus, costs.cluster.gpus_per_node),
         f"  --master-addr ${{MASTER_ADDR:-localhost}} --master-port ${{MASTER_PORT:-29500}} {program} \\",
         *(f"  {flag} \\" for flag in _read_back(config, costs, schedule, version)),
         "  --bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4",

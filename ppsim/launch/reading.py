@@ -55,6 +55,13 @@ def notes_of(config: Config) -> dict[str, Any]:
     return {**notes, "framework": config.data.get("layout", {}).get("framework", DEFAULT)}
 
 
+def torchrun(gpus: int, gpus_per_node: int) -> str:
+    """Return the launcher's first line; its nodes have equal GPUs, because torchrun starts equal processes on each."""
+    node = min(gpus, gpus_per_node)
+    node = math.gcd(gpus, node) if gpus % node else node
+    return f"torchrun --nproc-per-node {node} --nnodes {gpus // node} --node-rank ${{NODE_RANK:-0}} \\"
+
+
 def notes_text(notes: Mapping[str, Any]) -> str:
     """Return notes as a comment."""
     return _MARK + json.dumps(notes)

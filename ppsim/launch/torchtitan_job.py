@@ -17,7 +17,7 @@ from ppsim.costs.model import Model
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
-from ppsim.launch.reading import EXPANDABLE, cannot_run, derived_costs, differences, notes_of, notes_text
+from ppsim.launch.reading import EXPANDABLE, cannot_run, derived_costs, differences, notes_of, notes_text, torchrun
 from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -32,7 +32,6 @@ def job_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return the command that launches a config; ConfigError names what torchtitan cannot run."""
     costs, schedule = _checked(config)
     gpus = costs.gpus(schedule.devices)
-    node = min(gpus, costs.cluster.gpus_per_node)
     model, name = costs.model, str(config.data.get("name", "A config")).replace("\n", " ")
     named = _named_config(costs)
     module, known = named or ("${MODULE}", "${CONFIG}")
@@ -44,7 +43,7 @@ def job_text(config: Config, version: str = OPTIONS["version"]) -> str:
         *([f"# products in fp8 ({costs.layout.fp8}) are set in CONFIG"] if costs.layout.fp8 != "none" else []),
         notes_text(_notes(config)),
         EXPANDABLE,
-        f"torchrun --nproc-per-node {node} --nnodes {-(-gpus // node)} --node-rank ${{NODE_RANK:-0}} \\",
+        torchrun(gpus, costs.cluster.gpus_per_node),
         "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} \\",
         f"  -m torchtitan.train --module {module} --config {known} \\",
         " \\\n".join(f"  {flag}" for flag in _read_back(config, costs, schedule, version)),
