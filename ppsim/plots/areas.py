@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise, product
@@ -19,7 +18,7 @@ from ppsim.plots.palette import Theme, mixed
 from ppsim.plots.pixels import kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # parts of the time of an area that are named
-_SMALLEST, _TWIN = 0.001, 0.25  # of a chart, and of the largest of the same kinds, that a rectangle in an area fills
+_SMALLEST = 0.001  # of a chart: least part that a rectangle in an area fills
 _AROUND = 1.2, 0.1  # lines: space above and below a name, if there is, or at least
 _COLUMNS, _ROWS = 1024, 64  # cells in which areas are looked for
 
@@ -35,8 +34,7 @@ class _Run(NamedTuple):
 class Area(NamedTuple):
     """An area: its roomiest rectangle in seconds and devices (`bottom` is the first below it), and parts of its time.
 
-    `parts` has its kinds by letter, and idle time as None; `runs` its cells by row, whose bounds are `borders` (rows)
-    and `edges` (seconds).
+    `parts` has its kinds by letter, and idle time as None; `runs` its cells by row, each of `cell` seconds and devices.
     """
 
     first: float
@@ -45,8 +43,7 @@ class Area(NamedTuple):
     bottom: float
     parts: dict[Kind | None, float]
     runs: dict[int, _Run]
-    borders: np.ndarray
-    edges: np.ndarray
+    cell: tuple[float, float]
 
     @property
     def words(self) -> str:
@@ -61,17 +58,13 @@ class Area(NamedTuple):
         They have as few lines as fit with space above and below them, or without. `width_of` returns the seconds that a
         text is wide; lines are `line` devices apart.
         """
-        words = self.words.replace(" +", "\u00a0+")
-        widths = range(len(words), max(map(len, words.split(" "))) - 1, -1)
-        filled = [textwrap.fill(words, width).replace("\u00a0", " ") for width in widths]
-        narrowest = {one.count("\n"): one for one in filled}  # of each number of lines
-        high = self.borders[-1] / (len(self.borders) - 1)
-        for around, found in product(_AROUND, narrowest.values()):
-            lines = found.split("\n")
-            cells = max(map(width_of, lines)) / self.edges[1], (len(lines) + around) * line / high
-            size, (top, bottom, first, last), _ = _roomiest(self.runs, *cells)
-            if size:
-                return found, float(self.edges[[first, last]].mean()), float(self.borders[[top, bottom]].mean())
+        kinds, (second, device) = self.words.split(" + "), self.cell
+        for around, each in product(_AROUND, range(len(kinds), 0, -1)):
+            lines = [" + ".join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
+            found = " +\n".join(lines)
+            wide = max(map(width_of, found.split("\n")))
+            if place := _roomiest(self.runs, wide / second, (len(lines) + around) * line / device):
+                return found, sum(place[2:]) / 2 * second, sum(place[:2]) / 2 * device
         return None
 
     def colour(self, theme: Theme) -> str:
@@ -88,21 +81,18 @@ def areas(boxes: Boxes) -> list[Area]:
         return []
     edges = np.linspace(0.0, finish, _COLUMNS + 1)
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
-    borders = np.concatenate([[0.0], (rows[1:] + rows[:-1] + 1) / 2, [devices]])
+    cell = finish / _COLUMNS, devices / len(rows)
     parts = parts_around(boxes, rows, edges, boxes.period)
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
     code += ((np.sum([*parts.values()], axis=0) <= 1.0 - _IDLE) & (code > 0)).astype(int) << 15
     least = max(round(1.5 * boxes.period / edges[1]), 4)  # of cells; narrower runs are between two areas
-    every = [(*_roomiest(runs), runs) for runs in _joined([_runs(row, least) for row in code])]
-    found, largest = list[Area](), dict[int, int]()
-    for cells, (top, bottom, first, last), kinds, runs in sorted(every, key=lambda one: -one[0]):
-        if not kinds or cells < _SMALLEST * code.size:
-            continue
-        if cells >= _TWIN * largest.setdefault(kinds, cells):
+    found = list[Area]()
+    for runs in _joined([_runs(row, least) for row in code]):
+        top, bottom, first, last = _roomiest(runs)
+        if runs[top].code and (bottom - top) * (last - first) >= _SMALLEST * code.size:
             inside = {kind: float(part[top:bottom, first:last].mean()) for kind, part in parts.items()}
             whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
-            place = float(edges[first]), float(edges[last]), float(borders[top]), float(borders[bottom])
-            found.append(Area(*place, whole, runs, borders, edges))
+            found.append(Area(first * cell[0], last * cell[0], top * cell[1], bottom * cell[1], whole, runs, cell))
     return found
 
 
@@ -151,14 +141,12 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
     return found
 
 
-def _roomiest(
-    runs: dict[int, _Run], wide: float = 1.0, tall: float = 1.0
-) -> tuple[int, tuple[int, int, int, int], int]:
-    """Return cells, and top, bottom, first and last, of an area's rectangle with most space for words; its code.
+def _roomiest(runs: dict[int, _Run], wide: float = 1.0, tall: float = 1.0) -> list[int]:
+    """Return top, bottom, first and last cell of an area's rectangle with most space for words; [] if none has it.
 
-    It is at least `wide` and `tall`, in cells; without one, it has 0 cells.
+    It is at least `wide` and `tall`, in cells.
     """
-    best, found = 0.0, (0, (0, 0, 0, 0), 0)
+    best, found = 0.0, list[int]()
     for top in runs:
         first, last = runs[top].first, runs[top].last
         for bottom in range(top + 1, max(runs) + 2):
@@ -167,5 +155,5 @@ def _roomiest(
                 break
             room = float(last - first) ** 1.5 * (bottom - top)  # words are wide and low
             if room > best and bottom - top >= tall:
-                best, found = room, ((bottom - top) * (last - first), (top, bottom, first, last), runs[top].code)
+                best, found = room, [top, bottom, first, last]
     return found

@@ -28,7 +28,6 @@ from ppsim.plots.pixels import PixelColumns, is_mixed, picture
 
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
-_MAX_NUMBERS = 20_000
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
 _LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
 _NAME, _HALO = 10.0, 2.0  # pixels: size of the name of an area, its ground
@@ -244,8 +243,6 @@ class ChartRows(Artist):
             for half in (0, 1)[: 1 + slot]:
                 seen = (sizes > 0) & (boxes.start < self._ax.get_xlim()[1])
                 mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))
-                if len(mine) > _MAX_NUMBERS:
-                    return
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
                 shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
                 words = [before + boxes.number(row + half) * has for row, has in shown]
@@ -258,8 +255,6 @@ class ChartRows(Artist):
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
     def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
-        if len(lane) > _MAX_NUMBERS:
-            return
         words = [lane.label(span) for span in range(len(lane))]
         wide, tall = float(lane.length.min()) * place.second, float(np.min(band[0] - band[1]))
         least = wide / place.pixel - _FRAME, tall / place.pixel
@@ -292,13 +287,11 @@ class ChartRows(Artist):
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
-        pixel = place.pixel
-
-        def width_of(line: str) -> float:
-            return (text_width(line, _NAME) + 2 * _HALO) * pixel / place.second
-
+        pixel, second = place.pixel, place.second / place.pixel
         for area in areas(self.boxes):
-            if found := area.name(width_of, _LINE * pixel / place.row):
+            if found := area.name(
+                lambda words: (text_width(words, _NAME) + 2 * _HALO) / second, _LINE * pixel / place.row
+            ):
                 (words, seconds, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
                 row = row if below or not gap else np.floor(row) + 0.5  # within a row

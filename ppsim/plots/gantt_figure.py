@@ -68,8 +68,8 @@ class _FigureLayout:
 
     @property
     def room(self) -> float:
-        """Width of a line of words, which begins where the rows do."""
-        return self.width - self.left - _MARGIN
+        """Width of the rows, and of a line of words."""
+        return self.right - self.left
 
 
 def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
@@ -136,7 +136,7 @@ def compose(
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     strip = replace(strip, symbol="") if strip and pixels < _WIDE else strip  # the legend and the peak name it
     layout = _lay_out(blocks, heads, pixels, strip)
-    second, every = (layout.right - layout.left) / (longest or 1.0), [block.boxes for block in blocks]
+    second, every = layout.room / (longest or 1.0), [block.boxes for block in blocks]
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
     lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
     shown = [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in shown]
@@ -165,7 +165,7 @@ def compose(
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         _write_numbers(writer, layout, block, y, several)
         y += _ABOVE
-        ax = writer.axes(layout.left, y, layout.right - layout.left, high)
+        ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
         ChartRows(ax, boxes, theme, labels, pixels >= _WIDE)
@@ -176,13 +176,13 @@ def compose(
         found.append(ax)
         y += high + (air if memory else 8)
         if strip is not None:
-            area = writer.axes(layout.left, y, layout.right - layout.left, layout.memory, sharex=ax)
+            area = writer.axes(layout.left, y, layout.room, layout.memory, sharex=ax)
             draw_memory(area, strip, number, makespan(boxes.timeline), theme)
             y += layout.memory + 8
         y += _BETWEEN - 8
     ends = [makespan(boxes.timeline) for boxes in every]
     _add_axis(writer, layout, y, longest, [end for end in ends if end <= longest * (1 + 1e-9)])
-    legend.draw(writer, layout.left, y + _AXIS)
+    legend.draw(writer, layout.left, y + _AXIS, layout.room)
     return found
 
 
@@ -238,7 +238,7 @@ def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -
 def _add_axis(writer: Writer, layout: _FigureLayout, y: float, longest: float, ends: Sequence[float]) -> None:
     """Add the axis of time below all rows, which end at y, with a triangle at the end of each step."""
     theme = writer.theme
-    ax = writer.axes(layout.left, y - 1, layout.right - layout.left, 1, facecolor="none")
+    ax = writer.axes(layout.left, y - 1, layout.room, 1, facecolor="none")
     ax.set_yticks([])
     style: Any = {"color": theme.text, "linewidths": 0.0, "clip_on": False, "zorder": 7}
     ax.scatter(ends, [1.0] * len(ends), s=8, marker="v", transform=ax.get_xaxis_transform(), **style)

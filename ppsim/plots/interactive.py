@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 MAX_BOXES = 5_000  # plotly draws and moves this many without delay
-_LINE = 16  # pixels from line to line of a name
 _CHART_PIXELS, _ROW_PIXELS, _MAX_HEIGHT = 900, 30, 600  # typical sizes of a figure and of a row; height of all rows
+_LETTER, _LINE = 7.5 / _CHART_PIXELS, 16 / _MAX_HEIGHT  # of names, as parts of a chart's width and height
 _OVERVIEW_COLUMNS, _OVERVIEW_BINS, _OVERVIEW_LINES = _CHART_PIXELS, 400, 800  # pixels of the picture; bins of its hover
 _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges would hide them
 
@@ -219,12 +219,12 @@ class _Drawing:
             sizing="stretch", layer="below",
         )  # fmt: skip
         for area in areas(boxes):
-            line = _LINE * max(devices / _MAX_HEIGHT, 1 / 34)
-            if found := area.name(lambda words: 7.5 * len(words) / _CHART_PIXELS * length, line):
-                words, seconds, row = found
+            if found := area.name(
+                lambda words: 7.5 * len(words) / _CHART_PIXELS * length, _LINE * devices / _MAX_HEIGHT
+            ):
                 ink = {"color": label_colour(area.colour(self.theme))}
-                place = {"x": seconds * unit.factor, "y": row - 0.5}
-                self.figure.add_annotation(**place, text=words.replace("\n", "<br>"), showarrow=False, font=ink)
+                place = {"text": found[0].replace("\n", "<br>"), "x": found[1] * unit.factor, "y": found[2] - 0.5}
+                self.figure.add_annotation(**place, showarrow=False, font=ink)
         first, last = bins(PixelColumns(0.0, length, _OVERVIEW_BINS), 1.0, length)
         parts = np.stack([kind_shares(boxes, device, first, last).T for device in range(devices)])
         parts = np.append(parts, 1.0 - parts.sum(axis=2, keepdims=True), axis=2)

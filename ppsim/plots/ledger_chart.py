@@ -50,12 +50,13 @@ def draw_ledger(
         rows = min(_ROW * devices, _ROWS)
         named = 13 * (labels[0] == "0")  # pixels of the word before the numbers
         left = margin + named + max(text_width(label, _SIZE) for label in labels) + 8
-        below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > wide - left - 2 * 14
+        room = wide - left - max(margin, 9)
+        below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > room - 14
         top = 28 + 18 * below
-        height = top + rows + _AXIS + legend.height(wide - left - margin) + 6
+        height = top + rows + _AXIS + legend.height(room) + 6
         writer = Writer(wide, height, colours)
         write_title(writer, Texts(title, "", notes), left, notes if below else [])
-        ax = writer.axes(left, top, wide - left - max(margin, 9), rows)
+        ax = writer.axes(left, top, room, rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
         longest = float(sum(parts.values(), reached).max()) or 1.0
         ticks = round_ticks(longest, 10 if wide > 700 else 5)
@@ -63,7 +64,7 @@ def draw_ledger(
         is_named = devices <= _NAMED
         ax.set_xlim(0.0, max(end, 1.1 * longest * is_named))
         small: Any = {"ha": "center", "va": "center", "fontsize": font_points((_SIZE - 1) * POINTS)}
-        pixel = ax.get_xlim()[1] / (wide - left - max(margin, 9))
+        pixel = ax.get_xlim()[1] / room
         for cause, part in parts.items():
             edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
@@ -90,5 +91,5 @@ def draw_ledger(
         for device, idle in enumerate(reached.tolist() if is_named else ()):
             ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_rows(labels, left - 8, top + rows / 2, rows)
-        legend.draw(writer, left, top + rows + _AXIS)
+        legend.draw(writer, left, top + rows + _AXIS, room)
     return writer.figure

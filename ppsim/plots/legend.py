@@ -64,12 +64,10 @@ def write_title(writer: Writer, texts: Texts, margin: float, lines: Sequence[str
     room, notes = writer.wide - margin - 14, " · ".join(texts.notes)
     size = max(min(TITLE if writer.wide >= 600 else 12, TITLE * room / max(text_width(texts.title, TITLE, True), 1)), 6)
     writer.write(margin, 18, texts.title, size, fontweight="bold")
-    for at, line in enumerate(lines):
-        writer.write(margin, 36 + 18 * at, line, color=writer.theme.quiet)
     if not lines:
         writer.write(margin + text_width(texts.title, size, True) + 12, 18, notes, color=writer.theme.quiet)
-    for at, line in enumerate(texts.lead.splitlines(), len(lines)):
-        writer.write(margin, 36 + 18 * at, line)
+    for at, line in enumerate([*lines, *texts.lead.splitlines()]):
+        writer.write(margin, 36 + 18 * at, line, color=writer.theme.quiet if at < len(lines) else writer.theme.text)
 
 
 @dataclass(frozen=True)
@@ -142,9 +140,9 @@ class Legend:
         """Return the height in pixels of a legend of this width."""
         return _LINE * (1 + max((line for _, line in self._places(width)), default=0))
 
-    def draw(self, writer: Writer, left: float, top: float) -> None:
+    def draw(self, writer: Writer, left: float, top: float, width: float) -> None:
         """Draw the legend into a figure, from a place in pixels from its left and upper edge."""
-        for entry, (x, line) in zip(self.entries, self._places(writer.wide - left - min(left, 14)), strict=True):
+        for entry, (x, line) in zip(self.entries, self._places(width), strict=True):
             y = top + line * _LINE
             for part in self._swatch(entry, left + x, y, writer.high):
                 part.set_transform(writer.figure.dpi_scale_trans)

@@ -97,10 +97,6 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)
     labels = _labels(boxes, per_second)
-    wide = boxes.length[boxes.length > 0] * per_second
-    if labels is None and not np.allclose(wide, np.maximum(np.rint(wide), 1), rtol=0, atol=0.05):
-        lengths = _ROUND * 10.0 ** np.floor(-np.log10(per_second))
-        per_second = 1.0 / float(lengths[lengths * per_second >= 1.0 - 1e-9][0])
     drawn = max(int(np.floor(makespan(timeline) * per_second + 0.5)), 1)  # rounds like `_columns_of`
     lanes = {*LETTERS} if labels is None else {*KINDS, COLLECTIVES, FILLS}
     cells = _background(boxes, per_second, drawn, style, theme, lanes)
@@ -125,14 +121,17 @@ def _terminal_theme() -> Theme:
 
 
 def _columns_per_second(boxes: Boxes, room: int) -> float:
-    """Return the columns per second; the shortest action gets an integer number of columns, if it gets one."""
+    """Return the columns per second: a whole number for the shortest action, or columns of a round length."""
     length = makespan(boxes.timeline)
     lengths = boxes.length[boxes.length > 0]
     if not length > 0 or not len(lengths):
         return 0.0
     shortest = float(lengths.min())
     whole = int(room * shortest / length * (1 + 1e-12))
-    return min(whole, _WIDEST_SLOT) / shortest if whole else room / length
+    lengths = _ROUND * 10.0 ** np.floor(np.log10(length / room))
+    return (
+        min(whole, _WIDEST_SLOT) / shortest if whole else 1 / float(lengths[lengths >= length / room * (1 - 1e-9)][0])
+    )
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
@@ -287,11 +286,8 @@ def _legend(
         lines.append(f"numbers: {numbering} after the kind{stages}")
     if not fits:
         lines.append(f"a column is {seconds_text(1.0 / scale, 3)}")
-        times = np.append(boxes.start, boxes.end) * scale
-        if not np.allclose(times, np.rint(times)):  # else every column has one kind
-            fine, coarse = "letters are in proportion to time, not single actions", "a letter is what takes most of it"
-            lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}"
-            lines[-1] += "; colours mix" * bool(theme)
+        fine, coarse = "letters are in proportion to time, not single actions", "a letter is what takes most of it"
+        lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}" + "; colours mix" * bool(theme)
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {hidden} action(s) of zero length")
     return lines
