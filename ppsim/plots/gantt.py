@@ -27,7 +27,7 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
-from ppsim.plots.scale import AT_BOUND, SAME, shown_length, time_text
+from ppsim.plots.scale import AT_BOUND, SAME, number_text, shown_length, time_text
 from ppsim.timeline import TimelineColumns
 
 _LONGEST = 24  # characters of a base in the heading of differences
@@ -156,7 +156,7 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]]
         limit = usable_limit(run, held is not None)
         peak = float((peak_activations(run) if held is None else held).max())
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
-        words = [f"{size:.4g}" if held is None else three_digits(size) for size in sizes]
+        words = [number_text(round(size, 2)) if held is None else three_digits(size) for size in sizes]
         of_limit = "".join(f", limit {one}" for one in words[1:])
         found.append((f"{words[0]} {unit.symbol}".rstrip(), of_limit, is_over(peak, limit)))
     limits = {limit for _, limit, _ in found}

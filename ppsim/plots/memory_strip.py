@@ -10,11 +10,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ppsim.analysis.memory import memory_curves, peak_memory, usable_limit
-from ppsim.base.units import ScaledUnit, axis_unit
+from ppsim.base.units import ScaledUnit, axis_unit, three_digits
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, bare_axes
 from ppsim.plots.marks import add_lines, second_of
 from ppsim.plots.palette import Theme
+from ppsim.plots.scale import number_text
 from ppsim.timeline import TimelineColumns
 
 _ACTIVATIONS = ScaledUnit(1.0, "")  # numbers alone: the legend names them
@@ -70,7 +71,7 @@ class MemoryStrip:
 
     def amount(self, value: float) -> str:
         """Return an amount with its unit."""
-        return f"{value:.3g} {self.symbol}".rstrip()
+        return f"{_text(value)} {self.symbol}".rstrip()
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: Theme) -> None:
@@ -96,6 +97,11 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
     _dress(ax, strip, float(step[:, 1].max()), theme)
 
 
+def _text(level: float) -> str:
+    """Return a level with three digits, or as a whole number with commas, without zeros at its end."""
+    return number_text(float(three_digits(level).replace(",", "")))
+
+
 def is_over(peak: float, limit: float | None) -> bool:
     """Return whether a peak is over the usable memory, beyond rounding."""
     return limit is not None and peak > limit * (1 + 1e-9)
@@ -106,7 +112,7 @@ def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
     tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
     levels = [0.0, *([highest / 2] if tall > 60 else []), highest]
     levels += [peak] if (peak - highest) * tall > _APART * strip.top * _HEADROOM else []
-    ax.set_yticks(levels, [*(f"{level:.3g}" for level in levels[:-1]), strip.amount(levels[-1])])
+    ax.set_yticks(levels, [*map(_text, levels[:-1]), strip.amount(levels[-1])])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)
