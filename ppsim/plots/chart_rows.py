@@ -247,7 +247,7 @@ class ChartRows(Artist):
                 shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
                 words = [before + boxes.number(row + half) * has for row, has in shown]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
-                aside = (local > 0) - reverse * (1 + half / 3)
+                aside = (local > 0) - reverse * (1 + 2 * half / 3)
                 for text in self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], aside):
                     text.set_fontfamily(_SERIFS if before == "I" else self._family)
                     yield text

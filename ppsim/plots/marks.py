@@ -29,7 +29,7 @@ from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWE
 
 _LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
-_SEEN = 0.2  # opacity: fainter marks are not seen
+_SEEN = 0.1  # opacity: fainter marks are not seen
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
