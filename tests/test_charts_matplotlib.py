@@ -106,6 +106,8 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
     delayed = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
     column = run("zb-v", 64, 256, delayed).plot(width=3.3)  # low for some of them
     assert {"I +\nidle", "I +\nW +\nidle", "W"} <= set(numbers_of(column))
+    split = run("interleaved-1f1b", 16, 64, delayed, stages_per_device=4).plot(width=3.3)
+    assert sorted(numbers_of(split)) == ["F", "F + B"]  # once, and in one line where rows have gaps
     few = run("zb-h1", costs=costs).plot()
     assert "narrow actions mix their colours" not in words_of(few)
     assert set(numbers_of(few)) == {*map(str, range(8))}

@@ -52,14 +52,16 @@ class Area(NamedTuple):
         idle = [palette.IDLE_TITLE] * (self.parts[None] >= _IDLE)
         return " + ".join([kind.name for kind in kinds] + idle)
 
-    def name(self, width_of: Callable[[str], float], line: float) -> tuple[str, float, float] | None:
+    def name(
+        self, width_of: Callable[[str], float], line: float, several: bool = True
+    ) -> tuple[str, float, float] | None:
         """Return the words and the middle of their place in seconds and devices; None if they fit nowhere.
 
-        They have as few lines as fit with space above and below them, or without. `width_of` returns the seconds that a
-        text is wide; lines are `line` devices apart.
+        They have as few lines as fit with space above and below them, or without; one if not `several`. `width_of`
+        returns the seconds that a text is wide; lines are `line` devices apart.
         """
         kinds, (second, device) = self.words.split(" + "), self.cell
-        for around, each in product(_AROUND, range(len(kinds), 0, -1)):
+        for around, each in product(_AROUND, range(len(kinds), 0 if several else len(kinds) - 1, -1)):
             lines = [" + ".join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
             found = " +\n".join(lines)
             wide = max(map(width_of, found.split("\n")))
@@ -129,7 +131,7 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
     found = list[dict[int, _Run]]()
     for row, runs in enumerate(every):
         above = [area for area in found if row - 1 in area]
-        for run in runs:
+        for run in sorted(runs, key=lambda run: run.first - run.last):  # the longest first
             for area in above:
                 one = area[row - 1]
                 overlaps = max(one.first, run.first) < min(one.last, run.last)

@@ -290,11 +290,11 @@ class ChartRows(Artist):
         pixel, second = place.pixel, place.second / place.pixel
         for area in areas(self.boxes):
             if found := area.name(
-                lambda words: (text_width(words, _NAME) + 2 * _HALO) / second, _LINE * pixel / place.row
+                lambda words: (text_width(words, _NAME) + 2 * _HALO) / second, _LINE * pixel / place.row, not gap
             ):
                 (words, seconds, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
-                row = row if below or not gap else np.floor(row) + 0.5  # within a row
+                row = np.floor(row) + 0.5 if gap else row  # within a row
                 y = place.top - row * place.row + gap / 2 - (below + 0.36 * _NAME) * pixel
                 text = self._text(float(place.x(seconds)), float(y), words, label_colour(colour), _NAME)
                 ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}
