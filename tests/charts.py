@@ -4,7 +4,6 @@ from ppsim.plots.areas import areas
 from ppsim.plots.boxes import block_names, common_title, costs_text, legend_entries, local_stage, make_boxes, sizes_text
 from ppsim.plots.gantt import draw
 from ppsim.plots.many_runs import COLOURS, draw_bars, draw_front, draw_lines
-from ppsim.plots.marks import marked_kinds
 from ppsim.plots.palette import DARK, GREY, LIGHT, ON_DARK, THEMES, TITLES, contrast, light_of, to_linear
 from ppsim.plots.pixels import (
     PixelColumns,
@@ -22,6 +21,6 @@ __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "ON_DARK", "THEMES", "TITLES", "PixelColumns", "areas", "bins", "block_names",
     "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint",
     "from_linear",
-    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "marked_kinds", "picture", "png_address",
+    "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture", "png_address",
     "round_ticks", "row_gap", "shares", "sizes_text", "to_linear",
 ]  # fmt: skip
