@@ -13,8 +13,6 @@ from ppsim.commands.reporting import OutputOption, answer, command, write_files
 from ppsim.config import load_config
 from ppsim.launch import FRAMEWORKS, own_framework, to_launch
 
-DEFAULT = next(iter(FRAMEWORKS))  # of a config that names none that has launch files
-
 
 @command
 def export(
@@ -23,16 +21,14 @@ def export(
     ],
     framework: Annotated[
         str | None,
-        typer.Option(
-            help=f"{', '.join(FRAMEWORKS)}; with a version after a blank. [default: the config's, or {DEFAULT}]"
-        ),
+        typer.Option(help=f"{', '.join(FRAMEWORKS)}, or NAME VERSION. [default: the config's, or Megatron-LM]"),
     ] = None,
     output: Annotated[Path | None, OutputOption("Write the script.", "--output", "-o", metavar="TRAIN.sh")] = None,
     json: JsonTarget = None,
 ) -> None:
     """Print the whole script that launches a config: bash for Megatron-LM and torchtitan, YAML for Primus."""
     job = load_config(config)
-    name = framework or own_framework(job) or DEFAULT
+    name = framework or own_framework(job) or next(iter(FRAMEWORKS))
     text = to_launch(job, name)
     write_files((output, lambda path: write_atomically(path, text)))
     if json or not output:

@@ -85,8 +85,7 @@ _MEGATRON = SearchedLayouts(
     "megatron-core", READ_LAYOUT_STRINGS, megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE,
     primus.NEEDS,
 )  # fmt: skip
-SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework is named
-    None: _MEGATRON,
+SEARCHED_LAYOUTS: Mapping[str, SearchedLayouts] = {
     "Megatron-LM": _MEGATRON,
     "Primus": _MEGATRON._replace(policies="primus"),
     "PyTorch": SearchedLayouts("torchtitan", ("PyTorch",), pytorch.SHARDINGS, pytorch.RECOMPUTE, False),
@@ -96,8 +95,8 @@ SEARCHED_LAYOUTS: Mapping[str | None, SearchedLayouts] = {  # None: no framework
 def searched_layouts(name: str | None, policies: str | None) -> SearchedLayouts:
     """Return the layouts to try in a framework; None: in the one that `layout.framework` names, or else Megatron-LM."""
     named = framework(policies).facts.name.lower() if policies and name is None else None
-    own = (one for key, one in SEARCHED_LAYOUTS.items() if named in (one.policies, str(key).lower()))
-    return next(own, SEARCHED_LAYOUTS.get(name, _MEGATRON))
+    own = (one for key, one in SEARCHED_LAYOUTS.items() if named in (one.policies, key.lower()))
+    return next(own, SEARCHED_LAYOUTS.get(name or "", _MEGATRON))
 
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.

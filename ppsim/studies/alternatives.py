@@ -32,6 +32,7 @@ from ppsim.studies.free_keys import (
     RECOMPUTE_LEVEL,
     SHARDINGS,
     TENSOR,
+    Needs,
     lacks,
     needed,
 )
@@ -64,9 +65,7 @@ class Change(NamedTuple):
     kind: str = OPTIONS
 
 
-def single_changes(
-    config: Config, run: Timeline, names: Mapping[str, Mapping[str, Any]], headroom: float = HEADROOM
-) -> list[Change]:
+def single_changes(config: Config, run: Timeline, names: Needs, headroom: float = HEADROOM) -> list[Change]:
     """Return every single change of a config, once: software first, with these schedules, then hardware.
 
     `names` has by schedule what a framework needs of a layout to run it. `run` is the config, simulated. The fastest
@@ -128,9 +127,7 @@ def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
     return change._replace(keys={**change.keys, ENCODER_DATA: copies})
 
 
-def _changes(
-    config: Config, run: Timeline, names: Mapping[str, Mapping[str, Any]], headroom: float
-) -> Iterator[Change]:
+def _changes(config: Config, run: Timeline, names: Needs, headroom: float) -> Iterator[Change]:
     is_list = "csv" in config.schedule
     if not is_list:
         yield from _schedule_changes(config, run, names)
@@ -150,7 +147,7 @@ def _changes(
         yield Change("links with half the latency", keys, "links", HARDWARE)
 
 
-def _schedule_changes(config: Config, run: Timeline, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Change]:
+def _schedule_changes(config: Config, run: Timeline, names: Needs) -> Iterator[Change]:
     section, devices = config.schedule, run.schedule.devices
     own = find_family(section["name"])
     if devices == 1:
@@ -163,7 +160,7 @@ def _schedule_changes(config: Config, run: Timeline, names: Mapping[str, Mapping
     for name, needs in names.items():
         family, costs, follows = find_family(name), config.costs, dict[str, Any]()
         if isinstance(costs, DerivedCosts):
-            follows = needed(costs.layout, needs, name, devices, section["microbatches"])
+            follows = needed(costs.layout, needs, name, (devices, section["microbatches"]))
         if name == own.name or family.asynchronous or "costs" in family.options or follows is None:
             continue
         for count in _stage_counts(config, devices, family.fixed_stages):

@@ -28,8 +28,7 @@ from ppsim.search.partitions import balanced_within, pieces_of
 from ppsim.studies.free_keys import (
     DEVICES,
     MICROBATCHES,
-    OVERLAP_DATA,
-    OVERLAP_TENSOR,
+    OVERLAPS,
     PARTITION,
     SHARDING,
     Changes,
@@ -177,9 +176,8 @@ class _ExpandedLayout:
         """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
         if not isinstance(self.costs, DerivedCosts):
             return {}
-        free = [key for key in (OVERLAP_DATA, OVERLAP_TENSOR) if key in self.space.values]
-        sizes = self.devices, self.layout[MICROBATCHES]
-        return needed(self.costs.layout, self.space.needs.get(name, {}), name, *sizes, free)
+        needs, sizes = self.space.needs.get(name, {}), (self.devices, self.layout[MICROBATCHES])
+        return needed(self.costs.layout, needs, name, sizes, {*OVERLAPS} & self.space.values.keys())
 
     def _summary(self, name: str, stages: int | None, runs: bool = True) -> ScheduleSummary | None:
         """Return the summary of a schedule, with the config's options if it is the config's family.

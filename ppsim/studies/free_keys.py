@@ -33,9 +33,9 @@ DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
 RECOMPUTE_BLOCKS, EXPERT_TENSOR = "layout.recompute_blocks", "layout.expert_tensor"
 EXCHANGE, GROUPED, OVERLAP = "layout.expert_exchange", "layout.grouped_experts", "layout.overlap"
 FUSED_ROUTER = "layout.fused_router"
-OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
+OVERLAPS = OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
 # Knobs that change no size of a layout.
-KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, FUSED_ROUTER, OVERLAP, OVERLAP_TENSOR, OVERLAP_DATA)
+KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, FUSED_ROUTER, OVERLAP, *OVERLAPS)
 FP8, OFFLOAD = "layout.fp8", "schedule.offload"
 # Free only if named: fp8 changes the numbers that a model learns from, copies need a fast host; numbers of blocks that
 # recompute are tried for ranked points instead.
@@ -54,6 +54,7 @@ MAX_STAGES = 8
 MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
 
 Changes = dict[str, Any]  # dotted key -> value
+Needs = Mapping[str, Mapping[str, Any]]  # by schedule: fields of a layout that a framework runs it with
 
 
 def sharding_of(changes: Mapping[str, Any]) -> str | None:
@@ -220,14 +221,10 @@ def schedules_run_by(
 
 
 def needed(
-    layout: Layout,
-    needs: Mapping[str, Any],
-    name: str,
-    devices: int,
-    microbatches: int,
-    free: Iterable[str] = (OVERLAP_TENSOR, OVERLAP_DATA),
+    layout: Layout, needs: Mapping[str, Any], name: str, sizes: tuple[int, int], free: Iterable[str] = OVERLAPS
 ) -> Changes | None:
     """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
+    devices, microbatches = sizes
     if needs and microbatches < least_microbatches(name, devices):
         return None
     other = {f"layout.{key}": value for key, value in needs.items() if effective(layout, key) != value}

@@ -48,6 +48,7 @@ from ppsim.studies.free_keys import (
     TWO_STREAM,
     Changes,
     Job,
+    Needs,
     check_values,
     lacks,
     names_run_by,
@@ -77,7 +78,7 @@ class Space:
     files: Mapping[str, str | None] = field(default_factory=dict)
     without_pipeline: tuple[str, ...] = ()  # kinds of sharding that are tried on one pipeline device only
     # by schedule: fields of a layout that a framework runs it with, unless the schedules to try are named
-    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    needs: Needs = field(default_factory=dict)
 
     @functools.cached_property
     def _given_sizes(self) -> dict[str, int]:
