@@ -19,7 +19,7 @@ GROUPS = {
         "--device", "--link", "--network", "--approximate",
     ),
     "memory": (
-        "--recompute", "--recompute-placing", "--offload", "--offload-latency", "--memory-limit", "--headroom",
+        "--recompute", "--offload", "--memory-limit", "--headroom",
     ),
     "search": (
         "--free", "--only", "--over", "--framework", "--research", "--asynchronous", "--certain", "--break-even",

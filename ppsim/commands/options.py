@@ -109,13 +109,7 @@ FLAGS = {
     "recompute": Flag(
         "schedule.recompute", "STAGES", "Recompute (R) activations of these stages: all, first:N, or needed."
     ),
-    "recompute_placing": Flag(
-        "schedule.recompute_placing", "NAME", "Place of R: backward, idle or idle+forwards. [default: backward]"
-    ),
     "offload": Flag("schedule.offload", "STAGES", "Move activations of these stages to host memory: all, or first:N."),
-    "offload_latency": Flag(
-        "costs.offload_latency", "SECONDS", "Latency of one copy to host memory or back. [default: 0]"
-    ),
     "memory_limit": Flag(
         "memory_limit",
         "N",
@@ -147,7 +141,7 @@ GANTT: dict[str, Any] = {
     ],
     "transfers": Annotated[bool | None, typer.Option("--transfers", help="Draw each transfer.")],
 }
-MEMORY_FLAGS = ("recompute", "recompute_placing", "offload", "offload_latency", "memory_limit")
+MEMORY_FLAGS = ("recompute", "offload", "memory_limit")
 OPTIONS: dict[str, Any] = {
     "config": ConfigFile,
     "settings": Settings,
