@@ -183,7 +183,8 @@ def explanation_text(explanation: Explanation, steps: list[str], verbose: bool =
     """Return the answer as labelled rows; `verbose` adds the tables and notes."""
     sizes = [explanation.heading] if verbose else []
     parts = [[*sizes, *with_remarks(_answer(explanation, steps, verbose))]]
-    for table in _tables(explanation) if verbose else ():
+    tables = _tables(explanation, _idle(explanation), _variants(explanation, with_reasons=False)) if verbose else []
+    for table in tables:
         plus = "+" if table.signed else ""
         cells = [[_cell(cell, plus) for cell in row.values()] for row in table.rows]
         parts.append([*aligned([[*map(str.strip, table.rows[0])], *cells], left=table.left), *table.more])
@@ -194,10 +195,9 @@ def explanation_text(explanation: Explanation, steps: list[str], verbose: bool =
 def _html(explanation: Explanation, steps: list[str]) -> str:
     """Return gains, facts, tables, better schedule, notes as HTML, without idle time by cause, which the page shows."""
     facts = html_table(("measured run", "value", "remark"), [*_facts(explanation, steps), _trust(explanation, True)])
-    tables = [_page_table(table) for table in _difference_tables(explanation) + _slow_tables(explanation)]
+    gains, *others = map(_page_table, [_variants(explanation, with_reasons=True), *_tables(explanation)])
     notes = [f"Better schedule: {_schedule_gain(explanation)[1]}", *_notes(explanation, steps)]
-    gains = _page_table(_variants(explanation, with_reasons=True))
-    return "".join([gains, facts, *tables, *(f"<p>{escaped(note)}</p>" for note in notes)])
+    return "".join([gains, facts, *others, *(f"<p>{escaped(note)}</p>" for note in notes)])
 
 
 def _page_table(table: _Table) -> str:
@@ -334,21 +334,10 @@ def _cell(cell: str | float, plus: str) -> str:
     return cell if isinstance(cell, str) else plus * (cell > 0) + seconds_text(cell)
 
 
-def _tables(explanation: Explanation) -> list[_Table]:
-    gains = _variants(explanation, with_reasons=False)
-    return [*_difference_tables(explanation), _idle(explanation), gains, *_slow_tables(explanation)]
-
-
-def _difference_tables(explanation: Explanation) -> list[_Table]:
-    return [table for table in (_pipelines(explanation), _difference(explanation)) if table]
-
-
-def _slow_tables(explanation: Explanation) -> list[_Table]:
-    found = [
-        ("slower than it should be", "expected", explanation.slow),
-        ("waits longer than usual", "usual", explanation.stalls),
-    ]
-    return [table for one in found if (table := _slow(*one))]
+def _tables(explanation: Explanation, *between: _Table) -> list[_Table]:
+    slow = _slow("slower than it should be", "expected", explanation.slow)
+    waits = _slow("waits longer than usual", "usual", explanation.stalls)
+    return [part for part in (_pipelines(explanation), _difference(explanation), *between, slow, waits) if part]
 
 
 def _recorded(explanation: Explanation) -> list[Row]:
