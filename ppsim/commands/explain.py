@@ -34,7 +34,7 @@ MAX_SLOW, MAX_RANKS = 12, 8
 MAX_DRAWN = 4  # other pipelines on a page
 MAX_ROWS = 65_536  # actions of all steps that a page can show
 MAX_SUSPECTS = 2
-NO_ROW = ("", "", "")
+Row = tuple[str, str, str]  # label, value and remark
 COSTS = {  # what is absent from a hypothetical step
     "no overhead": "Overhead between actions costs", "no stragglers": "Stragglers cost",
     "equal stages": "Unequal stages cost", "free links": "Transfers cost",
@@ -206,13 +206,16 @@ def _page_table(table: _Table) -> str:
     return "".join([page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)])
 
 
-Row = tuple[str, str, str]  # label, value and remark
-
-
 def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[Row]:
     """Return the step and its idle time by cause, what would shorten it, and how far to trust this."""
     gains = [("", value, remark) for value, remark in _gain_texts(explanation)]
-    return [*_facts(explanation, steps), NO_ROW, ("gain", *gains[0][1:]), *gains[1:], _trust(explanation, verbose)]
+    return [
+        *_facts(explanation, steps),
+        ("", "", ""),
+        ("gain", *gains[0][1:]),
+        *gains[1:],
+        _trust(explanation, verbose),
+    ]
 
 
 def _facts(explanation: Explanation, steps: list[str]) -> list[Row]:

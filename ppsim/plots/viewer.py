@@ -101,6 +101,7 @@ def viewer_html(
     if len(charts) == 1:
         title = title_text(timelines[0]) if titles is None else names[0]
     title = title or common_title(timelines)
+    texts = "\0".join([style(), script(iterations is not None), json.dumps([charts, steps])])
     return filled(
         _read("viewer.html"),
         {
@@ -108,13 +109,9 @@ def viewer_html(
             "HEAD": "" if framed else _head(every, title, lead),
             "TEXT": words and f'<details class="devices words"><summary>{about}</summary><div>{words}</div></details>',
             "OPTIONS": json.dumps(options),
-            "SCRIPT": _packed(style(), script(iterations is not None), json.dumps([charts, steps])),
+            "SCRIPT": base64.b64encode(zlib.compress(texts.encode(), 9)).decode(),
         },
     )
-
-
-def _packed(*texts: str) -> str:
-    return base64.b64encode(zlib.compress("\0".join(texts).encode(), 9)).decode()
 
 
 def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
