@@ -52,27 +52,24 @@ class Area(NamedTuple):
         idle = [palette.IDLE_TITLE] * (self.parts[None] >= _IDLE)
         return " + ".join([kind.name for kind in kinds] + idle)
 
-    def name(
-        self, width_of: Callable[[str], float], line: float, several: bool = True
-    ) -> tuple[str, float, float] | None:
+    def name(self, wide: Callable[[str], float], line: float, several: bool = True) -> tuple[str, float, float] | None:
         """Return the words and the middle of their place in seconds and devices; None if they fit nowhere.
 
-        They have as few lines as fit with space above and below them, or without; one if not `several`. `width_of`
-        returns the seconds that a text is wide; lines are `line` devices apart.
+        They have as few lines as fit with space above and below them, or without; one if not `several`. `wide`
+        returns the width of a text in seconds; lines are `line` devices apart.
         """
         kinds, (second, device) = self.words.split(" + "), self.cell
         for around, each in product(_AROUND, range(len(kinds), 0 if several else len(kinds) - 1, -1)):
             lines = [" + ".join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
             found = " +\n".join(lines)
-            wide = max(map(width_of, found.split("\n")))
-            if place := _roomiest(self.runs, wide / second, (len(lines) + around) * line / device):
+            cells = max(map(wide, found.split("\n"))) / second, (len(lines) + around) * line / device
+            if place := _roomiest(self.runs, *cells):
                 return found, sum(place[2:]) / 2 * second, sum(place[:2]) / 2 * device
         return None
 
     def colour(self, theme: Theme) -> str:
         """Return the mean colour, #rrggbb."""
-        fills = {None: theme.idle, **theme.kinds}
-        return mixed((fills[kind], part) for kind, part in self.parts.items())
+        return mixed((theme.idle if kind is None else theme.kinds[kind], part) for kind, part in self.parts.items())
 
 
 @cached_on

@@ -201,8 +201,8 @@ class Boxes(Spans):
         if lettered and not (all(size.any() for size in sizes) and (np.any(has_number) or not numbered)):
             return self.numbers(second, tall, digit, False, numbered)
         least = min((float(size[size > 0].min()) for size in sizes if size.any()), default=0.0)
-        letters = {kind: kind_letter(kind) * lettered for kind, _ in found}
-        return {key: (np.minimum(size, least), has, letters[key[0]]) for key, (size, has) in found.items()}
+        return {(kind, slot): (np.minimum(size, least), has, kind_letter(kind) * lettered)
+                for (kind, slot), (size, has) in found.items()}  # fmt: skip
 
     @cached_property
     def _digits(self) -> int:
@@ -269,9 +269,8 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """An entry of a legend: `sort` is "kind", "slot", "idle", "stage", "reverse", "lane", "cause", "steps",
-    "plain" for slots without halves, "bare" for optimizer steps without a frame,
-    or without a symbol "mixed" or "low"; its words.
+    """An entry of a legend: `sort` is "kind", "slot", "plain" (no halves), "idle", "stage", "reverse", "lane", "cause",
+    "steps", "bare" (no frame), or without a symbol "mixed" or "low"; its words.
 
     `kind` is that of the swatch, `lane` the sort of the lane or the cause of idle time.
     """
@@ -325,10 +324,9 @@ def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: fl
         found.append(LegendEntry("steps", "start of an iteration"))
     lanes = {lane.sort: lane.title for boxes in every for lane in boxes.lanes if lane.start.min() < until}
     found += [LegendEntry("lane", lanes[sort], lane=sort) for sort in TITLES if sort in lanes]
-    plain = [boxes for boxes in every if boxes.plain]
-    every_lane = [lane for boxes in plain for lane in replace(boxes, plain=False).lanes if lane.start.min() < until]
-    whole = {lane.sort: lane.title for lane in every_lane}
-    names = ", ".join(whole[sort] for sort in TITLES if sort in whole and sort not in lanes)
+    hidden = {lane.sort: lane.title for boxes in every if boxes.plain for lane in replace(boxes, plain=False).lanes
+              if lane.start.min() < until and lane.sort not in lanes}  # fmt: skip
+    names = ", ".join(hidden[sort] for sort in TITLES if sort in hidden)
     return [*found, LegendEntry("low", f"rows too low for {names}")] if names else found
 
 

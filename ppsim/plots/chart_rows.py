@@ -287,11 +287,9 @@ class ChartRows(Artist):
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
-        pixel, second = place.pixel, place.second / place.pixel
+        pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
         for area in areas(self.boxes):
-            if found := area.name(
-                lambda words: (text_width(words, _NAME) + 2 * _HALO) / second, _LINE * pixel / place.row, not gap
-            ):
+            if found := area.name(lambda line: (text_width(line, _NAME) + 2 * _HALO) / second, _LINE / tall, not gap):
                 (words, seconds, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
                 row = np.floor(row) + 0.5 if gap else row  # within a row

@@ -98,10 +98,9 @@ class LaneSpans(Spans):
 def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
     """Return the lanes that take time in this timeline."""
     origin = float(timeline.device_start.min())
-    found, titles, hosts = [], TITLES, np.unique(timeline.schedule.evicted[:, ::2], axis=0).tolist()
-    if hosts:
-        pairs = ", ".join(f"{device} to {host}" for device, host in hosts)  # BPipe's devices have one stage
-        titles = TITLES | EVICTIONS | {OFFLOADS: EVICTIONS[OFFLOADS] + f" ({pairs})" * (len(hosts) <= _NAMED)}
+    pairs = [f"{device} to {host}" for device, host in np.unique(timeline.schedule.evicted[:, ::2], axis=0).tolist()]
+    evictions = EVICTIONS | {OFFLOADS: EVICTIONS[OFFLOADS] + f" ({', '.join(pairs)})" * (len(pairs) <= _NAMED)}
+    found, titles = [], TITLES | (evictions if pairs else {})
     for sort, spans in (
         (GATHERS, timeline.unshards),
         (RELOADS, timeline.reloads),

@@ -105,8 +105,8 @@ def second_of(ax: Axes) -> float:
 def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[str, Kind]:
     """Return a kind whose boxes show marks of a later "stage", and of "reverse", in rows of `row` pixels."""
     found = dict[str, Kind]()
-    wide = (scale.mark_strength(boxes.length * second) > _SEEN) & (boxes.start < until)
-    wide &= row >= LOWEST_MARK * (1 + boxes.slot)
+    is_high = row >= LOWEST_MARK * (1 + boxes.slot)
+    wide = (scale.mark_strength(boxes.length * second) > _SEEN) & (boxes.start < until) & is_high
     for sort, marked in (("stage", boxes.local > 0), ("reverse", boxes.reverse)):
         if seen := {*distinct(boxes.kinds_of_parts(0)[wide & marked]).tolist()}:
             found[sort] = next(kind for kind in TITLES if kind in seen)

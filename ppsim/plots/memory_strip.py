@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,8 @@ class MemoryStrip:
         return found
 
     def amount(self, value: float) -> str:
-        """Return an amount with its unit."""
-        return f"{_text(value)} {self.symbol}".rstrip()
+        """Return an amount with its unit; it has three digits, or is a whole number with commas."""
+        return f"{number_text(float(three_digits(value).replace(',', '')))} {self.symbol}".rstrip()
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: Theme) -> None:
@@ -97,11 +97,6 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
     _dress(ax, strip, float(step[:, 1].max()), theme)
 
 
-def _text(level: float) -> str:
-    """Return a level with three digits, or as a whole number with commas, without zeros at its end."""
-    return number_text(float(three_digits(level).replace(",", "")))
-
-
 def is_over(peak: float, limit: float | None) -> bool:
     """Return whether a peak is over the usable memory, beyond rounding."""
     return limit is not None and peak > limit * (1 + 1e-9)
@@ -112,7 +107,7 @@ def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
     tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
     levels = [0.0, *([highest / 2] if tall > 60 else []), highest]
     levels += [peak] if (peak - highest) * tall > _APART * strip.top * _HEADROOM else []
-    ax.set_yticks(levels, [*map(_text, levels[:-1]), strip.amount(levels[-1])])
+    ax.set_yticks(levels, [*map(replace(strip, symbol="").amount, levels[:-1]), strip.amount(levels[-1])])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)
