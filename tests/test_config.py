@@ -8,8 +8,6 @@ from command_line import LLAMA, UNIT_COSTS
 
 import ppsim
 from ppsim import ConfigError, CostError, DerivedCosts, PpsimError, load_config
-from ppsim.config import FILE_KEYS, ConfigSource
-from ppsim.config.schema import check_sections, named_files
 
 UNIT = """
 name: four devices
@@ -92,15 +90,6 @@ def test_an_override_that_is_no_value_is_refused_in_plain_words(write, text):
     with pytest.raises(ConfigError, match="a list such as") as error:
         load_config(write(DERIVED), overrides={"costs.latency": text})
     assert error.value.faults[0].startswith(f"override 'costs.latency': {text!r} is not a value; give a number")
-
-
-def test_all_keys_that_name_a_file_are_known_as_such():
-    hardware = {"device": "H100", "link": "NVLink 4"}
-    sections = {"schedule": {}, "hardware": hardware, "lengths": {"sequences": 1}}
-    changed = ConfigSource(sections, "config").changed(dict.fromkeys(FILE_KEYS, "a file"))
-    checked, faults = check_sections(dict(changed.data))
-    assert not faults
-    assert {".".join(map(str, path)) for path in named_files(checked)} == set(FILE_KEYS)
 
 
 def test_overrides_replace_dotted_keys_and_read_text_as_yaml(write):

@@ -1,4 +1,4 @@
-"""docs/config.md names every key that a config can have, and nothing that it cannot."""
+"""Pages name every key that a config can have and every effect of costs, and nothing else."""
 
 import re
 
@@ -7,8 +7,9 @@ import pytest
 from command_line import ROOT
 from pydantic import BaseModel
 
-from ppsim.config import load_config
-from ppsim.config.schema import DOCUMENT
+from ppsim.config import FILE_KEYS, ConfigSource, load_config
+from ppsim.config.schema import DOCUMENT, check_sections, named_files
+from ppsim.costs import EFFECTS, PARAMETERS
 
 PAGE = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
 
@@ -50,3 +51,21 @@ def test_the_sheets_of_the_page_are_read(tmp_path):
     config = load_config(path)
     assert config.costs.cluster.network.bandwidth == 12.5e9
     assert config.simulate().makespan > 0
+
+
+def test_all_keys_that_name_a_file_are_known_as_such():
+    hardware = {"device": "H100", "link": "NVLink 4"}
+    sections = {"schedule": {}, "hardware": hardware, "lengths": {"sequences": 1}}
+    changed = ConfigSource(sections, "config").changed(dict.fromkeys(FILE_KEYS, "a file"))
+    checked, faults = check_sections(dict(changed.data))
+    assert not faults
+    assert {".".join(map(str, path)) for path in named_files(checked)} == set(FILE_KEYS)
+
+
+def test_every_effect_has_a_row_on_the_page_and_names_a_key_of_the_config_or_a_cost():
+    page = (ROOT / "docs" / "cost-model.md").read_text(encoding="utf-8")
+    for effect in EFFECTS:
+        assert f"\n| {', '.join(f'`{key}`' for key in effect.key.split(', '))} |" in page
+        for key in effect.key.split(", "):
+            section, _, name = key.rpartition(".")
+            assert name in (set(keys_of(DOCUMENT.model_fields[section].annotation)) if section else PARAMETERS), key

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from command_line import ROOT
 
 import ppsim
 from ppsim.commands.what_if import UNITS
@@ -83,16 +82,3 @@ def test_what_is_done_once_a_step_is_an_entry_too(monkeypatch):
     costs = ppsim.DerivedCosts(MODEL, CLUSTER).for_stages(2, copies=[1, 2])
     assert costs.unshard == [3.0, 6.0]
     assert "reduce_grad" not in costs.provenance or costs.reduce_grad
-
-
-def test_every_effect_has_a_row_on_the_page_and_names_a_key_of_the_config_or_a_cost():
-    from ppsim.config.schema import DOCUMENT
-
-    page = (ROOT / "docs" / "cost-model.md").read_text(encoding="utf-8")
-    for effect in EFFECTS:
-        assert f"\n| {', '.join(f'`{key}`' for key in effect.key.split(', '))} |" in page
-        for key in effect.key.split(", "):
-            section, _, name = key.rpartition(".")
-            document: Any = DOCUMENT
-            known = document.model_fields[section].annotation.model_fields if section else PARAMETERS
-            assert name in known, key
