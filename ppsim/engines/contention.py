@@ -29,7 +29,7 @@ from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import no_copies
 
-SENDER, TURN = -2, -1  # last columns of `Queues.links`: another device that may wait, and the order of joining lines
+SENDER, TURN = 4, 5  # further columns of `Queues.links`: another device that may wait, and the order of joining lines
 
 
 class Items(NamedTuple):
@@ -78,7 +78,7 @@ def make_items(plan: Plan, posts: Posts, links: np.ndarray, barriers: BarrierCol
     first_barrier = first_copy + len(copies.stage)
     count = first_barrier + len(barriers.seconds)
     every, copied = np.arange(count, dtype=np.int32), slice(first_copy, first_barrier)
-    table = np.full((count, links.shape[1] + 2), -1, np.int32)
+    table = np.full((count, TURN + 1), -1, np.int32)
     table[:first_copy, :SENDER] = links
     remote = np.flatnonzero(plan.remote)
     table[remote, SENDER] = schedule.device[schedule.source[remote]]
@@ -146,7 +146,7 @@ def end_item(item, now, rows, queues, gathers, copies, barriers, items, lines, d
         if port >= 0:
             lines.free[port] += 1
             agenda.changed.append(np.int64(port))
-    for side in range(NEXT, links.shape[1] + SENDER):
+    for side in range(NEXT, NEXT + 2):
         if links[item, side] >= 0:
             count_off(np.int64(links[item, side]), now, rows, queues, items, times, agenda)
     if item >= items.first_barrier:

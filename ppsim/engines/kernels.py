@@ -45,7 +45,7 @@ class Queues(NamedTuple):
     links: np.ndarray
 
 
-WAITS, RECEIVER, NEXT = range(3)  # columns of `Queues.links`
+WAITS, RECEIVER, NEXT = range(3)  # columns of `Queues.links`; `NEXT` and the one after it are of RECV and SEND
 
 
 class StreamColumns(NamedTuple):
@@ -256,7 +256,7 @@ def run_transfers(first, rows, queues, times, devices, moving, stack, height):
                 devices.waiting_for[sender] = -1
                 stack[height] = sender
                 height += 1
-        for side in range(NEXT, queues.links.shape[1]):
+        for side in range(NEXT, NEXT + 2):
             follower = queues.links[number, side]
             if follower >= 0:
                 times[follower, TRANSFER_START] = max(times[follower, TRANSFER_START], end)
