@@ -268,9 +268,9 @@ def test_the_command_names_constants_runs_and_the_next_run(runs_file, tmp_path):
         assert word in done.out
     assert read_calibration(made).runs == 4
     for command in (("fits",), ("compare", "--schedules", "gpipe"), ("simulate",), ("sweep", "--over", "engine=event")):
-        shown = ppsim(command[0], tmp_path / "job1.yaml", "--set", "calibration=calibration.yaml", *command[1:])
+        shown = ppsim(command[0], tmp_path / "job1.yaml", "--set", f"calibration={made}", *command[1:])
         assert "calibrated with 4 runs" in shown.out
-    document = ppsim("fits", tmp_path / "job1.yaml", "--set", "calibration=calibration.yaml", "--json", "-").out
+    document = ppsim("fits", tmp_path / "job1.yaml", "--set", f"calibration={made}", "--json", "-").out
     assert json.loads(document)["calibrations"] == ["calibrated with 4 runs"]
 
 

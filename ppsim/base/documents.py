@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
@@ -135,11 +135,20 @@ def checked_by(check: Check) -> Any:
     return Annotated[Any, BeforeValidator(validate)]
 
 
-def record(title: str, **fields: Any) -> Any:
+def record(title: str, **keys: Any) -> Any:
     """Return the schema of a mapping; each key gives a pair of type and default, with ... for a required key."""
     from pydantic import create_model
 
-    return create_model(title, **fields)
+    return create_model(title, **keys)
+
+
+def record_of(kind: type, **types: Any) -> Any:
+    """Return the schema of a mapping with fields of a dataclass: each has the type given here, and its own default."""
+    defaults = {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)
+    }
+    typed = {name: (one, ... if defaults[name] is MISSING else defaults[name]) for name, one in types.items()}
+    return record(kind.__name__, **typed)
 
 
 def check_document(schema: type[T], document: Any, place: str, what: str) -> T:

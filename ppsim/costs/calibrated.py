@@ -18,6 +18,7 @@ from ppsim.base.documents import (
     nine_digits,
     read_yaml,
     record,
+    record_of,
     unknown_keys,
     yaml_text,
 )
@@ -352,10 +353,9 @@ def _schemas() -> tuple[Any, Any, Any]:
     """Return the schemas of a calibration's file, of a measured run and of a constant."""
     above, any_number, words = checked_by(positive), checked_by(_finite), checked_by(_text)
     part, pair = checked_by(share), tuple[above, above]
-    run = record(
-        "Run", name=(words, ...), seconds=(above, ...), before=(above, ...), after=(above, ...),
-        weight=(any_number, ...), tells=(words, ""), peak_memory=(above | None, None),
-        memory_before=(above | None, None), memory_after=(above | None, None),
+    run = record_of(
+        MeasuredRun, name=words, seconds=above, before=above, after=above, weight=any_number, tells=words,
+        peak_memory=above | None, memory_before=above | None, memory_after=above | None,
     )  # fmt: skip
     constant = record(
         "Constant", what=(words, ""), unit=(words, ""), prior=(any_number, ...), value=(any_number, ...),

@@ -18,7 +18,7 @@ from ppsim.base.documents import (
     document_error,
     nine_digits,
     read_yaml,
-    record,
+    record_of,
     unknown_keys,
     yaml_text,
 )
@@ -37,6 +37,7 @@ WHAT = "a profile"
 FIXED_KEYS = ("schema", "units", "provenance")  # equal in every profile
 FORMER_KEYS = ("overlap_slowdown",)  # keys of older files, which are ignored
 KINDS = ("F", "B", "I", "W")
+AMOUNTS = ("overhead", "message_overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
 LAYERS = whole_number(1, 2**20)
 
 
@@ -252,27 +253,14 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
 
 def profile_document(profile: Profile) -> dict[str, Any]:
     """Return the document of a profile's file."""
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "units": {"time": "seconds", "size": "bytes"},
-        "provenance": "measured",
-        "source": profile.source,
-        "recorded": profile.recorded,
-        "devices": profile.devices,
-        "fitted": list(profile.fitted),
-        **({"layers": list(profile.layers)} if profile.layers else {}),
-        "seconds": profile.seconds,
-        "interval": profile.interval,
-        "once": profile.once,
-        "stretch": profile.stretch,
-        "links": profile.links,
-    }
-    names = ("overhead", "message_overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
-    document.update({name: getattr(profile, name) for name in names})
-    for name, part in (("link_fit", profile.link_fit), ("steps", profile.steps)):
-        if part:
-            document[name] = vars(part)
-    return nine_digits(document)
+    keys = (
+        "source", "recorded", "devices", "fitted", *["layers"] * bool(profile.layers), "seconds", "interval", "once",
+        "stretch", "links", *AMOUNTS,
+    )  # fmt: skip
+    document = {"schema": SCHEMA, "units": {"time": "seconds", "size": "bytes"}, "provenance": "measured"}
+    document |= {key: getattr(profile, key) for key in keys}
+    parts = {"link_fit": profile.link_fit, "steps": profile.steps}
+    return nine_digits(document | {name: vars(part) for name, part in parts.items() if part})
 
 
 def read_profile(path: str | PathLike[str]) -> Profile:
@@ -293,36 +281,21 @@ def read_profile(path: str | PathLike[str]) -> Profile:
 def _schema() -> Any:
     """Return the schema of a profile's file, with the rule of each value."""
     amount, pair, kind = checked_by(_amount), checked_by(_pair_of(_finite)), checked_by(choice(*KINDS))
-    fit = record(
-        "LinkFit",
-        sizes=(list[amount], ...), seconds=(list[amount], ...), residual=(amount, ...), latency=(pair, ...),
-        bandwidth=(checked_by(_pair_of(_bandwidth)), ...),
+    count, any_number, words = checked_by(whole_number(0)), checked_by(_finite), checked_by(str)
+    fit = record_of(
+        LinkFit, sizes=list[amount], seconds=list[amount], residual=amount, latency=pair,
+        bandwidth=checked_by(_pair_of(_bandwidth)),
     )  # fmt: skip
-    count, any_number = checked_by(whole_number(0)), checked_by(_finite)
-    steps = record(
-        "Steps", errors=(list[any_number], ...), noise=(amount, ...), drift=(any_number, ...), steps=(count, ...),
-        disturbed=(count, 0), halved=(bool, False), summed=(bool, False), reach=(amount | None, None),
-        ranks=(amount, 0.0),
+    steps = record_of(
+        StepSpread, errors=list[any_number], noise=amount, drift=any_number, steps=count, disturbed=count, halved=bool,
+        summed=bool, reach=amount | None, ranks=amount,
     )  # fmt: skip
-    names = ("overhead", "message_overhead", "latency", "transfer_bytes", "jitter", "residual")
-    amounts = dict.fromkeys(names, (amount, 0.0))
-    return record(
-        "Profile",
-        devices=(checked_by(whole_number()), ...),
-        seconds=(dict[kind, list[amount]], ...),
-        layers=(list[checked_by(LAYERS)], []),
-        interval=(dict[kind, list[pair]], {}),
-        once=(dict[kind, pair], {}),
-        stretch=(dict[kind, amount], {}),
-        bandwidth=(checked_by(_bandwidth), math.inf),
-        links=(dict[str, amount], {}),
-        link_fit=(fit | None, None),
-        steps=(steps | None, None),
-        fitted=(list[checked_by(str)], []),
-        source=(checked_by(str), "unknown device"),
-        recorded=(checked_by(str), ""),
-        **amounts,
-    )
+    return record_of(
+        Profile, devices=checked_by(whole_number()), seconds=dict[kind, list[amount]], layers=list[checked_by(LAYERS)],
+        interval=dict[kind, list[pair]], once=dict[kind, pair], stretch=dict[kind, amount], links=dict[str, amount],
+        link_fit=fit | None, steps=steps | None, fitted=list[words], source=words, recorded=words,
+        **{**dict.fromkeys(AMOUNTS, amount), "bandwidth": checked_by(_bandwidth)},
+    )  # fmt: skip
 
 
 def _unknown(document: dict[str, Any], schema: Any) -> list[str]:

@@ -170,7 +170,7 @@ class StepSpread:
     noise: float  # standard deviation of log(step / median step of its run)
     drift: float  # log(median of the second half of the steps / median of the first), the median over runs
     steps: int  # steps of all runs
-    disturbed: int  # steps that were dropped in addition: see `ppsim.studies.calibration.undisturbed`
+    disturbed: int = 0  # steps that were dropped in addition: see `ppsim.studies.calibration.undisturbed`
     # halved, summed: True if the steps contain I and W that were taken as halves of B, or B that was taken as I + W
     halved: bool = False
     summed: bool = False
