@@ -98,7 +98,7 @@ def _run_queued(plan: Plan, posts: Posts) -> Times:
     of_rows = unwritable(times)[:rows].T  # a timeline need not copy columns of a table that nobody can write to
     gathers, copies, barriers = streams
     return Times(
-        *of_rows, gathers.start, gathers.end, copy_start=copies.start, copy_end=copies.end,
+        *of_rows, unshard_start=gathers.start, unshard_end=gathers.end, copy_start=copies.start, copy_end=copies.end,
         barrier_start=barriers.start, barrier_end=barriers.end, **_step_end(plan, of_rows[ROW_END]),
     )  # fmt: skip
 

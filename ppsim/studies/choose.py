@@ -197,8 +197,8 @@ def _differences(drawn: list[Candidate], names: list[str]) -> list[str]:
 def _with_its_policies(config: AnyConfig, framework: str | None) -> ConfigSource:
     """Return the config with the framework's policies, unless it names others."""
     source = config_source(config)
-    known = framework is not None and framework in SEARCHED_LAYOUTS
-    if not known or "model" not in source.data or value_at(source.data, "layout.framework"):
+    named = "model" not in source.data or value_at(source.data, "layout.framework")
+    if named or framework is None or framework not in SEARCHED_LAYOUTS:
         return source
     return source.changed({"layout.framework": SEARCHED_LAYOUTS[framework].policies})
 
