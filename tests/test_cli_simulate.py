@@ -106,6 +106,9 @@ def test_text_draws_every_device():
     outcome = ppsim(*FLAGS, "--text")
     assert outcome.status == 0
     assert all(f"device {device}" in outcome.out for device in range(4))
+    narrow = ppsim(*FLAGS, "--text", "--width", 40).out  # a heading of two lines
+    assert re.search(r"\n\ndevice 0 \S", narrow)
+    assert "microbatches:" not in narrow
 
 
 def test_csv_is_the_schedule_and_passes_back_in(tmp_path):

@@ -16,7 +16,7 @@ from typing import Any
 from ppsim.base.units import ScaledUnit, axis_unit, value_text
 
 WIDTH = 100  # characters of a line of running text, less on a narrower terminal
-_NO_BREAK = "\N{NO-BREAK SPACE}"
+NO_BREAK = "\N{NO-BREAK SPACE}"
 _MINUS = re.compile(r"(?<![^\s(])-(?=\d)")
 _LONG = 50  # characters: longer cells of an HTML table may be several lines
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
@@ -31,13 +31,14 @@ def line_width() -> int:
 
 
 def within(text: str, width: int | None) -> str:
-    """Return a text whose lines have at most so many characters; what is left of one stands below its last column."""
+    """Return a text of lines of so many characters at most; numbers keep units, the rest is below the last column."""
     lines = list[str]()
     for line in text.splitlines():
         begin = max((one.end() for one in re.finditer(r"  +", line)), default=2)
         indent = " " * (begin if width and begin < 0.75 * width else 2)
-        lines += [line] if width is None else textwrap.wrap(line, width, subsequent_indent=indent) or [""]
-    return "\n".join(lines) + "\n"
+        whole = _NUMBER_AND_UNIT.sub(NO_BREAK, line)
+        lines += [line] if width is None else textwrap.wrap(whole, width, subsequent_indent=indent) or [""]
+    return "\n".join(lines).replace(NO_BREAK, " ") + "\n"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = None) -> list[str]:
@@ -56,9 +57,9 @@ def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = 
 
 def paragraph(text: str, first: str = "") -> list[str]:
     """Return a text as lines, after `first` and hanging below its end; numbers keep their units."""
-    whole, hanging = _NUMBER_AND_UNIT.sub(_NO_BREAK, text), " " * len(first)
+    whole, hanging = _NUMBER_AND_UNIT.sub(NO_BREAK, text), " " * len(first)
     lines = textwrap.wrap(whole, line_width(), initial_indent=first, subsequent_indent=hanging, break_on_hyphens=False)
-    return [line.replace(_NO_BREAK, " ").rstrip() for line in lines or [first]]
+    return [line.replace(NO_BREAK, " ").rstrip() for line in lines or [first]]
 
 
 def with_remarks(rows: Sequence[tuple[str, str, str]]) -> list[str]:

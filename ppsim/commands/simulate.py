@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,7 +92,7 @@ def simulate(
     if csv and (lost := outside_lists(lists)):
         say(f"{csv} holds lists of actions only, and not that {lists.name} has {' and '.join(lost)}")
     drawn = timeline.to_text(color=takes_colours(), width=columns) if text else ""
-    chart = drawn and f"\n{drawn.partition(chr(10))[2]}"  # the summary above has what its heading says
+    chart = re.sub(r"\A.*(\n  .*)*", "", drawn)  # without its heading, which the summary above has
     own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
     below = "\n" + timeline.ledger().table() if ledger else ""
     answer(

@@ -15,7 +15,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.tables import within
+from ppsim.base.tables import NO_BREAK, within
 from ppsim.base.units import seconds_text, time_unit
 from ppsim.plots.areas import parts_around
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
@@ -276,10 +276,10 @@ def _legend(
     entries += [(words, theme and ground) for words, ground in cells.mixes.items()]
     meanings = {style.rule: "goes on", style.edge: "begins"}
     entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
-    lines = ["; ".join(_colored(title, ground) if ground else title for title, ground in entries)]
+    titles = (_colored(title, ground) if ground else title for title, ground in entries)
+    lines = ["; ".join(title if theme else title.replace(" ", NO_BREAK) for title in titles)]
     if lanes := [lane for lane in boxes.lanes if lane.letter in drawn]:
-        titles = "; ".join(f"{lane.letter} {lane.title}" for lane in lanes)
-        lines.append(f"where no action runs: {titles}")
+        lines.append("where no action runs: " + "; ".join(f"{lane.letter} {lane.title}" for lane in lanes))
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
         stages = ", stage before the kind" if re.search(r"(?<![A-Z\d./])\d+[A-Z]", drawn) else ""
