@@ -1020,6 +1020,17 @@ def test_a_logarithmic_axis_has_a_tick_at_each_doubling_of_a_round_number():
     (axes,) = draw_front(points, [str(place) for place in range(10)], "memory", "bytes").axes
     assert axes.get_xticks().tolist() == [50, 100, 200, 400]
     assert axes.get_xlim()[0] == 50
+    points = [(3.0, 20.0), *((4.0 + step / 10, 19.0) for step in range(9)), (64.0, 10.0)]
+    (axes,) = draw_front(points, [str(place) for place in range(11)], "memory", "bytes").axes
+    assert axes.get_xlim()[0] == 2  # a tick is below all points
+
+
+@pytest.mark.parametrize(
+    ("numbers", "have_space"), [([8, 12, 16, 20, 24], True), ([0.0, 0.1, 0.2, 0.4], True), ([1, 2, 3, 100], False)]
+)
+def test_ticks_of_a_sweep_are_its_numbers_where_they_have_space(numbers, have_space):
+    (axes,) = draw_lines({"1f1b": [(number, 1.0 + number) for number in numbers]}, "costs.latency", "t", "seconds").axes
+    assert (axes.get_xticks().tolist() == numbers) == have_space
 
 
 def test_bars_are_sorted_and_have_their_values_with_a_true_minus():

@@ -59,7 +59,7 @@ def draw_ledger(
         ax = writer.axes(left, top, room, rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)
         longest = float(sum(parts.values(), reached).max()) or 1.0
-        ticks = round_ticks(longest, 10 if wide > 700 else 5)
+        ticks = round_ticks(longest, 10 if wide > 700 else 8)
         end = float(np.ceil(longest / ticks[1]) * ticks[1])  # the next tick
         is_named = devices <= _NAMED
         ax.set_xlim(0.0, max(end, 1.1 * longest * is_named))

@@ -58,7 +58,7 @@ _COINCIDE = 0.015  # of an axis: points as close as this are one mark upon a wid
 _TIE = 5e-3  # of a value: a point is not on the front if it is better than the next one by less alone
 _NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
 _OFF = 1.04  # times the memory of the device: points with more are in the legend, and do not stretch the axis
-_RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; its ticks
+_RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; ticks, at most
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
 _MARKERS, _DASHES = "osD^v<>d", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
@@ -168,13 +168,16 @@ def _distinct(
 
 
 def _number_axis(axes: Axes, numbers: Sequence[float]) -> bool:
-    """Give a logarithmic axis to numbers that double each time, whole ticks to whole numbers; return the former."""
+    """Give ticks to few numbers, round ones to many, a logarithmic axis to doubling ones; return whether it is one."""
+    room = 0.75 * PIXELS * figure_of(axes).get_figwidth()
+    apart = (max(text_width(number_text(one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(numbers)
     is_log = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
     if is_log:
         _make_logarithmic(axes, "x", numbers)
+    elif len(numbers) <= _MOST_TICKS and min(np.diff(numbers), default=0.0) > apart:
+        axes.set_xticks(numbers, [*map(number_text, numbers)])
     else:
-        is_whole = all(float(number).is_integer() for number in numbers)
-        axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=is_whole)
+        axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=all(float(one).is_integer() for one in numbers))
     axes.set_xlim(right=numbers[-1])  # where names of lines begin
     return is_log
 
@@ -378,7 +381,7 @@ def _draw_points(
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
     """Make an axis logarithmic if half of its values share a third of a linear one; return whether it is.
 
-    It has ticks at each doubling of a round number, or at powers of ten; a tick a little below all values is in it.
+    It has ticks at each doubling of a round number, or at powers of ten, from one that no value is below.
     """
     low, middle, high = min(values), float(np.median(values)), max(values)
     if not (low > 0 and high > _RATIO * low and middle - low < (high - low) / 3):
@@ -388,8 +391,7 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
     times = 2.0 if high / first < 2.0**_MOST_TICKS else 10.0
     ticks = [first * times**step for step in range(int(np.log(high / first) / np.log(times)) + 2)]
     _make_logarithmic(axes, axis, ticks)
-    ends = getattr(axes, f"get_{axis}lim")()
-    getattr(axes, f"set_{axis}lim")(min(ends[0], first if first > 0.7 * low else np.inf), ends[1])
+    getattr(axes, f"set_{axis}lim")(min(first, getattr(axes, f"get_{axis}lim")()[0]))
     return True
 
 
