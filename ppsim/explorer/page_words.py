@@ -26,6 +26,7 @@ _KEY = re.compile(r"\b[a-z]+(?:[._][a-z_]+)+|^\w+(?= lists|: | is )")
 _LEGAL = re.compile(
     r"; use (?:at (?:least|most) |a multiple of \d+: )?(\d+)(?: or (\d+))?\b|: use \w+=(\d+)|mean (.+?)(?: or (.+?))?\?"
 )
+_LARGE = re.compile(r"(?<![\w.,'-])\d{4,}(?![\w.,])")  # numbers that get commas
 _TOTAL = re.compile(r"(batch is )?(\d+)(?: GPUs)?, but .* make (\d+)$")
 _ABOUT = {"in one proportion": "by_device", "the partition lists": "layout.partition"}
 
@@ -77,7 +78,7 @@ def in_page_words(fault: str, case: Case, path: str | None) -> dict[str, Any]:
     elif "in one proportion" in text:
         use = [("by_device", scaled_rows(case))]
     return {
-        "text": re.sub(r"(?<=[ '])-(?=\d)", "−", text),
+        "text": re.sub(r"(?<=[ '])-(?=\d)", "−", _LARGE.sub(lambda one: f"{int(one[0]):,}", text)),
         "keys": keys,
         "use": [{"key": key, "value": value, "text": _button(key, value, labels)} for key, value in use],
     }

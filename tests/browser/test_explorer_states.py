@@ -5,7 +5,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from explorer_pages import CANVAS, FOUR, FRAMES, UNIT, give, run, settled, start, state_of
+from explorer_pages import CANVAS, FOUR, FRAMES, TWO, UNIT, give, run, settled, start, state_of
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -100,6 +100,7 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     assert not page.find("#undo").is_displayed()
     tabs["Setup"].click()
     assert page.find("#undo").is_displayed()  # in place of Copy and Show
+    assert page.find("[name=devices]").rect["y"] < page.find("#cards").rect["y"]  # as on wide windows
     assert page.find("#rail").rect["height"] <= 0.54 * 844 + 1
     page.until(f"return document.querySelector('{CANVAS}').clientHeight < 400")
     tabs["Range"].click()
@@ -115,6 +116,8 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     assert names[0][1] == names[1][1]  # beside its name
     tabs["Better"].click()
     assert "zb-v: " in page.find("#better").text
+    rows = page.browser.find_elements("css selector", "#better p:not(.quiet)")
+    assert [round(one.rect["height"]) for one in rows] == [44] * 4  # buttons are beside the text, in one line
     tabs["Better"].click()
     page.until(f"return document.querySelector('{CANVAS}').clientHeight > 700")
 
@@ -354,6 +357,21 @@ def test_each_wrong_field_is_outlined_and_has_a_sentence_in_the_note(page, explo
     give(page, "forward", "2")
     page.until_true(lambda: page.run(note) == both[:1], "one sentence")
     assert page.run(outlined) == ["devices"]
+
+
+def test_a_row_of_costs_without_devices_is_outlined_itself_and_a_large_size_is_told_its_limit(page, explorer):
+    start(page, explorer)
+    give(page, "by_device", "3")
+    give(page, "forward", "2", place=1)
+    settled(page)
+    give(page, "input_grad", "9", place=2)
+    page.until("return runs.every((run) => run.result && !run.flight)")
+    outlined = "return [...document.querySelectorAll('#setup [aria-invalid]')].map((one) => one.dataset.place)"
+    assert page.run(outlined) == ["2,0"]
+    assert page.text(".told") == "devices, row 2: must be devices from 0 to 3, such as 0, 0-1 or last"
+    start(page, explorer, schedules=TWO[:1])
+    give(page, "microbatches", "1e9")
+    page.until("return document.querySelector('.told')?.textContent.endsWith('use at most 250,000 microbatches')")
 
 
 @pytest.mark.parametrize("name", ["devices", "microbatches", "forward", "latency", "overlap", "memory_limit"])

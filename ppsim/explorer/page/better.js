@@ -77,7 +77,7 @@ function adviceOn(index, good, offered) {
     if (good.evened === undefined) tryEvened(index, good);
     return { text: `imbalance ${(100 * uneven).toFixed(1)} %${good.evened ? `, optimal partition: ${than(good.evened)}` : ""}`, acts: [...once(PARTITION, "Use it", () => put(index, PARTITION, "optimal")), ...searching] };
   }
-  if (other) { const acts = add(other); return { text: `${named(other)}: ${than(other.step)}${unrun(other)}${acts.length || placeOf(other) >= 0 ? `, ${memory(other.peak)}` : ""}`, acts: [...acts, ...searching] }; }
+  if (other) return { text: `${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
   if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound" };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
 }
