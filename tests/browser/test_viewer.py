@@ -3,6 +3,7 @@
 import base64
 import re
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -693,6 +694,40 @@ def test_the_table_opens_before_the_browser_reports_a_size(page, timeline, tmp_p
     page.open(path.as_uri())
     page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
     assert page.run("return document.querySelectorAll('.devices:not(.totals) tbody tr').length") == 4
+
+
+def test_names_of_devices_are_apart_and_every_text_of_the_keys_has_its_space(page, many, tmp_path, sized):
+    path = tmp_path / "slow.html"
+    slow = ppsim.Costs(forward=[2 if device in (0, 40, 41) else 1 for device in range(64)], backward=2.0)
+    runs = [ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=m), slow) for m in range(64, 68)]
+    path.write_text(page_of(*runs), encoding="utf-8")
+    names = (
+        "const seen = [], { prototype } = CanvasRenderingContext2D, own = prototype.fillText;"
+        "prototype.fillText = function (text, x, y) {"
+        "  if (this.textAlign === 'right' && this.textBaseline === 'middle') seen.push([text, y]);"
+        "  own.apply(this, arguments); };"
+        f"dispatchEvent(new Event('resize')); {FRAMES.replace('done(1)', '{ prototype.fillText = own; done(seen); }')}"
+    )
+    for size, every in (((1440, 900), 16), ((390, 844), 32)):
+        sized(*size)
+        page.open(many)
+        usual = page.run(names)
+        assert [text for text, _ in usual] == [str(device) for device in range(0, 64, every)] * 4
+        assert all(low - high >= 14 for (_, high), (text, low) in pairwise(usual) if text != "0")
+        page.open(path.as_uri())
+        slowest = page.run(names)
+        assert {"▸0", "▸40"} <= {text for text, _ in slowest}
+        places = sorted(place for _, place in slowest)
+        assert min(low - high for high, low in pairwise(places)) >= 12
+    sized(1440, 900)
+    page.open(many)
+    page.keys(CANVAS, "?")
+    cut = (
+        "return [...document.querySelectorAll('.keys th')].filter((one) => { const range = document.createRange();"
+        "range.selectNodeContents(one); return range.getBoundingClientRect().right > one.getBoundingClientRect().right;"
+        "}).map((one) => one.textContent)"
+    )
+    assert page.run(cut) == []
 
 
 def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page, timeline, tmp_path):

@@ -151,13 +151,13 @@ function drawAxis() {
   for (const tick of ticks) { const x = Math.round(toX(tick)) + 0.5; context.moveTo(x, y); context.lineTo(x, y + 5); }
   context.stroke();
   const [mark, from, to] = markOnAxis(x1, x2);
-  context.font = font(size);
+  context.font = font(size); let end = 0;
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
     const half = context.measureText(words).width / 2, x = Math.min(toX(tick), width - 1 - half);
-    write(words, x, y + 7, { size, align: "center", line: "top" });
+    write(words, x, y + 7, { size, align: "center", line: "top" }); end = x + half;
   }
-  if (!phone()) write(`time (${symbol})`, x2 + 16, y + 7, { size, line: "top" });
+  if (!phone()) write(`time (${symbol})`, Math.max(x2 + 16, end + 10), y + 7, { size, line: "top" });
   context.fillStyle = theme.text;
   for (const place of places()) {
     const x = toX(place.chart.makespan);
