@@ -89,6 +89,15 @@ def test_a_huge_schedule_is_cut_and_says_what_is_left_out():
     assert len(page) < 250_000
 
 
+def test_the_key_names_what_the_cells_show():
+    page = ppsim.build("interleaved-1f1b", devices=2, microbatches=4).to_html("light")
+    assert re.findall(r"</span> (.+?)(?: \u2002|<br>)", page) == ["F forward", "B backward", "idle"]
+    assert "line below: later stage" in page
+    full = ppsim.Schedule.from_orders([["0F0", "0B0"]]).to_html("light")
+    assert "idle" not in full.partition("</table>")[2].partition("each action")[0]
+    assert "line below" not in full
+
+
 def test_names_cannot_put_markup_into_a_notebook():
     schedule = ppsim.Schedule.from_orders([["0F0", "0B0"]], name="<script>alert(1)</script>")
     assert "<script" not in schedule._repr_html_()

@@ -30,7 +30,7 @@ POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
 _LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
-_NAME, _HALO = 10.0, 2.0  # pixels: size of the name of an area, its ground
+_NAME, _HALO = 10.0, 3.0  # pixels: size of the name of an area, its ground
 _LINE = 11.0  # pixels from line to line
 
 
@@ -289,7 +289,7 @@ class ChartRows(Artist):
         """Yield the names of areas whose actions are too narrow to be drawn singly."""
         pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
         for area in areas(self.boxes):
-            if found := area.name(lambda line: (text_width(line, _NAME) + 2 * _HALO) / second, _LINE / tall, not gap):
+            if found := area.name(lambda line: (text_width(line, _NAME) + _HALO) / second, _LINE / tall, not gap):
                 (words, seconds, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
                 row = np.floor(row) + 0.5 if gap else row  # within a row

@@ -13,7 +13,7 @@ from ppsim.actions import Kind
 from ppsim.base.tables import Html, aligned
 from ppsim.base.units import counted
 from ppsim.plots.boxes import local_stage, sizes_text
-from ppsim.plots.palette import FONT, LIGHT, TITLES, Theme, notebook_theme, reader_style, theme_of
+from ppsim.plots.palette import FONT, IDLE_TITLE, LIGHT, TITLES, Theme, notebook_theme, reader_style, theme_of
 from ppsim.schedule.columns import ScheduleColumns
 
 MAX_TIMED = 20_000  # actions; simulating more would delay the table noticeably
@@ -72,28 +72,25 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, t
     blocks = -(-slots // max(_WIDE // (7 * longest + 8), 1))  # of as many slots each, below each other
     ends = np.linspace(0, slots, blocks + 1).round().astype(int).tolist()
     body = "".join(_block(cells, first, last, 8 * longest) for first, last in pairwise(ends))
-    key = _key(schedule, shades, bool(local.any()), bool(reverse.any()))
-    notes = [*filter(None, [key]), html.escape(layout.rule + _left_out(schedule, devices, slots, layout.slots))]
-    table = (
-        f'<div style="overflow-x:auto;font:12px {FONT}"><b>{html.escape(sizes_text(schedule))}</b>{body}'
-        f"{'<br>'.join(notes)}</div>"
-    )
+    body += _key(schedule, shades, body) + html.escape(layout.rule + _left_out(schedule, devices, slots, layout.slots))
+    head = f"<b>{html.escape(sizes_text(schedule))}</b>"
+    table = f'<div style="overflow-x:auto;font:12px {FONT}">{head}{body}</div>'
     return Html((_reader_style() if theme is None else "") + table)
 
 
-def _key(schedule: ScheduleColumns, shades: Mapping[str, tuple[str, str]], later: bool, reverse: bool) -> str:
-    """Return the colours and names of actions and what lines at the edges of cells mean; empty without an action."""
-    present = [kind for kind in TITLES if kind in {*schedule.kind.tolist()}]
-    if not present:
+def _key(schedule: ScheduleColumns, shades: Mapping[str, tuple[str, str]], body: str) -> str:
+    """Return what the colours, names and lines of the cells in `body` mean; empty without an action."""
+    rows = np.flatnonzero(np.isin(schedule.kind, [*TITLES]))
+    if not len(rows):
         return ""
-    row = int(np.flatnonzero(schedule.kind == present[-1])[-1])
-    words = [
-        f'<span class="pp-{kind.name}" style="background:{shades[kind.name][0]}">\u2003</span> {TITLES[kind]}'
-        for kind in [*present, *[Kind.OVERLAP_F_B] * bool(schedule.joined.any())]
-    ]
-    words.append(f"{schedule.label(row)}: stage {schedule.stage[row]}, microbatch {schedule.microbatch[row]}")
-    words += ["line below: later stage of its device"] * later + ["line above: enters at the other end"] * reverse
-    return "; ".join(words)
+    titles = {**{kind.name: title for kind, title in TITLES.items()}, "idle": IDLE_TITLE}
+    colours = [f'<span class="pp-{name}" style="background:{shades[name][0]}">\u2003</span> {title}'
+               for name, title in titles.items() if f'class="pp-{name}"' in body]  # fmt: skip
+    row = int(rows[-1])
+    words = [f"{schedule.label(row)}: stage {schedule.stage[row]}, microbatch {schedule.microbatch[row]}; "]
+    words += ["line below: later stage of its device; "] * ("border-bottom" in body)
+    words += ["line above: enters at the other end; "] * ("border-top" in body)
+    return " \u2002".join(colours) + "<br>" + "".join(words)
 
 
 def _block(cells: Sequence[Sequence[str]], first: int, last: int, wide: int) -> str:
