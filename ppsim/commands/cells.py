@@ -11,7 +11,7 @@ from typing import Any
 from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_bytes
 from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, three_digits, time_unit
-from ppsim.config import Config, value_at
+from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
 from ppsim.launch import own_flags, own_framework
@@ -19,7 +19,7 @@ from ppsim.launch.megatron_script import prediction_faults
 from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
-from ppsim.studies.towers import PLACEMENT
+from ppsim.studies.towers import EncoderKey, encoder_size
 
 LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
 OTHER = "*"  # beside the letters of a change that the config's framework does not run
@@ -37,7 +37,7 @@ def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = N
         changed = config.changed(changes or {}).backbone
         if isinstance(changed.costs, DerivedCosts) and any(prediction_faults(changed.costs, changed.build())):
             running = [name for name in running if name not in READ_LAYOUT_STRINGS]
-    if config.has_encoder and (changes or {}).get(PLACEMENT, value_at(config.data, PLACEMENT)) != "first":
+    if config.has_encoder and encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) != "first":
         running = [name for name in running if schedule in ENCODER_SCHEDULES.get(name, ())]
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"
 

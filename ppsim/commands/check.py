@@ -16,18 +16,7 @@ from ppsim.base.units import counted, first_names
 from ppsim.commands import options
 from ppsim.commands.options import settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
-from ppsim.studies.gate import (
-    Finding,
-    Limits,
-    Tolerance,
-    check_configs,
-    document,
-    findings_text,
-    junit_report,
-    markdown_report,
-    unchecked,
-    update_baseline,
-)
+from ppsim.studies import gate
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 MAX_NAMED = 2
@@ -68,8 +57,8 @@ def check(
     """Check configs against a baseline and against limits; exit with status 1 if one got worse."""
     absolute = settings_of(tolerance_absolute, "--tolerance-abs")
     with _options_named():
-        limits = Limits.parse(max_bubble, max_memory, max_step_time)
-        tolerance = Tolerance.parse(absolute, tolerance_relative, force=force)
+        limits = gate.Limits.parse(max_bubble, max_memory, max_step_time)
+        tolerance = gate.Tolerance.parse(absolute, tolerance_relative, force=force)
     if baseline is None and (update or not limits.of_measures()):
         raise ConfigError(
             "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
@@ -78,13 +67,13 @@ def check(
         raise ConfigError(f"{baseline}: cannot be read: there is no such file; write it with --update")
     overrides = settings_of(settings)
     if baseline and update:
-        say(f"wrote {baseline}: {counted(update_baseline(configs, baseline, overrides), 'config')}")
+        say(f"wrote {baseline}: {counted(gate.update_baseline(configs, baseline, overrides), 'config')}")
         if not limits.of_measures():
             return
     old = None if update else baseline
-    findings = check_configs(configs, baseline=old, limits=limits, tolerance=tolerance, overrides=overrides)
+    findings = gate.check_configs(configs, baseline=old, limits=limits, tolerance=tolerance, overrides=overrides)
     _report(findings, junit, json, verbose)
-    if old and (left := unchecked(configs, old)):
+    if old and (left := gate.unchecked(configs, old)):
         say(f"in the baseline and not checked: {first_names(left, MAX_NAMED)}")
     if any(finding.failed for finding in findings):
         raise typer.Exit(ANSWER_IS_NO)
@@ -115,14 +104,14 @@ def _options_named() -> Iterator[None]:
         raise ConfigError(what + colon + rest) from None
 
 
-def _report(findings: list[Finding], junit: Path | None, json: str | None, verbose: bool) -> None:
+def _report(findings: list[gate.Finding], junit: Path | None, json: str | None, verbose: bool) -> None:
     if junit:
-        write_atomically(junit, junit_report(findings))
+        write_atomically(junit, gate.junit_report(findings))
         say(f"wrote {junit}")
     summary = os.environ.get(SUMMARY_VARIABLE)
     if summary:
         try:
-            append_text(summary, markdown_report(findings))  # as every step of a GitHub workflow does
+            append_text(summary, gate.markdown_report(findings))  # as every step of a GitHub workflow does
         except (ConfigError, OverwriteError) as error:
             raise ConfigError(f"{error} (from {SUMMARY_VARIABLE})") from None
-    answer(document(findings), json, lambda: findings_text(findings, verbose))
+    answer(gate.document(findings), json, lambda: gate.findings_text(findings, verbose))

@@ -36,19 +36,10 @@ from ppsim.search import find_family
 from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.free_keys import (
-    CONTEXT,
-    DATA,
-    DEVICES,
-    EXPERT,
-    MICROBATCH_SIZE,
-    RECOMPUTE_LEVEL,
-    TENSOR,
-    sharding_of,
-)
+from ppsim.studies.free_keys import Key, sharding_of
 from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause, short_reasons
-from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, encoder_size
+from ppsim.studies.towers import ENCODER_SIZES, EncoderKey, encoder_size
 
 UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
@@ -58,7 +49,7 @@ UNITS = {
     "over": "bytes above the usable memory",
     "headroom": "fraction of a device's memory", "batch": "sequences",
 }  # fmt: skip
-SIZES = {"TP": TENSOR, "CP": CONTEXT, "EP": EXPERT, "PP": DEVICES, "DP": DATA}
+SIZES = {"TP": Key.TENSOR, "CP": Key.CONTEXT, "EP": Key.EXPERT, "PP": Key.DEVICES, "DP": Key.DATA}
 MAX_ROWS = 7
 OF_A_LAYOUT = (
     "-parallel", "-batch-size", "recompute", "optimizer", "layout", "sharding", "overlap", "microbatch", "fsdp",
@@ -190,7 +181,7 @@ def _answer(found: Choice) -> Iterator[str]:
         texts += [f"{float(f'{run.tokens_per_second:.3g}'):,.0f} tokens/s", f"MFU {value_text(run.mfu, 'fraction')}"]
     yield ", ".join(texts)
     if config.has_encoder:
-        passes = counted(encoder_size(config.data, one.changes, PASS), "microbatch")
+        passes = counted(encoder_size(config.data, one.changes, EncoderKey.PASS), "microbatch")
         yield f"encoder: {_encoder(one, config)}, {passes} per pass"
 
 
@@ -201,7 +192,7 @@ def _layout_text(one: Candidate, config: Config) -> str:
     if config.model is not None:
         sharding = sharding_of(one.changes)
         words += [
-            f"microbatch {_size(one, config, MICROBATCH_SIZE)}",
+            f"microbatch {_size(one, config, Key.MICROBATCH_SIZE)}",
             _recompute(one, config).replace("none", "no") + " recompute",
             *([f"{sharding} sharded"] if sharding not in (None, "none") else []),
         ]
@@ -210,7 +201,7 @@ def _layout_text(one: Candidate, config: Config) -> str:
 
 def _encoder(one: Candidate, config: Config) -> str:
     """Return where the encoder runs: its GPUs, or `phases` or `first`, on the backbone's."""
-    placement, *sizes = (encoder_size(config.data, one.changes, key) for key in (PLACEMENT, *ENCODER_SIZES))
+    placement, *sizes = (encoder_size(config.data, one.changes, key) for key in (EncoderKey.PLACEMENT, *ENCODER_SIZES))
     if placement != "separate":
         return placement
     return f"on {counted(math.prod(sizes), 'GPU' if config.model else 'device')}"
@@ -240,14 +231,14 @@ def _size(one: Candidate, config: Config, key: str) -> Any:
 def _schedule(one: Candidate, config: Config) -> str:
     name = one.changes.get("schedule.name", config.schedule["name"])
     family, stages = find_family(name), one.changes.get("schedule.stages_per_device")
-    if stages is None and not family.fixed_stages and _size(one, config, DEVICES) > 1:
+    if stages is None and not family.fixed_stages and _size(one, config, Key.DEVICES) > 1:
         stages = family.stages_per_device
     mark = " (asynchronous)" if is_asynchronous(name) else "" if runs_in(name, config) != "-" else " (research)"
     return name + (f" x{stages}" if (stages or 1) > 1 else "") + mark
 
 
 def _recompute(one: Candidate, config: Config) -> str:
-    return str(one.changes.get(RECOMPUTE_LEVEL) or value_at(config.data, RECOMPUTE_LEVEL) or "none")
+    return str(one.changes.get(Key.RECOMPUTE_LEVEL) or value_at(config.data, Key.RECOMPUTE_LEVEL) or "none")
 
 
 def _table(found: Choice, shown: list[Candidate]) -> list[str]:

@@ -47,9 +47,7 @@ def compare(
     ] = "all",
     headroom: options.Headroom = None,
     json: options.JsonTarget = None,
-    gantt: Annotated[
-        Path | None, OutputOption("Draw these or the fastest: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
-    ] = None,
+    gantt: Annotated[Path | None, OutputOption("Draw these or the fastest", endings=SUFFIXES)] = None,
     verbose: options.Verbose = False,
     *,
     drawing: dict[str, Any],

@@ -39,12 +39,7 @@ def evaluate(
     traces: Traces,
     fitted: Annotated[Path, typer.Option("--profile", metavar="P.yaml", help="Profile that `ppsim calibrate` wrote.")],
     gantt: Annotated[
-        Path | None,
-        OutputOption(
-            "Draw the measured Gantt chart above the predicted one: FILE.png, .svg or .pdf.",
-            "--chart",
-            endings=PICTURES,
-        ),
+        Path | None, OutputOption("Draw the measured Gantt chart above the predicted one", "--chart", endings=PICTURES)
     ] = None,
     json: options.JsonTarget = None,
     table: Annotated[

@@ -69,10 +69,7 @@ def explain(
         ),
     ] = None,
     gantt: Annotated[
-        Path | None,
-        OutputOption(
-            "Draw the measured step next to the simulated one: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES
-        ),
+        Path | None, OutputOption("Draw the measured step next to the simulated one", endings=SUFFIXES)
     ] = None,
     profile: Annotated[
         Path | None, OutputOption("Write the costs of all steps, as `ppsim calibrate` does.", metavar="FILE.yaml")

@@ -40,12 +40,8 @@ def fill(
         ),
     ] = None,
     headroom: Headroom = DEFAULT_HEADROOM,
-    gantt: Annotated[
-        Path | None, OutputOption("Draw step and pieces: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
-    ] = None,
-    table: Annotated[
-        Path | None, OutputOption("Write one row per piece.", metavar="FILE.csv", endings=(".csv",))
-    ] = None,
+    gantt: Annotated[Path | None, OutputOption("Draw step and pieces", endings=SUFFIXES)] = None,
+    table: Annotated[Path | None, OutputOption("Write one row per piece.", endings=(".csv",))] = None,
     verbose: Verbose = False,
     json: JsonTarget = None,
     *,

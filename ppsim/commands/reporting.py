@@ -133,14 +133,17 @@ def option_of(name: str) -> str:
 class OutputOption(OptionInfo):
     """An option that names a file to write.
 
-    `endings` are its legal suffixes, if they matter; `only_with` names a flag without which the file is read; `besides`
-    has the endings of further files next to it.
+    `endings` are its legal suffixes, if they matter; they complete a text without a full stop. `only_with` names a flag
+    without which the file is read; `besides` has the endings of further files next to it.
     """
 
     def __init__(
         self, text: str, *names: str, metavar: str = "FILE", endings: Sequence[str] = (), only_with: str = "",
         besides: Sequence[str] = (),
     ):  # fmt: skip
+        if endings and not text.endswith("."):
+            text += f": FILE{', '.join(endings[:-1])} or {endings[-1]}."
+        metavar = f"FILE{endings[0]}" if len(endings) == 1 else metavar
         super().__init__(default=..., param_decls=names, metavar=metavar, help=text)
         self.endings, self.only_with, self.besides = endings, only_with, besides
 

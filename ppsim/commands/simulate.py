@@ -30,9 +30,7 @@ TRACES = (".pftrace", ".json")
 def simulate(
     read: Callable[[], Config],
     json: JsonTarget = None,
-    gantt: Annotated[
-        Path | None, OutputOption("Draw a Gantt chart: FILE.png, .svg, .pdf or .html.", endings=SUFFIXES)
-    ] = None,
+    gantt: Annotated[Path | None, OutputOption("Draw a Gantt chart", endings=SUFFIXES)] = None,
     trace: Annotated[
         Path | None,
         OutputOption(
@@ -50,8 +48,7 @@ def simulate(
         ),
     ] = False,
     table: Annotated[
-        Path | None,
-        OutputOption("Write start and end of every action, one row per action.", metavar="FILE.csv", endings=(".csv",)),
+        Path | None, OutputOption("Write start and end of every action, one row per action.", endings=(".csv",))
     ] = None,
     bubbles: Annotated[
         Path | None,
@@ -61,9 +58,7 @@ def simulate(
     ledger: Annotated[
         bool, typer.Option("--ledger", help="Print idle time by device and cause; with --json, add it to the document.")
     ] = False,
-    ledger_chart: Annotated[
-        Path | None, OutputOption("Draw idle time by device and cause: FILE.png, .svg or .pdf.", endings=PICTURES)
-    ] = None,
+    ledger_chart: Annotated[Path | None, OutputOption("Draw idle time by device and cause", endings=PICTURES)] = None,
     verbose: Verbose = False,
     costs: Annotated[bool, typer.Option("--costs", help="Print the costs, their origins and assumptions too.")] = False,
     *,

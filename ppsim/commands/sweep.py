@@ -49,12 +49,10 @@ def sweep(
         Path | None, OutputOption("Write the table: FILE.csv, .md (Markdown) or .tex (LaTeX).", endings=TABLES)
     ] = None,
     chart: Annotated[
-        Path | None,
-        OutputOption("Draw one line per schedule over a swept number: FILE.png, .svg or .pdf.", endings=PICTURES),
+        Path | None, OutputOption("Draw one line per schedule over a swept number", endings=PICTURES)
     ] = None,
     front: Annotated[
-        Path | None,
-        OutputOption("Draw step against memory, with the Pareto front: FILE.png, .svg or .pdf.", endings=PICTURES),
+        Path | None, OutputOption("Draw step against memory, with the Pareto front", endings=PICTURES)
     ] = None,
     measure: Annotated[
         str, typer.Option(metavar="NAME", help="Measure that --chart draws, a name in docs/glossary.md.")

@@ -14,13 +14,7 @@ import numpy as np
 
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import WEIGHT_BYTES
-from ppsim.costs.networks import (
-    EXCHANGE_BANDWIDTHS,
-    Group,
-    all_reduce,
-    group_of,
-    ring_pass,
-)
+from ppsim.costs.networks import EXCHANGE_BANDWIDTHS, Group, all_reduce, group_of, ring_pass
 from ppsim.costs.operators import FP8_BYTES, SCORES_AGAIN
 from ppsim.costs.setup import Setup
 

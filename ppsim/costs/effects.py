@@ -11,19 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ppsim.costs import assumed
+from ppsim.costs import assumed, collectives
 from ppsim.costs.assumed import STEP_BYTES
-from ppsim.costs.collectives import (
-    context_parallel,
-    expert_parallel,
-    exposed_seconds,
-    gather_seconds,
-    reduce_seconds,
-    regather_seconds,
-    sharded_blocks,
-    tensor_parallel,
-    tensor_parallel_outside,
-)
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
 
@@ -57,7 +46,9 @@ def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | Non
 def _step_reduce(setup: Setup, stage: StageOfStep) -> float | None:
     layout = setup.layout
     needed = layout.replicas > 1 if layout.reduces_blocks else stage.copies * max(layout.data_groups) > 1
-    return reduce_seconds(setup, stage.parameters, stage.copies, _messages(setup, stage)) if needed else None
+    return (
+        collectives.reduce_seconds(setup, stage.parameters, stage.copies, _messages(setup, stage)) if needed else None
+    )
 
 
 def _messages(setup: Setup, stage: StageOfStep) -> int:
@@ -75,7 +66,7 @@ def _step_regather(setup: Setup, stage: StageOfStep) -> float | None:
     if setup.cluster.device.memory_bandwidth is None:
         return None
     dense, experts = (own - less for own, less in zip(stage.parameters, stage.spared, strict=True))
-    return regather_seconds(setup, (dense, experts), _messages(setup, stage))
+    return collectives.regather_seconds(setup, (dense, experts), _messages(setup, stage))
 
 
 # The order is that of the sentences, and that in which the seconds inside actions are added.
@@ -90,14 +81,14 @@ EFFECTS = (
     Effect("hardware.all_reduce, hardware.node_wait", assumed.collectives),
     Effect("transfer_bytes", assumed.border),
     Effect("model.attention", assumed.attention),
-    Effect("layout.tensor", action=tensor_parallel),
-    Effect("layout.context", action=context_parallel),
-    Effect("layout.expert", action=expert_parallel),
+    Effect("layout.tensor", action=collectives.tensor_parallel),
+    Effect("layout.context", action=collectives.context_parallel),
+    Effect("layout.expert", action=collectives.expert_parallel),
     Effect("layout.framework", assumed.framework_version),
     Effect("layout.framework, layout.cuda_graphs, layout.launch_blocking, layout.fused_router", assumed.host),
     Effect("layout.grouped_experts", assumed.experts),
-    Effect("layout.tensor", action=tensor_parallel_outside),
-    Effect("layout.sharded_by", action=sharded_blocks, repeated=False),
+    Effect("layout.tensor", action=collectives.tensor_parallel_outside),
+    Effect("layout.sharded_by", action=collectives.sharded_blocks, repeated=False),
     Effect("layout.fused", assumed.unfused),
     Effect("layout.framework", assumed.held_beyond),
     Effect("layout.distributed_optimizer, layout.sharded, layout.bf16_gradients", assumed.state),
@@ -105,7 +96,9 @@ EFFECTS = (
     Effect("reduce_grad", assumed.reduction, step=_step_reduce, hidden_under="backward"),
     Effect(
         "unshard",
-        step=lambda setup, stage: gather_seconds(setup, stage.parameters) if setup.layout.shards_by("stage") else None,
+        step=lambda setup, stage: (
+            collectives.gather_seconds(setup, stage.parameters) if setup.layout.shards_by("stage") else None
+        ),
     ),
     Effect("optimizer_step", assumed.optimizer, step=lambda setup, stage: update_seconds(setup, stage.parameters)),
     Effect("optimizer_step", step=_step_regather, hidden_under="forward"),
@@ -134,7 +127,7 @@ def exchange(setup: Setup, layer: Layer) -> Exchange:
     """Return the seconds that the effects add to the computation of a layer."""
     parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
     repeated = sum(part[0] for part, again in parts if again and layer.recomputable)
-    repeated -= setup.layout.run_by.facts.stops_early * expert_parallel(setup, layer)[0] / 2
+    repeated -= setup.layout.run_by.facts.stops_early * collectives.expert_parallel(setup, layer)[0] / 2
     return Exchange(sum(part[0] for part, _ in parts), sum(part[1] for part, _ in parts), repeated)
 
 
@@ -165,7 +158,7 @@ def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
         beside = layout.chosen("overlap_data") or (effect.hidden_under == "backward" and layout.reduces_blocks)
         if seconds and effect.hidden_under and beside and not reduced_last:
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
-            seconds = first + exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
+            seconds = first + collectives.exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
         if seconds is not None:
             found[effect.key] = found.get(effect.key, 0.0) + seconds
     return found

@@ -13,12 +13,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.memory import HEADROOM, peak_memory, usable_bytes
-from ppsim.analysis.static_bounds import (
-    SAFETY,
-    ScheduleSummary,
-    layer_bound,
-    memory_at_peaks,
-)
+from ppsim.analysis.static_bounds import SAFETY, ScheduleSummary, layer_bound, memory_at_peaks
 from ppsim.costs.composed import TowerCosts
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import (

@@ -26,7 +26,7 @@ from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
 from ppsim.studies.free_keys import schedules_run_by
 from ppsim.studies.points import NOISE, POINT_MEASURES, Candidate, fits_within, peak_of
 from ppsim.studies.reasons import removed_cause, seconds_by_cause
-from ppsim.studies.towers import PLACEMENT, SCHEDULES_WITH_ENCODER, encoder_size
+from ppsim.studies.towers import SCHEDULES_WITH_ENCODER, EncoderKey, encoder_size
 from ppsim.studies.worker_pool import InProcess, open_resources
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def advise(
     searched = searched_layouts(framework, value_at(config.data, "layout.framework"))
     launched = searched.runners if config.model and not research else ()
     names = schedules_run_by(framework, config.model, research, launched)
-    if config.has_encoder and encoder_size(config.data, {}, PLACEMENT) != "first" and not research:
+    if config.has_encoder and encoder_size(config.data, {}, EncoderKey.PLACEMENT) != "first" and not research:
         names = [name for name in names if name in SCHEDULES_WITH_ENCODER]
     config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
     run = config.simulate()

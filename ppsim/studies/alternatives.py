@@ -16,37 +16,20 @@ from ppsim.base.units import counted
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import MODULES, RECOMPUTE
+from ppsim.costs.partition import BALANCED
 from ppsim.frameworks import searched_layouts
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family
 from ppsim.search.partitions import fastest_stages
-from ppsim.studies.free_keys import (
-    BALANCED,
-    CONTEXT,
-    DATA,
-    DEVICES,
-    EXPERT,
-    MICROBATCH_SIZE,
-    MICROBATCHES,
-    PARTITION,
-    RECOMPUTE_LEVEL,
-    SHARDINGS,
-    TENSOR,
-    Needs,
-    lacks,
-    needed,
-)
+from ppsim.studies.free_keys import SHARDINGS, Key, Needs, lacks, needed
 from ppsim.studies.points import memory_limit
-from ppsim.studies.space import ONE_DEVICE, SEQUENCE
-from ppsim.studies.towers import DATA as ENCODER_DATA
-from ppsim.studies.towers import ENCODER_SIZES, PASS, PLACEMENT, PREFETCH, VALUES, encoder_size
-from ppsim.studies.towers import TENSOR as ENCODER_TENSOR
+from ppsim.studies.space import ONE_DEVICE
+from ppsim.studies.towers import ENCODER_SIZES, VALUES, EncoderKey, encoder_size
 
-STAGES = "schedule.stages_per_device"
 STAGES_TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 MOST_SEQUENCES = 16  # of a microbatch
 MOST_CONTEXT = 32
-GROUPS = {TENSOR: "TP", CONTEXT: "CP", DEVICES: "PP", DATA: "DP"}
+GROUPS = {Key.TENSOR: "TP", Key.CONTEXT: "CP", Key.DEVICES: "PP", Key.DATA: "DP"}
 MODULE_SETS = (*MODULES, "norms+activations")
 PARTS_RECOMPUTED = (0.25, 0.5, 0.75)
 ENDS = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
@@ -94,16 +77,17 @@ def _encoder_changes(config: Config) -> Iterator[Change]:
     if not config.derived:
         return
     size = {key: encoder_size(config.data, {}, key) for key in VALUES}
-    for count in VALUES[PASS]:
-        if count != size[PASS]:
-            yield Change(f"{counted(count, 'microbatch')} per pass of the encoder", {PASS: count}, "encoder's passes")
-    if size[PLACEMENT] != "separate":
-        other = "phases" if size[PLACEMENT] == "first" else "first"
-        yield Change(f"encoder in placement {other}", {PLACEMENT: other}, "placement", LAYOUTS)
+    for count in VALUES[EncoderKey.PASS]:
+        if count != size[EncoderKey.PASS]:
+            words = f"{counted(count, 'microbatch')} per pass of the encoder"
+            yield Change(words, {EncoderKey.PASS: count}, "encoder's passes")
+    if size[EncoderKey.PLACEMENT] != "separate":
+        other = "phases" if size[EncoderKey.PLACEMENT] == "first" else "first"
+        yield Change(f"encoder in placement {other}", {EncoderKey.PLACEMENT: other}, "placement", LAYOUTS)
     elif value_at(config.data, "encoder.frozen"):
-        for count in {*VALUES[PREFETCH], 4} - {size[PREFETCH]}:
-            yield Change(f"prefetch {count} passes", {PREFETCH: count}, "prefetch")
-    movable = ENCODER_SIZES if size[PLACEMENT] == "separate" else (ENCODER_TENSOR, ENCODER_DATA)
+        for count in {*VALUES[EncoderKey.PREFETCH], 4} - {size[EncoderKey.PREFETCH]}:
+            yield Change(f"prefetch {count} passes", {EncoderKey.PREFETCH: count}, "prefetch")
+    movable = ENCODER_SIZES if size[EncoderKey.PLACEMENT] == "separate" else (EncoderKey.TENSOR, EncoderKey.DATA)
     for source, target in itertools.permutations(movable, 2):
         for factor in _divisors(size[source])[1:]:
             moved = {source: size[source] // factor, target: size[target] * factor}
@@ -117,14 +101,14 @@ def _encoder_changes(config: Config) -> Iterator[Change]:
 
 def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
     """Return a change of the backbone with the data-parallel copies of an encoder on its devices, which follow."""
-    keys = (TENSOR, CONTEXT, DATA)
-    if encoder_size(config.data, {}, PLACEMENT) == "separate" or not change.keys.keys() & {*keys}:
+    keys = (Key.TENSOR, Key.CONTEXT, Key.DATA)
+    if encoder_size(config.data, {}, EncoderKey.PLACEMENT) == "separate" or not change.keys.keys() & {*keys}:
         return change
     gpus = math.prod(change.keys.get(key, value_at(alone.data, key) or 1) for key in keys)
     copies = gpus // (
-        encoder_size(config.data, {}, ENCODER_TENSOR) * (value_at(config.data, "encoder.layout.context") or 1)
+        encoder_size(config.data, {}, EncoderKey.TENSOR) * (value_at(config.data, "encoder.layout.context") or 1)
     )
-    return change._replace(keys={**change.keys, ENCODER_DATA: copies})
+    return change._replace(keys={**change.keys, EncoderKey.DATA: copies})
 
 
 def _changes(config: Config, run: Timeline, names: Needs, headroom: float) -> Iterator[Change]:
@@ -155,7 +139,7 @@ def _schedule_changes(config: Config, run: Timeline, names: Needs) -> Iterator[C
     now = section.get("stages_per_device") or own.stages_per_device
     for count in _stage_counts(config, devices, own.fixed_stages):
         if count is not None and count != now:
-            keys = {STAGES: count, **_partition_for(config, count * devices)}
+            keys = {Key.STAGES: count, **_partition_for(config, count * devices)}
             yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
     for name, needs in names.items():
         family, costs, follows = find_family(name), config.costs, dict[str, Any]()
@@ -166,7 +150,7 @@ def _schedule_changes(config: Config, run: Timeline, names: Needs) -> Iterator[C
         for count in _stage_counts(config, devices, family.fixed_stages):
             stages = devices * (count or family.stages_per_device)
             options = _grouping(name, devices, section["microbatches"])
-            keys = {"schedule.name": name, STAGES: count, "schedule.options": options, **follows}
+            keys = {"schedule.name": name, Key.STAGES: count, "schedule.options": options, **follows}
             keys |= _partition_for(config, stages)
             words = f"{name} x{count}" if count else name
             yield Change(words, keys, f"schedule {name}", SCHEDULES)
@@ -196,61 +180,61 @@ def _partition_for(config: Config, stages: int) -> dict[str, Any]:
     layout, keys = costs.layout, dict[str, Any]()
     listed = not isinstance(layout.partition, str) or layout.cut_by_pattern(costs.model)
     if listed or layout.first_stage_layers is not None or layout.last_stage_layers:
-        keys = {**{key: None for key in ENDS if value_at(config.data, key) is not None}, PARTITION: BALANCED}
+        keys = {**{key: None for key in ENDS if value_at(config.data, key) is not None}, Key.PARTITION: BALANCED}
     if not isinstance(layout.recompute, str):
-        keys[RECOMPUTE_LEVEL] = max(layout.recompute, key=layout.recompute.count)
+        keys[Key.RECOMPUTE_LEVEL] = max(layout.recompute, key=layout.recompute.count)
     return keys
 
 
 def _group_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:
     """Yield the moves of a factor from one parallel group to another."""
     layout, devices = costs.layout, config.schedule["devices"]
-    sizes = {TENSOR: layout.tensor, CONTEXT: layout.context, DEVICES: devices, DATA: layout.data}
+    sizes = {Key.TENSOR: layout.tensor, Key.CONTEXT: layout.context, Key.DEVICES: devices, Key.DATA: layout.data}
     largest = {
-        TENSOR: costs.cluster.gpus_per_node,
-        CONTEXT: MOST_CONTEXT,
-        DEVICES: costs.model.num_layers,
-        DATA: config.schedule["microbatches"] * layout.data,
+        Key.TENSOR: costs.cluster.gpus_per_node,
+        Key.CONTEXT: MOST_CONTEXT,
+        Key.DEVICES: costs.model.num_layers,
+        Key.DATA: config.schedule["microbatches"] * layout.data,
     }
     for source, target in itertools.permutations(sizes, 2):
         for factor in _divisors(sizes[source])[1:]:
             new = {**sizes, source: sizes[source] // factor, target: sizes[target] * factor}
-            microbatches, rest = divmod(config.schedule["microbatches"] * layout.data, new[DATA])
+            microbatches, rest = divmod(config.schedule["microbatches"] * layout.data, new[Key.DATA])
             if rest or not microbatches or new[target] > largest[target]:
                 continue
             moved = {key: new[key] for key in (source, target)}
             words = ", ".join(f"{GROUPS[key]} {sizes[key]} -> {new[key]}" for key in moved)
             keys = {**moved, **_following(config, costs, new)}
             if microbatches != config.schedule["microbatches"]:
-                keys[MICROBATCHES] = microbatches
+                keys[Key.MICROBATCHES] = microbatches
             yield Change(words, keys, f"{GROUPS[source]} to {GROUPS[target]}", LAYOUTS)
 
 
 def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> dict[str, Any]:
     """Return the keys that follow from other sizes of the parallel groups."""
     layout, keys = costs.layout, dict[str, Any]()
-    if (new[TENSOR] > 1) != (layout.tensor > 1):
-        keys[SEQUENCE] = new[TENSOR] > 1 and not lacks(config.data, SEQUENCE, True)
-    before, copies = layout.data * layout.context, new[DATA] * new[CONTEXT]
+    if (new[Key.TENSOR] > 1) != (layout.tensor > 1):
+        keys[Key.SEQUENCE] = new[Key.TENSOR] > 1 and not lacks(config.data, Key.SEQUENCE, True)
+    before, copies = layout.data * layout.context, new[Key.DATA] * new[Key.CONTEXT]
     if copies > 1 == before and not layout.sharded:
         keys["layout.distributed_optimizer"] = True
     if layout.expert > 1:
-        sized = replace(layout, tensor=new[TENSOR], context=new[CONTEXT], data=new[DATA])
+        sized = replace(layout, tensor=new[Key.TENSOR], context=new[Key.CONTEXT], data=new[Key.DATA])
         legal = [size for size in _divisors(costs.model.experts) if sized.expert_gpus % size == 0]
         expert = max((size for size in legal if size <= layout.expert), default=1)
-        keys |= {EXPERT: expert} if expert != layout.expert else {}
-    if new[DEVICES] == 1 < config.schedule["devices"]:
+        keys |= {Key.EXPERT: expert} if expert != layout.expert else {}
+    if new[Key.DEVICES] == 1 < config.schedule["devices"]:
         stages = 1
         given = {name: None for name in ("stages_per_device", "options") if config.schedule.get(name) is not None}
         keys |= {"schedule.name": ONE_DEVICE, **{f"schedule.{name}": None for name in given}}
     else:
         family, own = find_family(config.schedule["name"]), config.schedule.get("stages_per_device")
         stages = own or family.stages_per_device
-        fitting = max((costs.model.num_layers + 2) // new[DEVICES], 1)
+        fitting = max((costs.model.num_layers + 2) // new[Key.DEVICES], 1)
         if own and own > fitting:
             stages = fitting
-            keys |= {STAGES: fitting} if fitting > 1 else {"schedule.name": ONE_DEVICE, STAGES: None}
-    return keys | _partition_for(config, stages * new[DEVICES])
+            keys |= {Key.STAGES: fitting} if fitting > 1 else {"schedule.name": ONE_DEVICE, Key.STAGES: None}
+    return keys | _partition_for(config, stages * new[Key.DEVICES])
 
 
 def _divisors(number: int) -> list[int]:
@@ -261,7 +245,7 @@ def _microbatch_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]
     count, size = config.schedule["microbatches"], costs.layout.microbatch_size
     for new in _divisors(count * size):
         if new != size and new <= max(MOST_SEQUENCES, size):
-            keys = {MICROBATCHES: count * size // new, MICROBATCH_SIZE: new}
+            keys = {Key.MICROBATCHES: count * size // new, Key.MICROBATCH_SIZE: new}
             yield Change(f"microbatch size {size} -> {new}", keys, "microbatch size")
 
 
@@ -271,20 +255,20 @@ def _expert_changes(costs: DerivedCosts) -> Iterator[Change]:
         return
     for size in _divisors(model.experts):
         if size != layout.expert and layout.expert_gpus % size == 0:
-            yield Change(f"EP {layout.expert} -> {size}", {EXPERT: size}, "EP", LAYOUTS)
+            yield Change(f"EP {layout.expert} -> {size}", {Key.EXPERT: size}, "EP", LAYOUTS)
     if layout.split_experts > 1:
         yield Change("whole experts on each GPU", {"layout.expert_tensor": 1}, "expert tensor", LAYOUTS)
 
 
 def _partition_changes(config: Config, costs: DerivedCosts, run: Timeline, headroom: float) -> Iterator[Change]:
     for method, words in (("even", "even"), (BALANCED, "balanced over the devices")):
-        yield Change(f"layers {words}", {PARTITION: method, **ENDS}, "layers")
+        yield Change(f"layers {words}", {Key.PARTITION: method, **ENDS}, "layers")
     if run.schedule.num_stages > 1:
         limit = memory_limit(config, headroom)
         engine = "compiled" if can_compile() else "auto"
         found = fastest_stages(costs, run.schedule, config.transport, config.optimizer, limit, engine=engine)
         text = found.megatron_layout(run.schedule.num_stages)
-        yield Change("layers fastest by simulation", {PARTITION: text, **ENDS}, "layers")
+        yield Change("layers fastest by simulation", {Key.PARTITION: text, **ENDS}, "layers")
 
 
 def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
@@ -296,10 +280,10 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     absent["streams"] = costs.model.residual_streams < 2
     for level in (*RECOMPUTE, *MODULE_SETS):
         if not absent.get(level) and ({*now} != {level} or blocks is not None):
-            yield Change(f"recompute {level}", {RECOMPUTE_LEVEL: level, **whole}, "recompute")
+            yield Change(f"recompute {level}", {Key.RECOMPUTE_LEVEL: level, **whole}, "recompute")
     per_stage = costs.model.num_layers // stages
     for count in sorted({round(part * per_stage) for part in PARTS_RECOMPUTED} - {0, per_stage, blocks}):
-        keys = {RECOMPUTE_LEVEL: "full", "layout.recompute_stages": None, "layout.recompute_blocks": count}
+        keys = {Key.RECOMPUTE_LEVEL: "full", "layout.recompute_stages": None, "layout.recompute_blocks": count}
         yield Change(f"recompute {count} of {per_stage} blocks per stage", keys, "recompute")
     if run.peak_memory is not None:
         fullest = int(run.peak_memory.argmax())
@@ -307,7 +291,7 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         levels = ["full" if stage in held else level for stage, level in enumerate(now)]
         if levels != now:
             words = f"recompute full on device {fullest} only, the fullest"
-            yield Change(words, {RECOMPUTE_LEVEL: levels, **whole}, "recompute")
+            yield Change(words, {Key.RECOMPUTE_LEVEL: levels, **whole}, "recompute")
 
 
 def _sharding_changes(costs: DerivedCosts, devices: int) -> Iterator[Change]:
@@ -324,7 +308,7 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     """Yield the flags of a framework that are off, or have another value, where they can matter."""
     layout, model = costs.layout, costs.model
     if layout.tensor > 1 and not layout.sequence_parallel:
-        yield Change("sequence parallelism", {SEQUENCE: True}, "sequence parallelism")
+        yield Change("sequence parallelism", {Key.SEQUENCE: True}, "sequence parallelism")
     experts = model.experts > 0 and layout.expert > 1
     flags = {
         "overlap_data": ("data-parallel collectives overlapped", max(layout.data_groups) > 1),
@@ -339,7 +323,7 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         if matters and not layout.chosen(name):
             keys = {f"layout.{name}": True}
             if name == "overlap_tensor" and not layout.sequence_parallel:  # frameworks demand both
-                words, keys = "sequence parallelism, overlapped", {**keys, SEQUENCE: True}
+                words, keys = "sequence parallelism, overlapped", {**keys, Key.SEQUENCE: True}
             yield Change(words, keys, name)
     exchanges = {"expert_exchange": (("all-to-all", "hierarchical"), experts),
                  "context_exchange": (("gather", "ring", "all-to-all"), layout.context > 1)}  # fmt: skip

@@ -16,7 +16,7 @@ from ppsim.base.progress import Bar
 from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.expansion import Expansion, devices_of, is_expansion
-from ppsim.studies.free_keys import COMBINED, DEVICES, PARTITION, RECOMPUTE_BLOCKS, RECOMPUTE_LEVEL, Changes
+from ppsim.studies.free_keys import COMBINED, Changes, Key
 from ppsim.studies.points import (
     SAME,
     Candidate,
@@ -207,13 +207,13 @@ class BestFirstSearch:
         """
         tried: list[Changes] = []
         fitting = [one.changes for one in self.fitting]
-        near = [one for one in self.ranked if {**one.changes, RECOMPUTE_LEVEL: "none"} not in fitting]
+        near = [one for one in self.ranked if {**one.changes, Key.RECOMPUTE_LEVEL: "none"} not in fitting]
         near = [one for one in (*near, *self._nearly_fitting()) if one.changes["schedule.name"] not in COMBINED]
         for one in near:
             blocks = self.space.config.model.num_layers if self.space.config.model else 0
-            most = blocks // (one.changes[DEVICES] * (one.changes.get("schedule.stages_per_device") or 1))
+            most = blocks // (one.changes[Key.DEVICES] * (one.changes.get("schedule.stages_per_device") or 1))
             for count in (1, 2, 3, 4, 6, 8, 12):
-                changes = {**one.changes, RECOMPUTE_LEVEL: "full", RECOMPUTE_BLOCKS: count}
+                changes = {**one.changes, Key.RECOMPUTE_LEVEL: "full", Key.RECOMPUTE_BLOCKS: count}
                 if count < most and changes not in tried:
                     tried.append(changes)
         for one in self._measured(tried):
@@ -242,7 +242,7 @@ class BestFirstSearch:
             found = fastest_partitions(self.source, before, self.limit, self.executor, self.store)
             self.left_out += [{**old, **one} for old, one in zip(before, found, strict=True) if "stages" not in one]
             texts = [one.get("stages") for one in found]
-            pairs = [(old, {**old.changes, PARTITION: text}) for old, text in zip(olds, texts, strict=True) if text]
+            pairs = [(old, {**old.changes, Key.PARTITION: text}) for old, text in zip(olds, texts, strict=True) if text]
             fresh: list[Changes] = []
             for _, new in pairs:
                 if new not in searched and new not in fresh:

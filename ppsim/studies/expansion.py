@@ -25,15 +25,7 @@ from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
-from ppsim.studies.free_keys import (
-    DEVICES,
-    MICROBATCHES,
-    OVERLAPS,
-    PARTITION,
-    SHARDING,
-    Changes,
-    needed,
-)
+from ppsim.studies.free_keys import OVERLAPS, Changes, Key, needed
 from ppsim.studies.space import Space
 from ppsim.studies.store import store_key
 from ppsim.studies.worker_pool import Outcome
@@ -41,7 +33,7 @@ from ppsim.studies.worker_pool import Outcome
 
 def devices_of(space: Space, layout: Changes) -> int:
     """Return the devices of the pipeline."""
-    return layout.get(DEVICES, space.config.schedule["devices"])
+    return layout.get(Key.DEVICES, space.config.schedule["devices"])
 
 
 @dataclass(frozen=True)
@@ -84,21 +76,21 @@ class Expansion:
 
         None if it does not fit the model, or if its framework computes wrong gradients.
         """
-        costs, microbatches = self.costs(layout), layout[MICROBATCHES]
-        if costs is None or (SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
+        costs, microbatches = self.costs(layout), layout[Key.MICROBATCHES]
+        if costs is None or (Key.SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
             return None
         return layout_memory_bound(costs, devices_of(self.space, layout), keeps)
 
     def step_bound(self, layout: Changes) -> float:
         """Return a lower bound on the seconds of all points of a layout that fits the model."""
-        sizes = devices_of(self.space, layout), layout[MICROBATCHES], self.space.config.optimizer
+        sizes = devices_of(self.space, layout), layout[Key.MICROBATCHES], self.space.config.optimizer
         return layout_step_bound(self.costs(layout), *sizes) * self.jitter_factor
 
     def straggler_seconds(self, layout: Changes) -> float:
         """Return the seconds that every point of a layout is expected to lose to stragglers."""
         if self.certain:
             return 0.0
-        return straggler_seconds(self.costs(layout), devices_of(self.space, layout), layout[MICROBATCHES])
+        return straggler_seconds(self.costs(layout), devices_of(self.space, layout), layout[Key.MICROBATCHES])
 
     @property
     def jitter_factor(self) -> float:
@@ -158,7 +150,8 @@ class _ExpandedLayout:
                 too_large += 1
                 continue
             if partition is not None and isinstance(costs, DerivedCosts):
-                changes = {**changes, PARTITION: str(costs.layout.partition if partition == BALANCED else partition)}
+                chosen = costs.layout.partition if partition == BALANCED else partition
+                changes = {**changes, Key.PARTITION: str(chosen)}
             points.append((step, memory, changes))
         return {"points": points, "refused": refused, "memory": too_large, "same": same}
 
@@ -170,13 +163,13 @@ class _ExpandedLayout:
             summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"], own is not None)
             packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
             for partition in self.space.partitions:
-                yield {DEVICES: self.devices, **chosen}, summary, packed, partition
+                yield {Key.DEVICES: self.devices, **chosen}, summary, packed, partition
 
     def _needed(self, name: str) -> Changes | None:
         """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
         if not isinstance(self.costs, DerivedCosts):
             return {}
-        needs, sizes = self.space.needs.get(name, {}), (self.devices, self.layout[MICROBATCHES])
+        needs, sizes = self.space.needs.get(name, {}), (self.devices, self.layout[Key.MICROBATCHES])
         return needed(self.costs.layout, needs, name, sizes, {*OVERLAPS} & self.space.values.keys())
 
     def _summary(self, name: str, stages: int | None, runs: bool = True) -> ScheduleSummary | None:
@@ -186,7 +179,7 @@ class _ExpandedLayout:
         """
         if not runs:
             return None
-        section, sizes = self.space.config.schedule, (self.devices, self.layout[MICROBATCHES], stages)
+        section, sizes = self.space.config.schedule, (self.devices, self.layout[Key.MICROBATCHES], stages)
         options = section.get("options") if name == section.get("name") else None
         try:
             if options or self.whole:

@@ -27,19 +27,28 @@ from ppsim.frameworks.primus import least_microbatches
 from ppsim.launch.reading import effective
 from ppsim.search import families, find_family, split_stages
 
-TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
-MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
-DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
-RECOMPUTE_BLOCKS, EXPERT_TENSOR = "layout.recompute_blocks", "layout.expert_tensor"
-EXCHANGE, GROUPED, OVERLAP = "layout.expert_exchange", "layout.grouped_experts", "layout.overlap"
-FUSED_ROUTER = "layout.fused_router"
-OVERLAPS = OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
+
+class Key:
+    """Dotted keys of a config that `choose` can free, and those that follow from them."""
+
+    TENSOR, CONTEXT, DATA, EXPERT = "layout.tensor", "layout.context", "layout.data", "layout.expert"
+    MICROBATCH_SIZE, PARTITION, RECOMPUTE_LEVEL = "layout.microbatch_size", "layout.partition", "layout.recompute"
+    DEVICES, MICROBATCHES = "schedule.devices", "schedule.microbatches"
+    STAGES, OFFLOAD = "schedule.stages_per_device", "schedule.offload"
+    RECOMPUTE_BLOCKS, EXPERT_TENSOR = "layout.recompute_blocks", "layout.expert_tensor"
+    EXCHANGE, GROUPED, OVERLAP = "layout.expert_exchange", "layout.grouped_experts", "layout.overlap"
+    FUSED_ROUTER, FP8, SEQUENCE = "layout.fused_router", "layout.fp8", "layout.sequence_parallel"
+    OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
+    SHARDING = "layout.sharding"  # stands for the keys of SHARDINGS and for `REPLICAS`
+    REPLICAS = "layout.replicas"
+
+
+OVERLAPS = Key.OVERLAP_TENSOR, Key.OVERLAP_DATA
 # Knobs that change no size of a layout.
-KNOBS = (RECOMPUTE_LEVEL, EXCHANGE, GROUPED, FUSED_ROUTER, OVERLAP, *OVERLAPS)
-FP8, OFFLOAD = "layout.fp8", "schedule.offload"
+KNOBS = (Key.RECOMPUTE_LEVEL, Key.EXCHANGE, Key.GROUPED, Key.FUSED_ROUTER, Key.OVERLAP, *OVERLAPS)
 # Free only if named: fp8 changes the numbers that a model learns from, copies need a fast host; numbers of blocks that
 # recompute are tried for ranked points instead.
-OPT_IN = (FP8, OFFLOAD, RECOMPUTE_BLOCKS)
+OPT_IN = (Key.FP8, Key.OFFLOAD, Key.RECOMPUTE_BLOCKS)
 COMBINED = tuple(name for names in EXPERT_SCHEDULES.values() for name in names)
 TWO_STREAM = "two-stream"
 SEARCHED = "searched"  # a partition of ranked points only: the fastest stages by simulation
@@ -47,8 +56,6 @@ SEARCHED = "searched"  # a partition of ranked points only: the fastest stages b
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
     kind: {f"layout.{key}": value for key, value in keys.items()} for kind, keys in layout.SHARDINGS.items()
 }
-SHARDING = "layout.sharding"  # stands for the keys of SHARDINGS and for `REPLICAS`
-REPLICAS = "layout.replicas"
 # Per device, of which every number is tried; of more those that divide the layers, or these and the ends.
 MAX_STAGES = 8
 MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
@@ -60,7 +67,7 @@ Needs = Mapping[str, Mapping[str, Any]]  # by schedule: fields of a layout that 
 def sharding_of(changes: Mapping[str, Any]) -> str | None:
     """Return the name in SHARDINGS of a point's sharding; None if its changes do not set it."""
     kind = next((name for name, keys in SHARDINGS.items() if keys.items() <= changes.items()), None)
-    return "hybrid" if kind == "weights" and changes.get(REPLICAS, 1) > 1 else kind
+    return "hybrid" if kind == "weights" and changes.get(Key.REPLICAS, 1) > 1 else kind
 
 
 @dataclass(frozen=True)
@@ -83,11 +90,11 @@ class Job:
 def lacks(data: Mapping[str, Any], key: str, value: Any) -> bool:
     """Return whether the version of a framework that a config names lacks a value of a key."""
     named = value_at(data, "layout.framework")
-    if named is None or key != SHARDING:
+    if named is None or key != Key.SHARDING:
         if key in ("layout.sharded", "layout.sharded_gradients") and value and value_at(data, "layout.fp8_gather"):
-            value = f"fp8 {value_at(data, FP8)}"
+            value = f"fp8 {value_at(data, Key.FP8)}"
         return named is not None and framework(named).lacks(key, value)
-    keys = {**SHARDINGS[value], REPLICAS: 2 if value == "hybrid" else 1}
+    keys = {**SHARDINGS[value], Key.REPLICAS: 2 if value == "hybrid" else 1}
     return any(lacks(data, *item) for item in keys.items())
 
 
@@ -162,28 +169,28 @@ def _fp8_recipes(job: Job) -> list[str]:
 
 # Key -> its values for a job. layout.data and schedule.microbatches follow from the GPUs and the batch.
 FREE: dict[str, Callable[[Job], list[Any]]] = {
-    TENSOR: _tensor_sizes,
-    CONTEXT: _context_sizes,
-    EXPERT: lambda job: _divisors(job.config.model.experts, job.gpus) if job.config.model else [],
-    MICROBATCH_SIZE: lambda job: [size for size in (1, 2, 4, 8, 16) if size <= job.batch],
-    RECOMPUTE_LEVEL: _recompute_levels,
-    RECOMPUTE_BLOCKS: _recompute_blocks,
+    Key.TENSOR: _tensor_sizes,
+    Key.CONTEXT: _context_sizes,
+    Key.EXPERT: lambda job: _divisors(job.config.model.experts, job.gpus) if job.config.model else [],
+    Key.MICROBATCH_SIZE: lambda job: [size for size in (1, 2, 4, 8, 16) if size <= job.batch],
+    Key.RECOMPUTE_LEVEL: _recompute_levels,
+    Key.RECOMPUTE_BLOCKS: _recompute_blocks,
     # Whole states are slower and larger.
-    SHARDING: lambda job: [kind for kind in job.searched.shardings if kind != "none"],
-    EXPERT_TENSOR: _if_experts([None, 1], [1]),
-    EXCHANGE: _if_experts(["all-to-all", "hierarchical"], ["all-to-all"]),
-    GROUPED: _if_experts([True]),
-    FUSED_ROUTER: _if_experts([True], []),
+    Key.SHARDING: lambda job: [kind for kind in job.searched.shardings if kind != "none"],
+    Key.EXPERT_TENSOR: _if_experts([None, 1], [1]),
+    Key.EXCHANGE: _if_experts(["all-to-all", "hierarchical"], ["all-to-all"]),
+    Key.GROUPED: _if_experts([True]),
+    Key.FUSED_ROUTER: _if_experts([True], []),
     # What overlaps is never slower: on, if the framework leaves the choice to a flag.
-    OVERLAP_TENSOR: lambda job: [True] * job.searched.flags,
-    OVERLAP_DATA: lambda job: [True] * job.searched.flags,
-    OVERLAP: _slot_overlaps,
-    FP8: _fp8_recipes,
-    PARTITION: lambda job: ["even", BALANCED, SEARCHED],
-    DEVICES: lambda job: _divisors(job.gpus, job.config.model.num_layers + 2 if job.config.model else job.gpus),
+    Key.OVERLAP_TENSOR: lambda job: [True] * job.searched.flags,
+    Key.OVERLAP_DATA: lambda job: [True] * job.searched.flags,
+    Key.OVERLAP: _slot_overlaps,
+    Key.FP8: _fp8_recipes,
+    Key.PARTITION: lambda job: ["even", BALANCED, SEARCHED],
+    Key.DEVICES: lambda job: _divisors(job.gpus, job.config.model.num_layers + 2 if job.config.model else job.gpus),
     "schedule.name": _names,
-    "schedule.stages_per_device": lambda job: [*range(2, 21 if job.config.model else MAX_STAGES + 1)],
-    OFFLOAD: lambda job: [None, "all", "first:1"],
+    Key.STAGES: lambda job: [*range(2, 21 if job.config.model else MAX_STAGES + 1)],
+    Key.OFFLOAD: lambda job: [None, "all", "first:1"],
 }
 
 
@@ -192,13 +199,13 @@ def check_values(key: str, values: Iterable[Any]) -> None:
     for value in values:
         if key == "schedule.name":
             find_family(split_stages(value)[0])
-        elif key == SHARDING:
+        elif key == Key.SHARDING:
             if value not in tuple(SHARDINGS):
                 raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
-        elif key == OFFLOAD or value is None:
+        elif key == Key.OFFLOAD or value is None:
             continue  # the check of each config has the rule
-        elif key in (PARTITION, FP8, *KNOBS):
-            if key != PARTITION or value != SEARCHED:
+        elif key in (Key.PARTITION, Key.FP8, *KNOBS):
+            if key != Key.PARTITION or value != SEARCHED:
                 Layout(**{key.partition(".")[2]: value})
         elif type(value) is not int or value < 1:
             raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")

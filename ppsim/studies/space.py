@@ -23,31 +23,15 @@ from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.studies.free_keys import (
     COMBINED,
-    CONTEXT,
-    DATA,
-    DEVICES,
-    EXCHANGE,
-    EXPERT,
-    EXPERT_TENSOR,
     FREE,
     MAX_STAGES,
-    MICROBATCH_SIZE,
-    MICROBATCHES,
-    OFFLOAD,
     OPT_IN,
-    OVERLAP,
-    OVERLAP_TENSOR,
-    PARTITION,
-    RECOMPUTE_BLOCKS,
-    RECOMPUTE_LEVEL,
-    REPLICAS,
     SEARCHED,
-    SHARDING,
     SHARDINGS,
-    TENSOR,
     TWO_STREAM,
     Changes,
     Job,
+    Key,
     Needs,
     check_values,
     lacks,
@@ -57,7 +41,6 @@ from ppsim.studies.free_keys import (
 from ppsim.studies.store import noting_basis
 
 _whole = whole_number()
-SEQUENCE = "layout.sequence_parallel"
 ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one device
 
 
@@ -84,7 +67,8 @@ class Space:
     def _given_sizes(self) -> dict[str, int]:
         """The config's sizes, which hold where their keys are not free."""
         return {
-            key: value_at(self.config.data, key) or 1 for key in (TENSOR, CONTEXT, EXPERT, MICROBATCH_SIZE, DEVICES)
+            key: value_at(self.config.data, key) or 1
+            for key in (Key.TENSOR, Key.CONTEXT, Key.EXPERT, Key.MICROBATCH_SIZE, Key.DEVICES)
         }
 
     def layouts(self) -> Iterator[Changes]:
@@ -92,7 +76,7 @@ class Space:
 
         Skip combinations that do not divide the GPUs, the batch or the experts evenly.
         """
-        of_schedule = ("schedule.name", "schedule.stages_per_device", PARTITION, OFFLOAD)
+        of_schedule = ("schedule.name", "schedule.stages_per_device", Key.PARTITION, Key.OFFLOAD)
         keys = [key for key in self.values if key not in of_schedule]
         for chosen in itertools.product(*(self.values[key] for key in keys)):
             point = self._with_following_keys(dict(zip(keys, chosen, strict=True)))
@@ -102,63 +86,63 @@ class Space:
     def _with_following_keys(self, point: Changes) -> Changes | None:
         """Return the point with the keys that follow from it; None if the sizes do not divide each other evenly."""
         size = {**self._given_sizes, **point}.__getitem__
-        copies, left = divmod(self.gpus, size(DEVICES) * size(TENSOR) * size(CONTEXT))
-        microbatches, over = divmod(self.batch, max(copies, 1) * size(MICROBATCH_SIZE))
+        copies, left = divmod(self.gpus, size(Key.DEVICES) * size(Key.TENSOR) * size(Key.CONTEXT))
+        microbatches, over = divmod(self.batch, max(copies, 1) * size(Key.MICROBATCH_SIZE))
         if left or over or not copies or not microbatches:
             return None
-        point |= {DATA: copies, MICROBATCHES: microbatches}
+        point |= {Key.DATA: copies, Key.MICROBATCHES: microbatches}
         if any(point[key] != value for key, value in self.fixed.items()):
             return None
-        if SHARDING in point:
-            kind = point.pop(SHARDING)
-            if kind in self.without_pipeline and size(DEVICES) > 1:
+        if Key.SHARDING in point:
+            kind = point.pop(Key.SHARDING)
+            if kind in self.without_pipeline and size(Key.DEVICES) > 1:
                 return None
-            if copies * size(CONTEXT) == 1:  # nothing can be sharded: every kind is `none`
-                if kind != self.values[SHARDING][0]:
+            if copies * size(Key.CONTEXT) == 1:  # nothing can be sharded: every kind is `none`
+                if kind != self.values[Key.SHARDING][0]:
                     return None
                 kind = "none"
-            replicas = self._replicas(copies * size(CONTEXT), size(TENSOR)) if kind == "hybrid" else 1
+            replicas = self._replicas(copies * size(Key.CONTEXT), size(Key.TENSOR)) if kind == "hybrid" else 1
             if replicas is None:
                 return None
-            point |= {**SHARDINGS[kind], REPLICAS: replicas}
+            point |= {**SHARDINGS[kind], Key.REPLICAS: replicas}
         if (
             point.get("layout.sharded")
             and isinstance(self.config.costs, DerivedCosts)
             and self.config.costs.layout.sharded_by is None
         ):
-            point["layout.sharded_by"] = gathers_by(self.config.costs.layout.framework, size(DEVICES))
-        if TENSOR in point and value_at(self.config.data, SEQUENCE) is None:
-            point[SEQUENCE] = size(TENSOR) > 1 and not lacks(self.config.data, SEQUENCE, True)
+            point["layout.sharded_by"] = gathers_by(self.config.costs.layout.framework, size(Key.DEVICES))
+        if Key.TENSOR in point and value_at(self.config.data, Key.SEQUENCE) is None:
+            point[Key.SEQUENCE] = size(Key.TENSOR) > 1 and not lacks(self.config.data, Key.SEQUENCE, True)
         return point if self._differs(point, size) else None
 
     def _differs(self, point: Changes, size: Callable[[str], int]) -> bool:
         """Return False if a knob has no effect in this layout, so that another point is the same; drop such knobs."""
         model = self.config.model
-        blocks = point.get(RECOMPUTE_BLOCKS)
+        blocks = point.get(Key.RECOMPUTE_BLOCKS)
         if blocks is not None and (
-            point.get(RECOMPUTE_LEVEL) != "full" or (model and blocks * size(DEVICES) >= model.num_layers)
+            point.get(Key.RECOMPUTE_LEVEL) != "full" or (model and blocks * size(Key.DEVICES) >= model.num_layers)
         ):
             return False
-        if point.get(EXPERT_TENSOR) == 1 and size(TENSOR) == 1 and None in self.values[EXPERT_TENSOR]:
+        if point.get(Key.EXPERT_TENSOR) == 1 and size(Key.TENSOR) == 1 and None in self.values[Key.EXPERT_TENSOR]:
             return False
-        alone, two_streams = size(EXPERT) == 1, point.get(OVERLAP) == TWO_STREAM
-        if alone and (point.get(EXCHANGE) == "hierarchical" or two_streams):
+        alone, two_streams = size(Key.EXPERT) == 1, point.get(Key.OVERLAP) == TWO_STREAM
+        if alone and (point.get(Key.EXCHANGE) == "hierarchical" or two_streams):
             return False
         fsdp = point.get("layout.sharded") or point.get("layout.sharded_gradients")
-        if two_streams and (fsdp or point.get(RECOMPUTE_LEVEL) == "full"):  # see `combines`
+        if two_streams and (fsdp or point.get(Key.RECOMPUTE_LEVEL) == "full"):  # see `combines`
             return False
-        if size(TENSOR) == 1 or not point.get(SEQUENCE, True):
-            point.pop(OVERLAP_TENSOR, None)
+        if size(Key.TENSOR) == 1 or not point.get(Key.SEQUENCE, True):
+            point.pop(Key.OVERLAP_TENSOR, None)
         return True
 
     def near_batches(self) -> list[int]:
         """Return the nearest batches that some sizes of groups and microbatches divide; empty if the space's is one."""
-        keys = (DEVICES, TENSOR, CONTEXT)
+        keys = (Key.DEVICES, Key.TENSOR, Key.CONTEXT)
         groups = map(math.prod, itertools.product(*(self.values.get(key, [self._given_sizes[key]]) for key in keys)))
         copies = {self.gpus // group for group in groups if self.gpus % group == 0}
-        copies = copies & {self.fixed[DATA]} if DATA in self.fixed else copies
-        sizes = self.values.get(MICROBATCH_SIZE, [self._given_sizes[MICROBATCH_SIZE]])
-        units = [] if MICROBATCHES in self.fixed else [count * size for count in copies for size in sizes]
+        copies = copies & {self.fixed[Key.DATA]} if Key.DATA in self.fixed else copies
+        sizes = self.values.get(Key.MICROBATCH_SIZE, [self._given_sizes[Key.MICROBATCH_SIZE]])
+        units = [] if Key.MICROBATCHES in self.fixed else [count * size for count in copies for size in sizes]
         below = max((self.batch // unit * unit for unit in units), default=self.batch)
         above = min((-(-self.batch // unit) * unit for unit in units), default=self.batch)
         return sorted({below, above} - {0}) if below < self.batch < above else []
@@ -181,23 +165,23 @@ class Space:
             names = [name for name in names if (split_stages(name)[0] in COMBINED) == combined]
         if devices == 1 and ONE_DEVICE in names:
             names = [ONE_DEVICE]
-        for written, offload in itertools.product(names, self.values.get(OFFLOAD, [None])):
+        for written, offload in itertools.product(names, self.values.get(Key.OFFLOAD, [None])):
             name, own = split_stages(written)
             moves = offload is not None or any(key in self.config.schedule for key in MEMORY_ACTIONS)
             if keeps is not None and keeps != (keeps_activations(name) and not moves):
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
                 chosen = {"schedule.name": name, "schedule.stages_per_device": stages}
-                yield chosen if offload is None else {**chosen, OFFLOAD: offload}
+                yield chosen if offload is None else {**chosen, Key.OFFLOAD: offload}
 
     def combines(self, layout: Changes) -> bool | None:
         """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`.
 
         They repeat no whole block, and Megatron's FSDP beside them rejects the two buffers that bound its memory.
         """
-        if layout.get(RECOMPUTE_LEVEL, value_at(self.config.data, RECOMPUTE_LEVEL)) == "full":
+        if layout.get(Key.RECOMPUTE_LEVEL, value_at(self.config.data, Key.RECOMPUTE_LEVEL)) == "full":
             return False
-        return layout[OVERLAP] == TWO_STREAM if OVERLAP in layout else None
+        return layout[Key.OVERLAP] == TWO_STREAM if Key.OVERLAP in layout else None
 
     def _stages(self, name: str, devices: int) -> list[int | None]:
         family = find_family(name)
@@ -220,7 +204,7 @@ class Space:
     @property
     def partitions(self) -> list[Any]:
         """The partitions to search; [None] if the config's partition is not free."""
-        return [one for one in self.values.get(PARTITION, [None]) if one != SEARCHED] or [BALANCED]
+        return [one for one in self.values.get(Key.PARTITION, [None]) if one != SEARCHED] or [BALANCED]
 
     @property
     def searches_blocks(self) -> bool:
@@ -228,14 +212,14 @@ class Space:
         costs = self.config.costs
         if not (isinstance(costs, DerivedCosts) and costs.layout.run_by.facts.recompute_blocks):
             return False
-        levels = self.values.get(RECOMPUTE_LEVEL, ())
-        given = value_at(self.config.data, RECOMPUTE_BLOCKS) is not None or RECOMPUTE_BLOCKS in self.values
+        levels = self.values.get(Key.RECOMPUTE_LEVEL, ())
+        given = value_at(self.config.data, Key.RECOMPUTE_BLOCKS) is not None or Key.RECOMPUTE_BLOCKS in self.values
         return "full" in levels and len(levels) > 1 and not given and self.searches_partitions
 
     @property
     def searches_partitions(self) -> bool:
         """True if the fastest stages of ranked points are free too."""
-        return SEARCHED in self.values.get(PARTITION, ())
+        return SEARCHED in self.values.get(Key.PARTITION, ())
 
 
 @functools.cache
@@ -280,7 +264,7 @@ def search_space(
     derived = isinstance(whole.costs, DerivedCosts)
     if not derived:
         _refuse_keys_of_a_model(chosen, free, only)
-        chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != DEVICES}
+        chosen = {key: values for key, values in chosen.items() if key.startswith("schedule.") and key != Key.DEVICES}
     job = Job(whole, gpus, batch, asynchronous, framework, research)
     for key, given in chosen.items():
         check_values(key, given or ())
@@ -291,12 +275,12 @@ def search_space(
     if framework is not None:
         values["schedule.name"] = names_run_by(framework, values["schedule.name"], whole.model)
     values = {key: legal for key, legal in values.items() if legal}
-    following = [DATA] + [MICROBATCHES] * (data.get("batch") is not None) if free is None and derived else []
+    following = [Key.DATA] + [Key.MICROBATCHES] * (data.get("batch") is not None) if free is None and derived else []
     fixed = {key: value for key in following if (value := value_at(data, key)) is not None}
-    alone = () if chosen.get(SHARDING) else job.searched.without_pipeline
+    alone = () if chosen.get(Key.SHARDING) else job.searched.without_pipeline
     needs = {} if research or chosen.get("schedule.name") else job.searched.needs
     if "schedule.name" not in chosen:  # what a config gives beside its schedule stays
-        free = {one for key in values for one in (SHARDINGS["none"] if key == SHARDING else (key,))}
+        free = {one for key in values for one in (SHARDINGS["none"] if key == Key.SHARDING else (key,))}
         needs = {name: {key: one[key] for key in one if f"layout.{key}" in free} for name, one in needs.items()}
     return Space(whole, gpus, batch, values, fixed, basis.files, alone, needs)
 
@@ -329,14 +313,14 @@ def _chosen(
             raise ConfigError(f"{'only' if key in only else 'free'}: {shown(key)} cannot be free; {hint}")
     left_out = {key for key in FREE if key not in OPT_IN and not _is_given(data, key)}
     if free is not None:
-        left_out &= {"schedule.name", DEVICES}
+        left_out &= {"schedule.name", Key.DEVICES}
     return {key: wanted.get(key) for key in FREE if key in wanted or key in left_out}
 
 
 def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None) -> None:
     """Raise ConfigError for keys that cannot be chosen under given costs, because these hold for one layout."""
     wanted = {key for keys in named for key in ([keys] if isinstance(keys, str) else () if keys is None else keys)}
-    wrong = [key for key in chosen if key == DEVICES or (key in wanted and key.startswith("layout."))]
+    wrong = [key for key in chosen if key == Key.DEVICES or (key in wanted and key.startswith("layout."))]
     if wrong:
         raise ConfigError(
             f"{wrong[0]} cannot be chosen if costs are given: they belong to one layout and number of devices; give "
@@ -345,8 +329,8 @@ def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None)
 
 
 def _is_given(data: Mapping[str, Any], key: str) -> bool:
-    if key == SHARDING:
-        return any(value_at(data, one) is not None for one in (SHARDING, *SHARDINGS["none"], REPLICAS))
+    if key == Key.SHARDING:
+        return any(value_at(data, one) is not None for one in (Key.SHARDING, *SHARDINGS["none"], Key.REPLICAS))
     if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
         return True  # a named family runs its own number of stages if none is given
     return value_at(data, key) is not None
@@ -358,9 +342,9 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
     gpus = _count(place, "hardware.gpus", value_at(data, "hardware.gpus"))
     batch = _count(place, "batch", data.get("batch"))
     if gpus is None and schedule.get("devices") is not None:
-        gpus = _product(data, place, DEVICES, "layout.tensor", "layout.context", DATA)
+        gpus = _product(data, place, Key.DEVICES, "layout.tensor", "layout.context", Key.DATA)
     if batch is None and schedule.get("microbatches") is not None:
-        batch = _product(data, place, MICROBATCHES, "layout.microbatch_size", DATA)
+        batch = _product(data, place, Key.MICROBATCHES, "layout.microbatch_size", Key.DATA)
     missing = ["hardware.gpus is missing: give the GPUs of the job, such as gpus: 512"] if gpus is None else []
     if batch is None:
         near = "".join(
@@ -375,12 +359,12 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
     for key in chosen:
         section, name = key.split(".")
         {"schedule": schedule, "layout": layout}[section].pop(name, None)
-    if SHARDING in chosen:
-        for key in (*SHARDINGS["none"], REPLICAS):
+    if Key.SHARDING in chosen:
+        for key in (*SHARDINGS["none"], Key.REPLICAS):
             layout.pop(key.split(".")[1], None)
     if "schedule.name" in chosen:
         schedule.pop("options", None)
-    if PARTITION in chosen:
+    if Key.PARTITION in chosen:
         layout = {key: value for key, value in layout.items() if not key.endswith("_stage_layers")}
     placeholders = {"name": "1f1b", "devices": 1, "microbatches": 1}
     completed = {**data, "schedule": {**placeholders, **schedule}}

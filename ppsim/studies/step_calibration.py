@@ -46,7 +46,8 @@ from ppsim.plan.lengths import structure
 from ppsim.plan.resolve import make_plan, repriced
 from ppsim.run.timelines import Timeline
 from ppsim.search.partitions import with_stages_of_run
-from ppsim.studies.space import DEVICES, MICROBATCH_SIZE, TENSOR, search_space
+from ppsim.studies.free_keys import Key
+from ppsim.studies.space import search_space
 
 KEYS = ("config", "seconds", "peak_memory")
 MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
@@ -407,7 +408,7 @@ def _next_run(calibration: Calibration, priced: Sequence[PricedRun]) -> dict[str
     if "name" not in config.schedule:
         return {}
     widest, found = 0.0, {}
-    layouts = list(search_space(config, [TENSOR, DEVICES, MICROBATCH_SIZE]).layouts())
+    layouts = list(search_space(config, [Key.TENSOR, Key.DEVICES, Key.MICROBATCH_SIZE]).layouts())
     for changes in layouts[:: -(-len(layouts) // MAX_TRIED) or 1]:
         try:
             other = calibrated_config(config.changed(changes), calibration)

@@ -12,21 +12,29 @@ from typing import Any
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import ConfigSource, value_at
 from ppsim.frameworks import ENCODER_SCHEDULES
-from ppsim.studies.free_keys import DEVICES, Changes
+from ppsim.studies.free_keys import Changes, Key
 from ppsim.studies.points import Candidate, rank
 
-PLACEMENT, STAGES, COPIES, PASS = (f"encoder.{name}" for name in ("placement", "stages", "copies", "batch"))
-PREFETCH, TENSOR, DATA = "encoder.prefetch", "encoder.layout.tensor", "encoder.layout.data"
-ENCODER_SIZES = (STAGES, COPIES, TENSOR, DATA)  # their product is the encoder's GPUs
+
+class EncoderKey:
+    """Dotted keys of an encoder that `choose` can free."""
+
+    PLACEMENT, STAGES, COPIES = "encoder.placement", "encoder.stages", "encoder.copies"
+    PASS, PREFETCH = "encoder.batch", "encoder.prefetch"
+    TENSOR, DATA = "encoder.layout.tensor", "encoder.layout.data"
+
+
+# Their product is the encoder's GPUs.
+ENCODER_SIZES = (EncoderKey.STAGES, EncoderKey.COPIES, EncoderKey.TENSOR, EncoderKey.DATA)
 # Values of each key; the first one is that of a config that leaves it out.
 VALUES: Mapping[str, tuple[Any, ...]] = {
-    PLACEMENT: ("separate", "phases", "first"),
-    STAGES: (1, 2, 4),
-    COPIES: (1, 2, 4),
-    PASS: (1, 2, 4, 8),
-    PREFETCH: (0, 2),
-    TENSOR: (1, 2, 4, 8),
-    DATA: (1, 2, 4, 8, 16, 32, 64),
+    EncoderKey.PLACEMENT: ("separate", "phases", "first"),
+    EncoderKey.STAGES: (1, 2, 4),
+    EncoderKey.COPIES: (1, 2, 4),
+    EncoderKey.PASS: (1, 2, 4, 8),
+    EncoderKey.PREFETCH: (0, 2),
+    EncoderKey.TENSOR: (1, 2, 4, 8),
+    EncoderKey.DATA: (1, 2, 4, 8, 16, 32, 64),
 }
 MAX_ENCODERS = 6  # encoders that are simulated with every ranked layout of the backbone; all with the fastest layout
 NAME = "schedule.name"
@@ -93,7 +101,7 @@ class TowerSearch:
         frees = VALUES if free is None and source.data.get("model") is not None else ()
         wanted = {key: None for key in frees if value_at(source.data, key) is None} | own | limited
         if not value_at(source.data, "encoder.frozen"):
-            wanted.pop(PREFETCH, None)  # a trained encoder waits for its new weights
+            wanted.pop(EncoderKey.PREFETCH, None)  # a trained encoder waits for its new weights
         gpus = value_at(source.data, "hardware.gpus")
         if gpus is None:
             config = source.config()
@@ -115,7 +123,7 @@ class TowerSearch:
         """
         groups: dict[tuple[int, bool], list[Changes]] = {}
         for encoder, gpus in self.encoders():
-            is_first = encoder_size(self.source.data, encoder, PLACEMENT) == "first"
+            is_first = encoder_size(self.source.data, encoder, EncoderKey.PLACEMENT) == "first"
             groups.setdefault((gpus, is_first), []).append(encoder)
         found: dict[tuple[int, bool], Any] = {}
         for gpus, is_first in groups:
@@ -153,14 +161,14 @@ class TowerSearch:
             encoder = dict(zip(self.values, chosen, strict=True))
             size = {key: encoder_size(data, encoder, key) for key in VALUES}
             own = math.prod(size[key] for key in ENCODER_SIZES) * context
-            if size[PLACEMENT] != "first" and self.first_only:
+            if size[EncoderKey.PLACEMENT] != "first" and self.first_only:
                 continue
-            if size[PLACEMENT] == "separate":
+            if size[EncoderKey.PLACEMENT] == "separate":
                 if 2 * own <= gpus or not self.gpus:
                     yield encoder, max(gpus - own, 0)
                 continue
-            once = encoder.pop(DATA, None) in (None, self.values.get(DATA, (None,))[0])
-            if once and (size[STAGES], size[COPIES], size[PREFETCH]) == (1, 1, 0):
+            once = encoder.pop(EncoderKey.DATA, None) in (None, self.values.get(EncoderKey.DATA, (None,))[0])
+            if once and (size[EncoderKey.STAGES], size[EncoderKey.COPIES], size[EncoderKey.PREFETCH]) == (1, 1, 0):
                 yield encoder, max(gpus, 0)
 
     def _simulated(
@@ -181,7 +189,10 @@ class TowerSearch:
 
     def _joined(self, encoder: Changes, backbone: Candidate, gpus: int) -> Changes:
         """Return the changes of both towers, with `gpus` for the backbone."""
-        if DATA in self.values and DATA not in encoder:
-            devices = backbone.changes.get(DEVICES, value_at(self.source.data, DEVICES))
-            encoder = {**encoder, DATA: max(gpus // devices // encoder_size(self.source.data, encoder, TENSOR), 1)}
+        if EncoderKey.DATA in self.values and EncoderKey.DATA not in encoder:
+            devices = backbone.changes.get(Key.DEVICES, value_at(self.source.data, Key.DEVICES))
+            encoder = {
+                **encoder,
+                EncoderKey.DATA: max(gpus // devices // encoder_size(self.source.data, encoder, EncoderKey.TENSOR), 1),
+            }
         return {**backbone.changes, **encoder}
