@@ -13,7 +13,7 @@ from ppsim.base.rules import check_fields, choice, declared, described, flag, te
 from ppsim.costs.pairs import distinct_values
 from ppsim.costs.setup import Setup, card_columns
 from ppsim.costs.spread import Spread, unlike_published
-from ppsim.costs.table import CostModel, CostTable, Workload
+from ppsim.costs.table import BY_STAGE, CostModel, CostTable, Workload
 from ppsim.schedule.columns import ScheduleColumns
 
 _SIZE = whole_number(1, 2**14)
@@ -67,11 +67,6 @@ class EncoderTower:
         return self.placement != "separate"
 
 
-_BY_STAGE = (
-    "seconds", "exchange_seconds", "overhead", "state_bytes", "copied_bytes", "stage_share", "weight_grad_fraction",
-    "activation_bytes", "recompute_bytes", "unshard_seconds", "reduce_seconds", "optimizer_seconds", "input_fraction",
-    "vocabulary_seconds", "vocabulary_bytes", "recompute_seconds", "offload_bytes",
-)  # fmt: skip
 _TRAINING = (
     "stage_share", "activation_bytes", "recompute_bytes", "reduce_seconds", "optimizer_seconds", "overhead",
     "exchange_seconds",
@@ -108,7 +103,7 @@ class TowerCosts:
         leading = schedule.stage < stages
         own, other = _tower(schedule, leading, 0), _tower(schedule, ~leading, stages)
         first, second = self._of_passes(self.of_encoder.table(own), own), self.of_backbone.table(other)
-        columns = {name: _joined(name, first, second) for name in _BY_STAGE}
+        columns = {name: _joined(name, first, second) for name in BY_STAGE.keys() - {"transfer_bytes"}}
         border = np.concatenate([first.transfer_bytes, second.transfer_bytes], axis=1)
         sent = float(first.transfer_bytes[0, -1]) / self.encoder.batch
         features = sent if self.border_bytes is None else self.border_bytes

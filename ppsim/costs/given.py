@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.immutable import call_text
-from ppsim.base.rules import checked_methods, choice, declarations, declared, described, whole_number
+from ppsim.base.rules import checked_methods, choice, declarations, declared, described, is_number, rule, whole_number
 from ppsim.costs.microbatches import (
     CAUSAL,
     ORDERS,
@@ -32,11 +32,16 @@ PROVENANCES = ("given", "derived", "measured")
 # Far beyond any machine, and low enough that sums and products of costs cannot overflow float64.
 LARGEST = 1e100
 SMALLEST_BANDWIDTH = 1e-100
+_BANDWIDTH = rule(
+    lambda value: (is_number(value) or type(value) is int) and value >= SMALLEST_BANDWIDTH,
+    "must be a number of bytes per second above 0",
+    lambda value: float(value) if is_number(value) else math.inf,  # an int beyond every float
+)
 
 
 def _cost(what: str, default_text: str, example: str, column: Callable[[CostTable], Any], **more: Any) -> Any:
-    default = more.pop("default", None)
-    return declared(what, None, default, default_text=default_text, example=example, column=column, **more)
+    check, default = more.pop("check", None), more.pop("default", None)
+    return declared(what, check, default, default_text=default_text, example=example, column=column, **more)
 
 
 def _time(what: str, default_text: str, example: str, kind: Kind) -> Any:
@@ -142,6 +147,7 @@ class Costs:
     bandwidth: float = _cost(
         "bytes per second, one way", "unlimited, or the link's", "25 GB/s", lambda table: np.unique(_bandwidths(table)),
         group="transfer", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="one way",
+        check=_BANDWIDTH,
     )  # fmt: skip
     per: str = declared("what times are of: `device`, `stage`", choice("device", "stage"), "device", example="stage")
     weight_grad_fraction_of_activation: PerStage = _share(
@@ -164,6 +170,7 @@ class Costs:
         "bytes per second between a device and its host's memory, each way", "unlimited", "25 GB/s",
         lambda table: np.array([1.0 / table.offload_seconds_per_byte if table.offload_seconds_per_byte else np.inf]),
         group="copy", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="each way",
+        check=_BANDWIDTH,
     )  # fmt: skip
     offload_bytes: PerStage | None = _cost(
         "bytes that an OFFLOAD moves for one microbatch; the rest of the activation stays on the device",
@@ -263,9 +270,7 @@ class Costs:
                     raise CostError(f"{name}={error}") from None
                 origins[name] = "default" if item.default is not None and value == item.default else "given"
                 continue
-            column = (
-                _checked_bandwidth(name, value) if name.endswith("bandwidth") else _column(name, value, item.metadata)
-            )
+            column = _column(name, value, item.metadata)
             if item.metadata.get("group") == "share" and np.any(column > 1):
                 raise CostError(f"{name}={shown(value)} must lie from 0 to 1")
             self._store(name, column)
@@ -363,17 +368,6 @@ def _in_group(*groups: str) -> tuple[str, ...]:
 
 TIMES, BYTES = _in_group("action"), _in_group("held")
 SCALED = _in_group("action", "slot", "again", "step")  # seconds that `per` applies to
-
-
-def _checked_bandwidth(name: str, value: Any) -> np.ndarray:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    try:
-        bandwidth = float(value) if number else 0.0
-    except OverflowError:
-        bandwidth = math.inf
-    if not bandwidth >= SMALLEST_BANDWIDTH:
-        raise CostError(f"{name}={shown(value)} must be a number of bytes per second above 0")
-    return np.array(bandwidth)
 
 
 def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:

@@ -144,10 +144,16 @@ def is_cost_model(costs: object) -> bool:
 
 ROUNDING = 1e-9
 _FRACTIONS = ("weight_grad_fraction", "slice_fraction", "input_fraction")
-_BY_STAGE = (
-    "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds", "reduce_seconds",
-    "optimizer_seconds", "recompute_seconds", "input_fraction", "vocabulary_bytes", "offload_bytes",
-)  # fmt: skip
+# Columns with one value per stage, or several: the sizes before the stages.
+BY_STAGE: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("seconds", "overhead", "exchange_seconds"), (4,)), "state_bytes": (3,), "copied_bytes": (3, 2),
+    **dict.fromkeys(("transfer_bytes", "vocabulary_seconds"), (2,)),
+    **dict.fromkeys((
+        "stage_share", "weight_grad_fraction", "activation_bytes", "recompute_bytes", "unshard_seconds",
+        "reduce_seconds", "optimizer_seconds", "recompute_seconds", "input_fraction", "vocabulary_bytes",
+        "offload_bytes",
+    ), ()),
+}  # fmt: skip
 _NUMBERS = (
     "message_overhead", "offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds",
     "vocabulary_statistics_seconds",
@@ -194,15 +200,10 @@ def _check_number(name: str, value: object, check: Check = weight) -> None:
 
 
 def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
-    stages, links = (schedule.num_stages,), (schedule.devices, schedule.devices)
     return {
-        **dict.fromkeys(("seconds", "overhead", "exchange_seconds"), (4, *stages)),
-        "overlap": stages * 2,
-        **dict.fromkeys(("latency", "seconds_per_byte"), links),
-        **dict.fromkeys(("transfer_bytes", "vocabulary_seconds"), (2, *stages)),
-        **dict.fromkeys(_BY_STAGE, stages),
-        "state_bytes": (3, *stages),
-        "copied_bytes": (3, 2, *stages),
+        **{name: (*sizes, schedule.num_stages) for name, sizes in BY_STAGE.items()},
+        "overlap": (schedule.num_stages, schedule.num_stages),
+        **dict.fromkeys(("latency", "seconds_per_byte"), (schedule.devices, schedule.devices)),
         "slice_fraction": (schedule.slices,),
         "microbatch_scale": (schedule.num_stages, schedule.microbatches_of_a_step),
     }
