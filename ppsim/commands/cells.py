@@ -145,22 +145,11 @@ def candidate_table(
     label: str, shown: Sequence[Candidate], config: Config, headroom: float, others: Sequence[Candidate] = ()
 ) -> list[str]:
     """Return the lines of a table of changes, whose first column has this label; `others` are marked."""
-    heads = [label, "step", "vs now", "memory", "removes (mean device)", "runs in"]
-    rows = [_candidate_row(one, config, headroom) for one in shown]
-    for one, row in zip(shown, rows, strict=True):
-        row[-1] += f" {OTHER}" * (one in others)
-    return aligned([heads, *rows], left=1)
-
-
-def _candidate_row(one: Candidate, config: Config, headroom: float) -> list[str]:
-    """Return the cells of a change: words, step, difference, memory, what it removes, frameworks."""
-    schedule = one.changes.get("schedule.name", config.schedule.get("name"))
-    before = one.step - one.step_difference
-    return [
-        one.words,
-        step_text(one.step),
-        versus(one.step, before),
-        peak_text(one.peak, config, headroom),
-        one.removes or "-",
-        runs_in(schedule, config, one.changes) if schedule else "-",
-    ]
+    rows = [[label, "step", "vs now", "memory", "removes (mean device)", "runs in"]]
+    for one in shown:
+        schedule = one.changes.get("schedule.name", config.schedule.get("name"))
+        runs = runs_in(schedule, config, one.changes) if schedule else "-"
+        steps = step_text(one.step), versus(one.step, one.step - one.step_difference)
+        peak = peak_text(one.peak, config, headroom)
+        rows.append([one.words, *steps, peak, one.removes or "-", runs + f" {OTHER}" * (one in others)])
+    return aligned(rows, left=1)

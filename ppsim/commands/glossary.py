@@ -31,9 +31,9 @@ WORDS = {
         "A part of the batch that moves through the pipeline on its own, numbered from 0. Bidirectional schedules "
         "share one numbering between both directions."
     ),
-    "slice": ("A piece of one microbatch, cut along the sequence. Slice numbering is `microbatch x slices + piece`."),
+    "slice": "A piece of one microbatch, cut along the sequence. Slice numbering is `microbatch x slices + piece`.",
     "action": "(kind, stage, microbatch): one thing that a device does.",
-    "kind": ("F, B, I, W, R, a transfer, a sharding action, a copy to host memory or back, or OVERLAP_F_B; see below."),
+    "kind": "F, B, I, W, R, a transfer, a sharding action, a copy to host memory or back, or OVERLAP_F_B; see below.",
     "schedule": "The ordered list of compute actions of each device. A schedule is data, without times.",
     "program": "A lowered schedule: its lists also contain transfers and sharding actions.",
     "placement": (

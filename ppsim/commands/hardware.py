@@ -61,23 +61,14 @@ def hardware_text(verbose: bool = False, costs: bool = False) -> str:
 def _device_cells(sheet: DeviceSheet) -> tuple[str, ...]:
     law = sheet.operators
     fractions = (law.products * law.sustained, law.attention) if law else (sheet.achieved, sheet.achieved)
-    return (
-        sheet.name,
-        value_text(sheet.peak, "FLOP/s"),
-        value_text(sheet.peak_fp8, "FLOP/s"),
-        value_text(sheet.memory, "bytes"),
-        value_text(sheet.memory_bandwidth, "bytes per second"),
-        *(value_text(fraction, "fraction", places=0) for fraction in fractions),
-    )
+    peaks = (value_text(peak, "FLOP/s") for peak in (sheet.peak, sheet.peak_fp8))
+    memory = value_text(sheet.memory, "bytes"), value_text(sheet.memory_bandwidth, "bytes per second")
+    return sheet.name, *peaks, *memory, *(value_text(fraction, "fraction", places=0) for fraction in fractions)
 
 
 def _link_cells(sheet: LinkSheet) -> tuple[str, ...]:
-    return (
-        sheet.name,
-        value_text(sheet.bandwidth, "bytes per second"),
-        value_text(sheet.achieved, "fraction", places=0),
-        value_text(sheet.latency, "seconds"),
-    )
+    rate, wait = value_text(sheet.bandwidth, "bytes per second"), value_text(sheet.latency, "seconds")
+    return sheet.name, rate, value_text(sheet.achieved, "fraction", places=0), wait
 
 
 def _sources() -> list[str]:

@@ -21,7 +21,7 @@ from ppsim.frameworks import searched_layouts
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family
 from ppsim.search.partitions import fastest_stages
-from ppsim.studies.free_keys import SHARDINGS, Key, Needs, lacks, needed
+from ppsim.studies.free_keys import SHARDINGS, Key, Needs, divisors, lacks, needed
 from ppsim.studies.points import memory_limit
 from ppsim.studies.space import ONE_DEVICE
 from ppsim.studies.towers import ENCODER_SIZES, VALUES, EncoderKey, encoder_size
@@ -89,7 +89,7 @@ def _encoder_changes(config: Config) -> Iterator[Change]:
             yield Change(f"prefetch {count} passes", {EncoderKey.PREFETCH: count}, "prefetch")
     movable = ENCODER_SIZES if size[EncoderKey.PLACEMENT] == "separate" else (EncoderKey.TENSOR, EncoderKey.DATA)
     for source, target in itertools.permutations(movable, 2):
-        for factor in _divisors(size[source])[1:]:
+        for factor in divisors(size[source])[1:]:
             moved = {source: size[source] // factor, target: size[target] * factor}
             words = ", ".join(f"{key.rpartition('.')[2]} {size[key]} -> {new}" for key, new in moved.items())
             yield Change(f"encoder's {words}", moved, "encoder's groups", LAYOUTS)
@@ -197,7 +197,7 @@ def _group_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:
         Key.DATA: config.schedule["microbatches"] * layout.data,
     }
     for source, target in itertools.permutations(sizes, 2):
-        for factor in _divisors(sizes[source])[1:]:
+        for factor in divisors(sizes[source])[1:]:
             new = {**sizes, source: sizes[source] // factor, target: sizes[target] * factor}
             microbatches, rest = divmod(config.schedule["microbatches"] * layout.data, new[Key.DATA])
             if rest or not microbatches or new[target] > largest[target]:
@@ -220,7 +220,7 @@ def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> d
         keys["layout.distributed_optimizer"] = True
     if layout.expert > 1:
         sized = replace(layout, tensor=new[Key.TENSOR], context=new[Key.CONTEXT], data=new[Key.DATA])
-        legal = [size for size in _divisors(costs.model.experts) if sized.expert_gpus % size == 0]
+        legal = [size for size in divisors(costs.model.experts) if sized.expert_gpus % size == 0]
         expert = max((size for size in legal if size <= layout.expert), default=1)
         keys |= {Key.EXPERT: expert} if expert != layout.expert else {}
     if new[Key.DEVICES] == 1 < config.schedule["devices"]:
@@ -237,13 +237,9 @@ def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> d
     return keys | _partition_for(config, stages * new[Key.DEVICES])
 
 
-def _divisors(number: int) -> list[int]:
-    return [count for count in range(1, number + 1) if number % count == 0]
-
-
 def _microbatch_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:
     count, size = config.schedule["microbatches"], costs.layout.microbatch_size
-    for new in _divisors(count * size):
+    for new in divisors(count * size):
         if new != size and new <= max(MOST_SEQUENCES, size):
             keys = {Key.MICROBATCHES: count * size // new, Key.MICROBATCH_SIZE: new}
             yield Change(f"microbatch size {size} -> {new}", keys, "microbatch size")
@@ -253,7 +249,7 @@ def _expert_changes(costs: DerivedCosts) -> Iterator[Change]:
     layout, model = costs.layout, costs.model
     if not model.experts:
         return
-    for size in _divisors(model.experts):
+    for size in divisors(model.experts):
         if size != layout.expert and layout.expert_gpus % size == 0:
             yield Change(f"EP {layout.expert} -> {size}", {Key.EXPERT: size}, "EP", LAYOUTS)
     if layout.split_experts > 1:

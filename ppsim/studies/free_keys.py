@@ -98,7 +98,8 @@ def lacks(data: Mapping[str, Any], key: str, value: Any) -> bool:
     return any(lacks(data, *item) for item in keys.items())
 
 
-def _divisors(number: int, most: int) -> list[int]:
+def divisors(number: int, most: int = 2**30) -> list[int]:
+    """Return the divisors of a number, at most `most`, in rising order."""
     return [count for count in range(1, min(number, most) + 1) if number % count == 0]
 
 
@@ -107,7 +108,7 @@ def _tensor_sizes(job: Job) -> list[int]:
     costs = job.config.costs
     if not isinstance(costs, DerivedCosts):
         return []
-    return [size for size in _divisors(costs.model.heads, costs.cluster.gpus_per_node) if job.gpus % size == 0]
+    return [size for size in divisors(costs.model.heads, costs.cluster.gpus_per_node) if job.gpus % size == 0]
 
 
 def _context_sizes(job: Job) -> list[int]:
@@ -171,7 +172,7 @@ def _fp8_recipes(job: Job) -> list[str]:
 FREE: dict[str, Callable[[Job], list[Any]]] = {
     Key.TENSOR: _tensor_sizes,
     Key.CONTEXT: _context_sizes,
-    Key.EXPERT: lambda job: _divisors(job.config.model.experts, job.gpus) if job.config.model else [],
+    Key.EXPERT: lambda job: divisors(job.config.model.experts, job.gpus) if job.config.model else [],
     Key.MICROBATCH_SIZE: lambda job: [size for size in (1, 2, 4, 8, 16) if size <= job.batch],
     Key.RECOMPUTE_LEVEL: _recompute_levels,
     Key.RECOMPUTE_BLOCKS: _recompute_blocks,
@@ -187,7 +188,7 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     Key.OVERLAP: _slot_overlaps,
     Key.FP8: _fp8_recipes,
     Key.PARTITION: lambda job: ["even", BALANCED, SEARCHED],
-    Key.DEVICES: lambda job: _divisors(job.gpus, job.config.model.num_layers + 2 if job.config.model else job.gpus),
+    Key.DEVICES: lambda job: divisors(job.gpus, job.config.model.num_layers + 2 if job.config.model else job.gpus),
     "schedule.name": _names,
     Key.STAGES: lambda job: [*range(2, 21 if job.config.model else MAX_STAGES + 1)],
     Key.OFFLOAD: lambda job: [None, "all", "first:1"],

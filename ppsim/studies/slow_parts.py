@@ -99,17 +99,16 @@ def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow
     expected = None if run is None else in_measured_order(measured, run).plan
     medians = medians_of(own.seconds, groups_of(own))
     found = [
-        *_slow_stages(own, None if expected is None or expected.fused.any() else expected.seconds),
+        *_slow_stages(own, medians, None if expected is None or expected.fused.any() else expected.seconds),
         *_worst("action", own, own.seconds, medians, (own.seconds > SLOW_ACTION * medians) & (medians > 0)),
-        *_slow_microbatches(own),
+        *_slow_microbatches(own, medians),
         *_slow_links(measured, own, None if expected is None else expected.transfer_seconds),
     ]
     return sorted(found, key=lambda one: -one.excess)
 
 
-def _slow_stages(own: Plan, expected: np.ndarray | None) -> list[Slow]:
+def _slow_stages(own: Plan, medians: np.ndarray, expected: np.ndarray | None) -> list[Slow]:
     """Return the kinds of a stage whose median is above the expected seconds, or above the median of all stages."""
-    medians = medians_of(own.seconds, groups_of(own))
     found = []
     for kind in np.unique(own.kind):
         mine = own.kind == kind
@@ -124,10 +123,9 @@ def _slow_stages(own: Plan, expected: np.ndarray | None) -> list[Slow]:
     return found
 
 
-def _slow_microbatches(own: Plan) -> list[Slow]:
+def _slow_microbatches(own: Plan, medians: np.ndarray) -> list[Slow]:
     """Return microbatches whose actions are longer, in total, than the medians of their kinds and stages."""
-    medians, which = medians_of(own.seconds, groups_of(own)), own.schedule.microbatch
-    seconds, expected = np.bincount(which, own.seconds), np.bincount(which, medians)
+    seconds, expected = (np.bincount(own.schedule.microbatch, one) for one in (own.seconds, medians))
     excess = seconds - expected
     distance = ROBUST * 1.4826 * np.median(np.abs(excess - np.median(excess)))
     chosen = np.flatnonzero((seconds > SLOW_MICROBATCH * expected) & (excess - np.median(excess) > distance))
