@@ -733,6 +733,9 @@ def test_a_comparison_has_a_column_of_peaks_and_marks_those_over_the_limit():
     peaks = {text.get_text(): text for text in figure.texts if text.get_text().endswith(" GB")}
     assert list(peaks) == ["62.2 GB", "84.8 GB"]  # the base is first
     assert [text.get_color() == LIGHT.limit for text in peaks.values()] == [False, True]
+    strips = ppsim.compare(config, ["1f1b", "gpipe"]).plot(memory=True).axes[1:4:2]
+    ticks = [[label.get_text() for label in axes.get_yticklabels()] for axes in strips]
+    assert ticks == [["76.4 GB"], ["76.4", "314 GB"]]  # far below the highest peak, the limit would meet 0
 
 
 def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():

@@ -103,10 +103,11 @@ def is_over(peak: float, limit: float | None) -> bool:
 
 
 def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
-    """Give the strip ticks at 0, the limit and a peak over it, or the highest peak of all, and at half of it."""
+    """Give the strip ticks at the limit or the highest peak of all, and where they have space at 0, half and a peak."""
     tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
-    levels = [0.0, *([highest / 2] if tall > 60 else []), highest]
-    levels += [peak] if (peak - highest) * tall > _APART * strip.top * _HEADROOM else []
+    apart = _APART * strip.top * _HEADROOM / tall
+    ticks = (0.0, highest > apart), (highest / 2, tall > 60 and highest > 2 * apart), (highest, True)
+    levels = [level for level, has_space in (*ticks, (peak, peak - highest > apart)) if has_space]
     ax.set_yticks(levels, [*map(replace(strip, symbol="").amount, levels[:-1]), strip.amount(levels[-1])])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)
