@@ -94,7 +94,7 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "megascale-175b": "faster by our model: half the tensor parallelism sends less, and twelve stages a device "
     "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
     "deepseekv3-256xb200": "a missing rule: by our model two streams do not hide the exchange of experts over four "
-    "nodes, and EP 16 is faster; with EP 32 the run is near the best. It took 19.7 s (26.04.01), and the layout before "
+    "nodes, and EP 8 is faster; with EP 32 the run is near the best. It took 19.7 s (26.04.01), and the layout before "
     "it, whose experts stay in a node, 23.3 s (26.04): by our model half of this gain.",
     "qwen3-235b-64xb200": "faster by our model: microbatches of 16 keep the kernels of experts in MXFP8 busy, and "
     f"without expert groups no token is exchanged. Full recomputation makes the room. {MICROBATCHES} No run without "
@@ -118,34 +118,34 @@ SAID = {  # what an expert would say about a line
     "is as fast, and advice finds nothing better.",
     "llama-3-8b-8xh100": "Plausible: data parallelism first; several layouts tie with the first.",
     "gpt-3-175b-64xa100": "Plausible: the published groups, with more stages and larger microbatches; little memory is "
-    "left. The advice is a flag that later versions set by default.",
+    "left.",
     "bloom-176b-384xa100": "Plausible: memory for all activations instead of recomputation. DeepSpeed, which ran it, "
     "has 1F1B alone.",
-    "mt-nlg-530b-280xa100": "Plausible: it is the published layout. `zb-v` came later than the run.",
+    "mt-nlg-530b-280xa100": "Plausible: it is the published layout.",
     "gpt-neox-20b-96xa100": "Plausible: tensor parallelism over the node instead of recomputation. DeepSpeed, which "
     "ran it, has 1F1B alone.",
     "llama-3-405b-16384xh100": "Plausible: half the published pipeline, with the context split over two nodes instead. "
     "Memory is nearly full; the run's own layout needs more by our model.",
     "megascale-175b-12288xa100": "Doubtful: four microbatches of four sequences on a pipeline of 4 need nearly all of "
-    "the memory, where the run took less than half by our model. The advice is a flag that later versions set.",
+    "the memory, where the run took less than half by our model.",
     "nemotron-4-340b-6144xh100": "Plausible: half the published pipeline, with 48 stages of two blocks. Memory is "
-    "nearly full. The advice is a flag that later versions set by default.",
+    "nearly full.",
     "gpt-1t-3072xa100": "Plausible: half the published pipeline with four stages per device, and selective recompute, "
-    "which came after the paper. `zb-v` came later too.",
+    "which came after the paper.",
     "deepseek-v3-2048xh800": "Doubtful: the report has no tensor parallelism, as links of H800 are slow. By our model "
     "the config as it is lies over the usable memory.",
     "nemotron-h-56b-256xh100": "Plausible: less tensor parallelism and a pipeline in its place. Memory is nearly full. "
     "MFU counts work in fp8 by the peak of bf16.",
-    "qwen3-235b-256xgb200": "Plausible: a short pipeline, and experts over 64 GPUs of an NVLink domain, as NVIDIA's "
-    "recipes for DeepSeek-V3 have. Tensor parallelism of 2 makes room for microbatches of 2. Memory is nearly full.",
+    "qwen3-235b-256xgb200": "Plausible: no pipeline, and experts over 64 GPUs of an NVLink domain, as NVIDIA's "
+    "recipes for DeepSeek-V3 have. Tensor parallelism of 2 makes room for microbatches of 2.",
     "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 4 makes "
     "room for microbatches of 4.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
     "kimi-k2-256xh100": "Doubtful: experts over 128 GPUs, where published runs have 32 or 64. With these and a "
     "pipeline, one GPU alone holds each expert, and Megatron's FSDP then adds gradients up wrongly (issue 6660). The "
     "config as it is lies over the usable memory by our model.",
-    "gpt-oss-120b-64xh100": "Doubtful: experts over two nodes and tensor parallelism of 4, where the config has none. "
-    "Both make room for microbatches of 4.",
+    "gpt-oss-120b-64xh100": "Doubtful: experts over two nodes and tensor parallelism of 2, where the config has none. "
+    "Both make room for microbatches of 2. Memory is nearly full.",
     "gpt-145b-1536xa100": "Plausible: with a sharded optimizer and selective recompute, which came after the paper, a "
     "pipeline of 2 has room; it had 8. Memory is nearly full.",
 }
