@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,7 +102,10 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
             "" if states[row["schedule"]] == "fits" else states[row["schedule"]],
             *(value_text(row[name], "fraction") for name in mfu), runs_in(row["schedule"], case),
         ))  # fmt: skip
-    lines = [*paragraph(_verdict(best or rows, states, own, now, case)), "", *_table_of(cells)]
+    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]  # those with values
+    left = [number for number, (head, *_) in enumerate(columns) if head in ("schedule", "", "runs in")]
+    lines = [*paragraph(_verdict(best or rows, states, own, now, case)), ""]
+    lines += aligned([*zip(*columns, strict=True)], left)
     lines += more_lines(len(shown) - len(table), "")
     notes = [] if is_whole else [_left_out("over the memory of a device", over)]
     notes += [] if is_whole else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
@@ -194,13 +197,6 @@ def _against_own(own: str, now: float, rows: list[dict]) -> str:
     longer = "as long as" if difference < SAME else f"{percent_text(difference, 0)} longer than"
     verb = "takes" if len(rows) == 1 else "is the fastest of these and takes"
     return f"{name} {verb} {longer} {_short_name(own)} (config)"
-
-
-def _table_of(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rank, names and frameworks flush left, numbers flush right; columns without values are left out."""
-    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
-    left = [number for number, (head, *_) in enumerate(columns) if head in ("schedule", "", "runs in")]
-    return aligned([*zip(*columns, strict=True)], left)
 
 
 def _left_out(label: str, rows: list[dict]) -> str:

@@ -200,26 +200,20 @@ def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     return seconds, seconds
 
 
-def _holders(setup: Setup, stages: Sequence[Iterable[str]]) -> np.ndarray:
-    """Return which stages hold the embedding's matrix, and the head's if it is another; bool (matrices, stages).
-
-    `stages` are the names of their layers. The embedding is also on stages with prediction modules, and with the head
-    if it is tied; an untied head is on each stage with a loss: DeepSeek-V3, arXiv 2412.19437, section 3.2.3.
-    """
-    groups = [{"embedding", "prediction"}, {"head"}]
-    groups = [set.union(*groups), set()] if setup.model.tied_embeddings else groups
-    return np.array([[not names.isdisjoint(own) for own in stages] for names in groups])
-
-
 def copied_bytes(setup: Setup, stages: Sequence[Iterable[str]], part: float) -> np.ndarray:
     """Return the bytes of weights, gradients and optimizer state of the embedding and the head, by stage.
 
-    A device has 1/part stages.
+    `stages` are the names of their layers; a device has 1/part stages. The embedding's matrix is also on stages with
+    prediction modules, and with the head if it is tied; an untied head is on each stage with a loss: DeepSeek-V3,
+    arXiv 2412.19437, section 3.2.3.
     """
     layout, model = setup.layout, setup.model
+    users = [{"embedding", "prediction"}, {"head"}]
+    users = [set.union(*users), set()] if model.tied_embeddings else users
+    holders = np.array([[not names.isdisjoint(own) for own in stages] for names in users])
     gathered = 1.0 if layout.reduces_blocks else min(layout.max_active_stages * part, 1.0)
     whole = layout.state_bytes((model.vocabulary * model.hidden / layout.tensor, 0.0), gathered)
-    return np.array(whole)[:, None, None] * setup.factor("state") * _holders(setup, stages)
+    return np.array(whole)[:, None, None] * setup.factor("state") * holders
 
 
 def _visited(places: float, visits: float) -> float:

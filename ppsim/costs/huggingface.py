@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
@@ -61,23 +61,17 @@ class _Document:
         return self.fields.get(name)
 
 
-class _Key(NamedTuple):
-    """A field of a config that gives a field of a shape: a whole number, or true or false."""
-
-    name: str
-    default: Any
-    read: Callable[[_Document, str, Any], Any]
+def _count(name: str, default: Any = _MISSING) -> Callable[[_Document], int]:
+    """Return the reader of a field that is a whole number."""
+    return lambda document: document.count(name, default)
 
 
-def _count(name: str, default: Any = _MISSING) -> _Key:
-    return _Key(name, default, _Document.count)
+def _flag(name: str, default: bool = False) -> Callable[[_Document], bool]:
+    """Return the reader of a field that is true or false."""
+    return lambda document: document.flag(name, default)
 
 
-def _flag(name: str, default: bool = False) -> _Key:
-    return _Key(name, default, _Document.flag)
-
-
-# A part of an architecture: its fields by key or value, or a function for rules that a table cannot hold.
+# A part of an architecture: its fields, each a reader or a value, or a function for rules that a table cannot hold.
 _Part = Mapping[str, Any] | Callable[[_Document], dict[str, Any]]
 
 
@@ -85,11 +79,8 @@ def _fields(document: _Document, parts: Iterable[_Part]) -> dict[str, Any]:
     """Return the fields of a shape that the parts of an architecture give; later parts win."""
     found: dict[str, Any] = {}
     for part in parts:
-        if callable(part):
-            found |= part(document)
-            continue
-        for name, key in part.items():
-            found[name] = key.read(document, key.name, key.default) if isinstance(key, _Key) else key
+        given = part(document) if callable(part) else part
+        found |= {name: key(document) if callable(key) else key for name, key in given.items()}
     return found
 
 

@@ -332,12 +332,9 @@ def prediction_stages(pieces: Pieces, num_stages: int) -> list[int]:
 
 
 def balanced_with(
-    pieces: Pieces,
-    device_of_stage: Sequence[int],
-    end: int,
-    most_blocks: Sequence[int] | None = None,
+    pieces: Pieces, device_of_stage: Sequence[int], end: int, most_blocks: Sequence[int] | None = None,
     late: bool = False,
-) -> tuple[tuple[bool, float, float], LayoutString]:
+) -> tuple[tuple[bool, float, float], LayoutString]:  # fmt: skip
     """Return the rank and the layout string of `balanced` with all predictions in stage `end`; a lower rank is better.
 
     The rank is whether memory is too small, the most work of a device, and the sum of squares. One block after the

@@ -52,14 +52,9 @@ class Trace(EqualColumns):
 
     @classmethod
     def of_clock(
-        cls,
-        path: str,
-        program: ScheduleColumns,
-        start: np.ndarray,
-        end: np.ndarray,
-        consecutive: bool = True,
-        **rest: Any,
-    ) -> Trace:
+        cls, path: str, program: ScheduleColumns, start: np.ndarray, end: np.ndarray, consecutive: bool = True,
+        **rest: Any
+    ) -> Trace:  # fmt: skip
         """Return the trace of another tool, with seconds on one clock over all steps and no bytes of transfers.
 
         `consecutive` says that no step is missing between two recorded ones.

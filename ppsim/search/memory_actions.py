@@ -36,14 +36,9 @@ _ROUNDING = 1e-9
 
 
 def add_memory_actions(
-    schedule: ScheduleColumns,
-    *,
-    recompute: str | None = None,
-    recompute_placing: str = "backward",
-    offload: str | None = None,
-    costs: CostModel | None = None,
-    memory_limit: float | Sequence[float] | None = None,
-) -> ScheduleColumns:
+    schedule: ScheduleColumns, *, recompute: str | None = None, recompute_placing: str = "backward",
+    offload: str | None = None, costs: CostModel | None = None, memory_limit: float | Sequence[float] | None = None,
+) -> ScheduleColumns:  # fmt: skip
     """Return the schedule with the requested R, or OFFLOAD and RELOAD."""
     if recompute is not None:
         schedule = add_recomputes(schedule, recompute, recompute_placing, costs, memory_limit)
@@ -55,12 +50,9 @@ def add_memory_actions(
 
 
 def add_recomputes(
-    schedule: ScheduleColumns,
-    stages: str = "all",
-    placing: str = "backward",
-    costs: CostModel | None = None,
+    schedule: ScheduleColumns, stages: str = "all", placing: str = "backward", costs: CostModel | None = None,
     memory_limit: float | Sequence[float] | None = None,
-) -> ScheduleColumns:
+) -> ScheduleColumns:  # fmt: skip
     """Return the schedule with R for the chosen stages; see `ppsim.with_recompute`."""
     _require_plain_lists(schedule, "recompute")
     require_choice("placing", placing, PLACINGS)
@@ -248,13 +240,9 @@ def mario(p: int, m: int, v: int, *, costs: CostModel | None = None) -> Schedule
 
 
 def build_with_memory_actions(
-    family: RegisteredFamily,
-    sizes: tuple[int, int, int | None],
-    options: Mapping[str, Any],
-    actions: Mapping[str, Any],
-    costs: CostModel | None,
-    memory_limit: float | Sequence[float] | None,
-) -> ScheduleColumns:
+    family: RegisteredFamily, sizes: tuple[int, int, int | None], options: Mapping[str, Any],
+    actions: Mapping[str, Any], costs: CostModel | None, memory_limit: float | Sequence[float] | None,
+) -> ScheduleColumns:  # fmt: skip
     """Return a family's schedule with the R, or OFFLOAD and RELOAD, of `actions`, the keywords in `MEMORY_ACTIONS`.
 
     If only activations that do not fit within `memory_limit` are to be recomputed, and the family searches within a
@@ -269,13 +257,9 @@ def build_with_memory_actions(
 
 
 def _search_with_r(
-    family: RegisteredFamily,
-    sizes: tuple[int, int, int | None],
-    options: Mapping[str, Any],
-    placing: str,
-    costs: CostModel | None,
-    memory_limit: float | Sequence[float],
-) -> ScheduleColumns:
+    family: RegisteredFamily, sizes: tuple[int, int, int | None], options: Mapping[str, Any], placing: str,
+    costs: CostModel | None, memory_limit: float | Sequence[float],
+) -> ScheduleColumns:  # fmt: skip
     """Return the shortest schedule of several searches, all within the limit.
 
     The first search keeps the limit without R. The others search without a limit, or under costs of stages that

@@ -62,17 +62,9 @@ def with_stages_of_run(costs: CostModel, schedule: ScheduleColumns, transport: s
 
 
 def fastest_stages(
-    costs: DerivedCosts,
-    schedule: ScheduleColumns,
-    transport: str,
-    optimizer: str | None,
-    limit: float,
-    *,
-    engine: str = "auto",
-    patience: int = 1,
-    starts: Iterable[LayoutString] = (),
-    filled: bool = False,
-) -> DerivedCosts:
+    costs: DerivedCosts, schedule: ScheduleColumns, transport: str, optimizer: str | None, limit: float, *,
+    engine: str = "auto", patience: int = 1, starts: Iterable[LayoutString] = (), filled: bool = False,
+) -> DerivedCosts:  # fmt: skip
     """Return `costs` with the fastest stages found for this schedule, transport and optimizer step (`best_cut`).
 
     Cuts compete by the bytes that a device holds above `limit`, then by the simulated step. If no cut fits, the fastest
@@ -210,10 +202,7 @@ def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: P
 
 
 def balanced_within(
-    costs: DerivedCosts,
-    summary: ScheduleSummary,
-    limit: float,
-    pieces: Pieces | None = None,
+    costs: DerivedCosts, summary: ScheduleSummary, limit: float, pieces: Pieces | None = None
 ) -> LayoutString:
     """Return the balanced partition, with blocks moved until no device holds more than `limit` bytes.
 

@@ -16,7 +16,7 @@ from ppsim.base.progress import Bar
 from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.expansion import Expansion, devices_of, is_expansion
-from ppsim.studies.free_keys import COMBINED, Changes, Key
+from ppsim.studies.free_keys import BLOCKS_RECOMPUTED, COMBINED, Changes, Key
 from ppsim.studies.points import (
     SAME,
     Candidate,
@@ -58,15 +58,9 @@ class BestFirstSearch:
     """
 
     def __init__(
-        self,
-        space: Space,
-        headroom: float,
-        top: int,
-        executor: Executor,
-        store: Store | None = None,
-        certain: bool = False,
-        with_front: bool = False,
-    ):
+        self, space: Space, headroom: float, top: int, executor: Executor, store: Store | None = None,
+        certain: bool = False, with_front: bool = False,
+    ):  # fmt: skip
         self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
         self.limit = memory_limit(space.config, headroom)
         self.source = config_source(space.config)
@@ -212,7 +206,7 @@ class BestFirstSearch:
         for one in near:
             blocks = self.space.config.model.num_layers if self.space.config.model else 0
             most = blocks // (one.changes[Key.DEVICES] * (one.changes.get("schedule.stages_per_device") or 1))
-            for count in (1, 2, 3, 4, 6, 8, 12):
+            for count in BLOCKS_RECOMPUTED:
                 changes = {**one.changes, Key.RECOMPUTE_LEVEL: "full", Key.RECOMPUTE_BLOCKS: count}
                 if count < most and changes not in tried:
                     tried.append(changes)

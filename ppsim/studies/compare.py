@@ -152,17 +152,10 @@ class Comparison:
 
     @checked_call(hint="save(path) writes a chart to a file")
     def plot(
-        self,
-        *,
-        width: float | None = None,
-        title: str | None = None,
-        titles: Sequence[str] | None = None,
-        labels: bool | str = "auto",
-        memory: bool | str = False,
-        transfers: bool = False,
-        critical_path: bool = False,
+        self, *, width: float | None = None, title: str | None = None, titles: Sequence[str] | None = None,
+        labels: bool | str = "auto", memory: bool | str = False, transfers: bool = False, critical_path: bool = False,
         theme: str | None = None,
-    ) -> Figure:
+    ) -> Figure:  # fmt: skip
         """Return the timelines of `drawn` on one time axis as a matplotlib figure, one below the other.
 
         `titles` has one title for each (default: the schedules' names); the other options are those of

@@ -58,6 +58,7 @@ SHARDINGS: Mapping[str, Mapping[str, bool]] = {
 }
 # Per device, of which every number is tried; of more those that divide the layers, or these and the ends.
 MAX_STAGES = 8
+BLOCKS_RECOMPUTED = (1, 2, 3, 4, 6, 8, 12)  # numbers of blocks of a stage that may recompute
 MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
 
 Changes = dict[str, Any]  # dotted key -> value
@@ -142,12 +143,6 @@ def _recompute_levels(job: Job) -> list[str]:
     return [*levels, *(["norms+activations+up"] if job.research else [])]
 
 
-def _recompute_blocks(job: Job) -> list[int | None]:
-    """Return numbers of blocks per stage, None for all; of a model alone."""
-    layers = job.config.model.num_layers if job.config.model else 0
-    return [None, *(count for count in (1, 2, 3, 4, 6, 8, 12) if count < layers)]
-
-
 def _if_experts(values: list[Any], others: list[Any] | None = None) -> Callable[[Job], list[Any]]:
     """Return the values for a model with experts: `others`, if given, for frameworks that have no flag for the key."""
     return lambda job: (
@@ -155,11 +150,6 @@ def _if_experts(values: list[Any], others: list[Any] | None = None) -> Callable[
         if job.config.model and job.config.model.experts
         else []
     )
-
-
-def _slot_overlaps(job: Job) -> list[Any]:
-    offered = schedules_run_by(job.framework, job.config.model, job.research)
-    return [False, TWO_STREAM] if any(name in COMBINED for name in offered) else []
 
 
 def _fp8_recipes(job: Job) -> list[str]:
@@ -175,7 +165,10 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     Key.EXPERT: lambda job: divisors(job.config.model.experts, job.gpus) if job.config.model else [],
     Key.MICROBATCH_SIZE: lambda job: [size for size in (1, 2, 4, 8, 16) if size <= job.batch],
     Key.RECOMPUTE_LEVEL: _recompute_levels,
-    Key.RECOMPUTE_BLOCKS: _recompute_blocks,
+    Key.RECOMPUTE_BLOCKS: lambda job: [
+        None,  # all of a stage's blocks
+        *(count for count in BLOCKS_RECOMPUTED if job.config.model and count < job.config.model.num_layers),
+    ],
     # Whole states are slower and larger.
     Key.SHARDING: lambda job: [kind for kind in job.searched.shardings if kind != "none"],
     Key.EXPERT_TENSOR: _if_experts([None, 1], [1]),
@@ -185,7 +178,9 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
     # What overlaps is never slower: on, if the framework leaves the choice to a flag.
     Key.OVERLAP_TENSOR: lambda job: [True] * job.searched.flags,
     Key.OVERLAP_DATA: lambda job: [True] * job.searched.flags,
-    Key.OVERLAP: _slot_overlaps,
+    Key.OVERLAP: lambda job: (
+        [False, TWO_STREAM] if {*COMBINED} & {*schedules_run_by(job.framework, job.config.model, job.research)} else []
+    ),
     Key.FP8: _fp8_recipes,
     Key.PARTITION: lambda job: ["even", BALANCED, SEARCHED],
     Key.DEVICES: lambda job: divisors(job.gpus, job.config.model.num_layers + 2 if job.config.model else job.gpus),

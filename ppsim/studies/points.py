@@ -237,16 +237,10 @@ def front_of(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def run_points(
-    config: AnyConfig,
-    points: Iterable[Mapping[str, Any]],
-    *,
-    executor: Executor | None = None,
-    workers: int | None = None,
-    store: str | PathLike[str] | Store | None = None,
-    label: str | None = "simulating",
-    fast: bool | None = None,
-    measures: Sequence[str] = tuple(POINT_MEASURES),
-) -> Iterator[Candidate]:
+    config: AnyConfig, points: Iterable[Mapping[str, Any]], *, executor: Executor | None = None,
+    workers: int | None = None, store: str | PathLike[str] | Store | None = None, label: str | None = "simulating",
+    fast: bool | None = None, measures: Sequence[str] = tuple(POINT_MEASURES),
+) -> Iterator[Candidate]:  # fmt: skip
     """Simulate a config under many changes; yield one Candidate for each, in order.
 
     Parameters

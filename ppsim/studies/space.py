@@ -236,13 +236,9 @@ def keeps_activations(name: str) -> bool:
 
 
 def search_space(
-    config: AnyConfig,
-    free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None,
-    asynchronous: bool = False,
-    only: Mapping[str, Iterable[Any]] | None = None,
-    framework: str | None = None,
-    research: bool = False,
-) -> Space:
+    config: AnyConfig, free: Iterable[str] | Mapping[str, Iterable[Any]] | None = None, asynchronous: bool = False,
+    only: Mapping[str, Iterable[Any]] | None = None, framework: str | None = None, research: bool = False,
+) -> Space:  # fmt: skip
     """Return the space of a config; the parameters and errors are those of `choose`.
 
     Without `free`, every key of `FREE` that the config leaves out is free; layout.data, and the microbatches if a batch

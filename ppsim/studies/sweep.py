@@ -121,13 +121,9 @@ class Sweep:
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
     def plot_front(
-        self,
-        *,
-        width: float | None = None,
-        title: str | None = None,
-        theme: str | None = None,
+        self, *, width: float | None = None, title: str | None = None, theme: str | None = None,
         limit: float | None = None,
-    ) -> Figure:
+    ) -> Figure:  # fmt: skip
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
         A point is on the Pareto front if it fits and no other one is as good in both, and by 0.5 % better in one.

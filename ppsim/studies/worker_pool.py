@@ -305,16 +305,10 @@ class JobRunner:
     """
 
     def __init__(
-        self,
-        work: Callable[[list[Any]], list[Outcome]],
-        items: Sequence[Any],
-        executor: Executor,
-        store: Store | None = None,
-        key: Callable[[Any], str] = str,
-        place: str = "",
-        files: Mapping[str, str | None] | None = None,
-        valid: Callable[[Any], bool] | None = None,
-    ):
+        self, work: Callable[[list[Any]], list[Outcome]], items: Sequence[Any], executor: Executor,
+        store: Store | None = None, key: Callable[[Any], str] = str, place: str = "",
+        files: Mapping[str, str | None] | None = None, valid: Callable[[Any], bool] | None = None,
+    ):  # fmt: skip
         self.items, self.executor, self.store, self.key = items, executor, store, key
         self.work = pickle.dumps(work) if isinstance(executor, Workers) else work
         self.place, self.files, self.valid = place, files or {}, valid
