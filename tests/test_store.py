@@ -102,7 +102,7 @@ def test_a_changed_file_is_another_result_and_the_file_as_it_was_the_stored_one(
         assert steps[-1] == fresh
     assert steps[0] == steps[2] != steps[1]
     assert kept(store) == 2
-    monkeypatch.setattr("ppsim.studies.points.measure_points", lambda *_, **__: pytest.fail("simulated again"))
+    monkeypatch.setattr("ppsim.studies.points.measure_point", lambda *_, **__: pytest.fail("simulated again"))
     assert step_of(place, store) == steps[0]
 
 

@@ -55,7 +55,7 @@ def test_another_schedule_leaves_the_options_and_stages_of_the_configs_own_behin
 
 def test_what_a_store_holds_is_not_simulated_again(tmp_path, monkeypatch):
     first = list(run_points(UNIT_COSTS, POINTS, store=tmp_path / "runs.sqlite"))
-    monkeypatch.setattr(study, "measure_points", lambda *_, **__: pytest.fail("simulated again"))
+    monkeypatch.setattr(study, "measure_point", lambda *_, **__: pytest.fail("simulated again"))
     assert list(run_points(UNIT_COSTS, POINTS, store=tmp_path / "runs.sqlite")) == first
 
 

@@ -265,8 +265,8 @@ class BestFirstSearch:
             if not lowest:
                 break
             layouts = [(layout, keeps) for _, _, layout, keeps in lowest if keeps is not None]
-            for (layout, _), found in zip(layouts, unlimited(layouts), strict=True):
-                for _, memory, changes in found["points"]:
+            for layout, keeps in layouts:
+                for _, memory, changes in unlimited((layout, keeps))["points"]:
                     heapq.heappush(waiting, (memory, next(self.numbers), {**layout, **changes}, None))
             points = [changes for _, _, changes, keeps in lowest if keeps is None]
             near += [one for one in self._measured(points) if one.measures is not None]

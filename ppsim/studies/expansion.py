@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,13 +44,13 @@ class Expansion:
     limit: float  # bytes of memory of a device; points with a higher lower bound are only counted
     certain: bool = False  # True if stragglers cost nothing
 
-    def __call__(self, layouts: Iterable[tuple[Changes, bool]]) -> list[Outcome]:
-        """Expand each layout, with the schedules that keep every activation on devices, or with the others.
+    def __call__(self, one: tuple[Changes, bool]) -> Outcome:
+        """Expand a layout, with the schedules that keep every activation on devices, or with the others.
 
-        Each outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
+        The outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
         for the "memory", or the "same" as another point.
         """
-        return [_ExpandedLayout(self, *one).expanded() for one in layouts]
+        return _ExpandedLayout(self, *one).expanded()
 
     def key(self, one: tuple[Changes, bool]) -> str:
         """Return the store key of an expanded layout."""

@@ -267,7 +267,7 @@ def run_points(
     source, changes = config_source(config), [dict(point) for point in points]
     with open_resources(len(changes), executor, workers, store) as (runner, opened):
         fast = len(changes) >= FEW if fast is None else fast
-        work = functools.partial(measure_points, source, fast=fast, measures=measures)
+        work = functools.partial(measure_point, source, fast=fast, measures=measures)
         key, valid = functools.partial(_key, source, measures), functools.partial(_is_point, measures)
         outcomes = JobRunner(work, changes, runner, opened, key, scope(source), valid=valid).in_order()
         shown = outcomes if label is None else track(outcomes, len(changes), label)
@@ -289,7 +289,7 @@ def _key(source: ConfigSource, measures: Sequence[str], changes: Mapping[str, An
 
 
 def _is_point(measures: Sequence[str], found: Any) -> bool:
-    """Return whether a stored value is an outcome of `measure_points`."""
+    """Return whether a stored value is an outcome of `measure_point`."""
     if not isinstance(found, dict):
         return False
     if found.keys() == {"refused"}:
@@ -315,18 +315,12 @@ def own_changes(source: ConfigSource, changes: Mapping[str, Any]) -> dict[str, A
     return {key: None for key in dropped if key.partition(".")[2] in section} | dict(changes)
 
 
-def measure_points(
-    source: ConfigSource, points: Sequence[Mapping[str, Any]], fast: bool, measures: Sequence[str]
-) -> list[Outcome]:
-    """Return the outcome of each point; `fast` uses the compiled engine if the config leaves the engine open."""
-    if fast and source.data.get("engine", "auto") == "auto" and can_compile():
-        source = source.changed({"engine": "compiled"})
-    return [_outcome(source, changes, measures) for changes in points]
-
-
-def _outcome(source: ConfigSource, changes: Mapping[str, Any], measures: Sequence[str]) -> Outcome:
+def measure_point(source: ConfigSource, changes: Mapping[str, Any], fast: bool, measures: Sequence[str]) -> Outcome:
+    """Return the outcome of a point; `fast` uses the compiled engine if the config leaves the engine open."""
+    is_open = source.data.get("engine", "auto") == "auto"
+    compiled = {"engine": "compiled"} if fast and is_open and can_compile() else {}
     try:
-        run = source.config(own_changes(source, changes)).simulate()
+        run = source.config({**compiled, **own_changes(source, changes)}).simulate()
         numbers = {name: POINT_MEASURES[name].number(run) for name in measures}
         return {"measures": numbers, "layout_string": run.layout_string}
     except PpsimError as error:
@@ -350,24 +344,20 @@ def fastest_partitions(
     def is_cut(found: Any) -> bool:
         return isinstance(found, dict) and found.keys() == {"stages"} and isinstance(found["stages"], str | None)
 
-    work = functools.partial(_cut_points, source, limit)
+    work = functools.partial(_fastest_partition, source, limit)
     return list(JobRunner(work, points, executor, store, key, scope(source), valid=is_cut).in_order())
 
 
-def _cut_points(source: ConfigSource, limit: float, points: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-    return [{"stages": _fastest_partition(source, limit, changes)} for changes in points]
-
-
-def _fastest_partition(source: ConfigSource, limit: float, changes: Mapping[str, Any]) -> str | None:
+def _fastest_partition(source: ConfigSource, limit: float, changes: Mapping[str, Any]) -> Outcome:
     try:
         config = source.config(own_changes(source, changes))
         schedule, costs = config.lowered(config.build()), config.costs
         if not isinstance(costs, DerivedCosts):
-            return None
+            return {"stages": None}
         now = LayoutString.parse(costs.megatron_layout(schedule.num_stages))
         engine = "compiled" if can_compile() else "auto"
         options = {"engine": engine, "patience": PATIENCE, "starts": [now]}
         best = fastest_stages(costs, schedule, config.transport, config.optimizer, limit, **options)
-        return best.megatron_layout(schedule.num_stages)
+        return {"stages": best.megatron_layout(schedule.num_stages)}
     except PpsimError:
-        return None
+        return {"stages": None}

@@ -262,22 +262,19 @@ _unpickled = functools.lru_cache(4)(pickle.loads)  # chunks of one work share wh
 
 
 def _worked(
-    work: Callable[[list[Any]], list[Outcome]] | bytes, items: list[Any], stored: bool
+    work: Callable[[Any], Outcome] | bytes, items: list[Any], stored: bool
 ) -> tuple[list[tuple[Outcome, Any]], list[Path]]:
     """Return each item's outcome, and the digests of the files that it follows from; None if it is not to be stored.
 
     Also return all files that were read, for the process that asked. `work` may be pickled.
     """
-    run: Callable[[list[Any]], list[Outcome]] = _unpickled(work) if isinstance(work, bytes) else work
-    read: list[Path] = []
+    run: Callable[[Any], Outcome] = _unpickled(work) if isinstance(work, bytes) else work
+    read, found = list[Path](), list[tuple[Outcome, Any]]()
     with noting_reads(read.append):
-        if not stored:
-            return [(outcome, None) for outcome in run(items)], [*dict.fromkeys(read)]
-        found: list[tuple[Outcome, Any]] = []
         for item in items:
-            with noting_basis() as basis:
-                (outcome,) = run([item])
-            found.append((outcome, basis.files if basis.is_lasting else None))
+            with noting_basis() if stored else nullcontext() as basis:
+                outcome = run(item)
+            found.append((outcome, basis.files if basis and basis.is_lasting else None))
     return found, [*dict.fromkeys(read)]
 
 
@@ -288,7 +285,7 @@ class JobRunner:
 
     Parameters
     ----------
-    work : function of a list of items that returns the outcome of each
+    work : function of an item that returns its outcome
         Picklable, for other processes.
     items : list
     executor : Executor
@@ -305,7 +302,7 @@ class JobRunner:
     """
 
     def __init__(
-        self, work: Callable[[list[Any]], list[Outcome]], items: Sequence[Any], executor: Executor,
+        self, work: Callable[[Any], Outcome], items: Sequence[Any], executor: Executor,
         store: Store | None = None, key: Callable[[Any], str] = str, place: str = "",
         files: Mapping[str, str | None] | None = None, valid: Callable[[Any], bool] | None = None,
     ):  # fmt: skip

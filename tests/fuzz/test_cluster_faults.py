@@ -166,19 +166,19 @@ def test_dask_processes_that_are_killed(victims, dask, expected):
     assert not error or "the Dask scheduler is gone" in str(error)
 
 
-def out_of_memory(items):
-    raise MemoryError(f"no memory\nfor {len(items)} items")
+def out_of_memory(item):
+    raise MemoryError(f"no memory\nfor item {item}")
 
 
-def killed(items):
-    if 2 in items:
+def killed(item):
+    if item == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    return [{"item": item} for item in items]
+    return {"item": item}
 
 
-def too_long(items):
+def too_long(item):
     time.sleep(LONGEST)
-    return items
+    return {"item": item}
 
 
 class Unpicklable:
@@ -186,8 +186,8 @@ class Unpicklable:
         raise TypeError("cannot be pickled")
 
 
-def unpicklable(items):
-    return [{"item": Unpicklable()} for _ in items]
+def unpicklable(item):
+    return {"item": Unpicklable()}
 
 
 @pytest.mark.slow
