@@ -387,7 +387,7 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
     if not (low > 0 and high > _RATIO * low and middle - low < (high - low) / 3):
         return False
     power = 10.0 ** np.floor(np.log10(low))
-    first = power * max(digit for digit in (1, 2, 5) if digit * power <= low * (1 + 1e-9))
+    first = power * max(digit for digit in (1, 2, 4, 5, 8) if digit * power <= low * (1 + 1e-9))
     times = 2.0 if high / first < 2.0**_MOST_TICKS else 10.0
     ticks = [first * times**step for step in range(int(np.log(high / first) / np.log(times)) + 2)]
     _make_logarithmic(axes, axis, ticks)
