@@ -5,7 +5,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from explorer_pages import CANVAS, FOUR, FRAMES, TWO, UNIT, give, run, settled, start, state_of
+from explorer_pages import CANVAS, FOUR, FRAMES, UNIT, give, run, settled, start, state_of
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -369,9 +369,14 @@ def test_a_row_of_costs_without_devices_is_outlined_itself_and_a_large_size_is_t
     outlined = "return [...document.querySelectorAll('#setup [aria-invalid]')].map((one) => one.dataset.place)"
     assert page.run(outlined) == ["2,0"]
     assert page.text(".told") == "devices, row 2: must be devices from 0 to 3, such as 0, 0-1 or last"
-    start(page, explorer, schedules=TWO[:1])
+    start(page, explorer, schedules=FOUR[:3])
+    settled(page)
     give(page, "microbatches", "1e9")
-    page.until("return document.querySelector('.told')?.textContent.endsWith('use at most 250,000 microbatches')")
+    page.until("return document.querySelector('.told')?.textContent.endsWith('use at most 125,000 microbatches')")
+    buttons = "return [...document.querySelectorAll('#lines .note button')].map((one) => one.textContent)"
+    page.until(f"{buttons}.length === 9")
+    words = [one for one in page.run(buttons) if one.startswith("Use")]
+    assert words == ["Use 125,000 for all"] * 3  # each sets all schedules right
 
 
 @pytest.mark.parametrize("name", ["devices", "microbatches", "forward", "latency", "overlap", "memory_limit"])

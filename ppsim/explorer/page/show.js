@@ -90,7 +90,8 @@ function missingConfig() {   // what to do about a link to a config that this se
 function noteOf(index) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = fieldOf(index), text = wordsOf(index), usual = run.good ? undefined : START.common[wrong];
   const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
-  const right = offered.map(({ key, value, text: words }) => button(shared || !["devices", "microbatches"].includes(key) ? words : `Use ${value.toLocaleString("en")} for all`, () => put(index, key, value)));
+  const isSize = (key) => !shared && ["devices", "microbatches"].includes(key), values = (key, own) => [own, ...all().flatMap((one) => faultsOf(one).flatMap(({ use: [only, ...more] }) => (only?.key === key && !more.length ? [only.value] : [])))];
+  const right = offered.map(({ key, value: own, text: words }) => { const value = !isSize(key) || use.length > 1 ? own : Math[own < state.common[key] ? "min" : "max"](...values(key, own)); return button(isSize(key) ? `Use ${value.toLocaleString("en")} for all` : words, () => put(index, key, value)); });   // a size that sets all schedules right
   if (run.result.again) right.push(button("Try again", () => change([index])));
   else if (!isKnown(index)) right.push(replacing(families(index, "choose one", "Known schedules"), index));
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";

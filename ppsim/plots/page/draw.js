@@ -30,10 +30,10 @@ function within(x1, y1, x2, y2, paint) {
   context.restore();
 }
 
-function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic", widest, halo } = {}) {
-  context.font = font(size, bold); context.textAlign = align; context.textBaseline = line; context.fillStyle = colour;
-  if (halo) { context.strokeStyle = theme.paper; context.lineWidth = 3; context.lineJoin = "round"; context.strokeText(text, x, y); }
-  context.fillText(text, x, y, widest);
+function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic", widest, plate } = {}) {
+  context.font = font(size, bold); context.textAlign = align; context.textBaseline = line;
+  if (plate) veil(0.75, x - plate / 2, y - 8, plate, 15);
+  context.fillStyle = colour; context.fillText(text, x, y, widest);
   return context.measureText(text).width;
 }
 
@@ -125,7 +125,7 @@ function drawAreas(chart, place) {   // the names of areas of narrow actions (pp
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
     const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [Math.min(Math.max(x1 + across * (x2 - x1), x1 + wide / 2), x2 - wide / 2), Math.min(Math.max(y1 + down * (y2 - y1), y1 + 7 / place.row), y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
     const spot = spots.find(([x, y]) => !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
-    if (spot) write(words, ...spot, { align: "center", line: "middle", colour: theme.text, halo: true });
+    if (spot) write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: wide + 4 });
   }
 }
 
