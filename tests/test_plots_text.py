@@ -209,13 +209,20 @@ def test_the_footer_only_says_what_is_there():
 def test_evictions_have_their_own_words_and_no_line_of_the_key_is_wider_than_the_chart():
     text = chart("bpipe", devices=4, microbatches=8, width=60, costs=ppsim.Costs(latency=0.1))
     assert "< return of an eviction;" in text
-    assert "> eviction to another device" in " ".join(text.split())
+    assert "> eviction to another device (0 to 3)" in text  # no item is torn
+    assert "\xa0" not in text + chart(width=60, color=True)
     assert max(map(len, text.splitlines()[1:])) <= 60
+
+
+def test_units_stay_with_numbers_and_signs_with_words_in_narrow_charts():
+    text = chart("interleaved-1f1b", devices=8, microbatches=32, width=40, costs=ppsim.Costs(latency=0.1))
+    assert any(line.endswith(" %") and line.strip() != "%" for line in text.splitlines())
+    assert "░ B+idle" in text
 
 
 def test_zero_length_actions_are_counted_in_a_note():
     text = chart(devices=2, microbatches=3, costs=ppsim.Costs(forward=0, backward=1), width=60)
-    assert "not shown: 6 action(s) of zero length" in text
+    assert "not shown: 6 actions of zero length" in text
     assert "F0" not in "".join(rows_of(text))
     assert "step 0 s" in chart(costs=ppsim.Costs(forward=0, backward=0))
 

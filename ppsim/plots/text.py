@@ -16,7 +16,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.tables import NO_BREAK, within
-from ppsim.base.units import seconds_text, time_unit
+from ppsim.base.units import counted, seconds_text, time_unit
 from ppsim.plots.areas import parts_around
 from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
@@ -111,7 +111,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     lines += legend if color else within("\n".join(legend), columns).splitlines()
     if len(devices) < len(names):
         lines.append(f"{len(devices)} of {len(names)} devices are shown")
-    text = "\n".join(lines) + "\n"
+    text = "\n".join(lines).replace(NO_BREAK, " ") + "\n"
     return text if unicode else text.replace("µ", "u")
 
 
@@ -276,10 +276,10 @@ def _legend(
     entries += [(words, theme and ground) for words, ground in cells.mixes.items()]
     meanings = {style.rule: "goes on", style.edge: "begins"}
     entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
-    titles = (_colored(title, ground) if ground else title for title, ground in entries)
-    lines = ["; ".join(title if theme else title.replace(" ", NO_BREAK) for title in titles)]
-    if lanes := [lane for lane in boxes.lanes if lane.letter in drawn]:
-        lines.append("where no action runs: " + "; ".join(f"{lane.letter} {lane.title}" for lane in lanes))
+    keys = [[_colored(title, ground) if ground else title for title, ground in entries]]
+    keys.append([f"{lane.letter} {lane.title}" for lane in boxes.lanes if lane.letter in drawn])
+    wholes = ("; ".join(title.replace(" ", NO_BREAK) for title in titles) for titles in keys if titles)
+    lines = [*map("{}{}".format, ("", "where no action runs: "), wholes)]
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
         stages = ", stage before the kind" if re.search(r"(?<![A-Z\d./])\d+[A-Z]", drawn) else ""
@@ -289,5 +289,5 @@ def _legend(
         fine, coarse = "letters are in proportion to time, not single actions", "a letter is what takes most of it"
         lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}" + "; colours mix" * bool(theme)
     if hidden := int(np.count_nonzero(boxes.length == 0)):
-        lines.append(f"not shown: {hidden} action(s) of zero length")
+        lines.append(f"not shown: {counted(hidden, 'action')} of zero length")
     return lines
