@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from ppsim.base.errors import ConfigError, listing, shown
+from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import Check
 
 Path = tuple[str | int, ...]
@@ -164,6 +165,26 @@ def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
     except ValidationError as error:
         faults = [_sentence(item) for item in error.errors(include_url=False)]
     raise document_error(faults, place, what)
+
+
+Faults = Callable[[Any], list[str]]
+
+
+def read_record(path: Any, name: str, what: str, schema: Any, unknown: Faults, faults: Faults) -> dict[str, Any]:
+    """Return the values of a YAML file with the schema of this name, by key; ConfigError names the file and its faults.
+
+    `unknown` returns the faults of the document's keys, `faults` those of values that are each legal by themselves.
+    """
+    place = str(path)
+    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
+    check_schema(document, name, place, what)
+    kind = what.partition(",")[0]
+    if found := unknown(document):
+        raise document_error(found, place, kind)
+    values = dict(check_document(schema, document, place, kind))
+    if found := faults(values):
+        raise document_error(found, place, kind)
+    return values
 
 
 def known_keys(key: str, known: Sequence[str], otherwise: str | None = None) -> str:

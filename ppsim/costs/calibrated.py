@@ -10,19 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ppsim.base.documents import (
-    check_document,
-    check_schema,
-    checked_by,
-    document_error,
-    nine_digits,
-    read_yaml,
-    record,
-    record_of,
-    unknown_keys,
-    yaml_text,
-)
-from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
+from ppsim.base.documents import checked_by, nine_digits, read_record, record, record_of, unknown_keys, yaml_text
+from ppsim.base.files import write_atomically
 from ppsim.base.host import note_calibration
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_methods, choice, declared, described, fraction, number, positive, rule, share
@@ -31,7 +20,6 @@ from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
 
 SCHEMA = "ppsim.calibration/1"
-WHAT = "a calibration"
 PRIOR_RUNS = 2  # weight of the prior error, in runs
 PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
 STILL_PRIOR = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
@@ -321,22 +309,18 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
 
 def read_calibration(path: str | PathLike[str]) -> Calibration:
     """Return the calibration in a file; raise ConfigError with the file, and the place of every fault."""
-    place = str(path)
-    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
-    check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate --steps` writes")
     schema, run, constant = _schemas()
-    faults = unknown_keys(document, ["schema", "units", *schema.model_fields])
-    for name in ("constants", "measured"):
-        each = document.get(name)
-        pairs = each.items() if isinstance(each, dict) else enumerate(each) if isinstance(each, list) else ()
-        known = (constant if name == "constants" else run).model_fields
-        faults += [fault for key, section in pairs for fault in unknown_keys(section, [*known], name, str(key))]
-    if faults:
-        raise document_error(faults, place, WHAT)
-    found = dict(check_document(schema, document, place, WHAT))
+
+    def unknown(document: dict[str, Any]) -> list[str]:
+        faults = unknown_keys(document, ["schema", "units", *schema.model_fields])
+        for name, known in (("constants", constant.model_fields), ("measured", run.model_fields)):
+            each = document.get(name)
+            pairs = each.items() if isinstance(each, dict) else enumerate(each) if isinstance(each, list) else ()
+            faults += [fault for key, section in pairs for fault in unknown_keys(section, [*known], name, str(key))]
+        return faults
+
+    found = read_record(path, SCHEMA, "a calibration, as `ppsim calibrate --steps` writes", schema, unknown, _faults)
     constants = {name: dict(each) for name, each in found.pop("constants").items()}
-    if faults := _faults(constants, found):
-        raise document_error(faults, place, WHAT)
     calibration = Calibration(
         factors={name: each["factor"] for name, each in constants.items()},
         values={name: (each["prior"], each["value"]) for name, each in constants.items()},
@@ -371,9 +355,9 @@ def _schemas() -> tuple[Any, Any, Any]:
     return whole, run, constant
 
 
-def _faults(constants: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _faults(found: Mapping[str, Any]) -> list[str]:
     """Return the faults of values that are each legal by themselves."""
-    faults, size = [], len(constants)
+    faults, size = [], len(found["constants"])
     matrix = found["covariance"]
     if [len(row) for row in matrix] != [size] * size:
         faults.append(f"covariance: must have {size} rows of {size} numbers, one per constant")

@@ -5,25 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import (
-    check_document,
-    check_schema,
-    checked_by,
-    document_error,
-    nine_digits,
-    read_yaml,
-    record_of,
-    unknown_keys,
-    yaml_text,
-)
+from ppsim.base.documents import checked_by, nine_digits, read_record, record_of, unknown_keys, yaml_text
 from ppsim.base.errors import CostError, shown
-from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
+from ppsim.base.files import write_atomically
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import Check, checked_methods, choice, declared, described, number, rule, whole_number
 from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
@@ -33,7 +24,6 @@ from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
-WHAT = "a profile"
 FIXED_KEYS = ("schema", "units", "provenance")  # equal in every profile
 FORMER_KEYS = ("overlap_slowdown",)  # keys of older files, which are ignored
 KINDS = ("F", "B", "I", "W")
@@ -265,19 +255,12 @@ def profile_document(profile: Profile) -> dict[str, Any]:
 
 def read_profile(path: str | PathLike[str]) -> Profile:
     """Return the profile in a file; raise ConfigError with the file, and the place of every fault."""
-    place = str(path)
-    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
-    check_schema(document, SCHEMA, place, f"{WHAT}, as `ppsim calibrate` writes")
-    schema = _schema()
-    if faults := _unknown(document, schema):
-        raise document_error(faults, place, WHAT)
-    found = dict(check_document(schema, document, place, WHAT))
-    if faults := _faults(found):
-        raise document_error(faults, place, WHAT)
+    found = read_record(path, SCHEMA, "a profile, as `ppsim calibrate` writes", _schema(), _unknown, _faults)
     fit, steps = found.pop("link_fit"), found.pop("steps")
     return Profile(link_fit=fit and LinkFit(**dict(fit)), steps=steps and StepSpread(**dict(steps)), **found)
 
 
+@cache
 def _schema() -> Any:
     """Return the schema of a profile's file, with the rule of each value."""
     amount, pair, kind = checked_by(_amount), checked_by(_pair_of(_finite)), checked_by(choice(*KINDS))
@@ -298,10 +281,10 @@ def _schema() -> Any:
     )  # fmt: skip
 
 
-def _unknown(document: dict[str, Any], schema: Any) -> list[str]:
+def _unknown(document: dict[str, Any]) -> list[str]:
     """Return a fault for each unknown key of a profile and of its sections."""
     current = {name: value for name, value in document.items() if name not in FORMER_KEYS}
-    faults = unknown_keys(current, [*FIXED_KEYS, *schema.model_fields])
+    faults = unknown_keys(current, [*FIXED_KEYS, *_schema().model_fields])
     for name, kind in (("link_fit", LinkFit), ("steps", StepSpread)):
         faults += unknown_keys(document.get(name), [item.name for item in fields(kind)], name)
     return faults
