@@ -730,6 +730,15 @@ def test_names_of_devices_are_apart_and_every_text_of_the_keys_has_its_space(pag
     assert page.run(cut) == []
 
 
+def test_the_emptiest_device_has_a_line_where_it_is_seen(page, stacked, many, sized):
+    sized(390, 844)
+    named = "return document.querySelector('.legend').textContent"
+    page.open(stacked)
+    assert "activations (thin: emptiest)" in page.run(named)
+    page.open(many)  # one of 64 microbatches, half a pixel
+    assert "activations, fullest device" in page.run(named)
+
+
 def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page, timeline, tmp_path):
     filling = timeline.fill([{"name": "other", "duration": 0.5, "count": "max"}])
     path = tmp_path / "filled.html"

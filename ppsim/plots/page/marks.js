@@ -74,9 +74,9 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineCap = "butt";
 }
 
-function extremes({ memory: { peaks } }) {   // the devices with the highest and the lowest peak; no lowest if all are about equal (plots/memory_strip.py)
-  const most = Math.max(...peaks), least = Math.min(...peaks);
-  return [peaks.indexOf(most), least < 0.95 * most ? peaks.indexOf(least) : null];
+function extremes(chart) {   // the devices with the highest and the lowest peak; no lowest if all are about equal (plots/memory_strip.py), or if it stays under 2 pixels
+  const { peaks } = chart.memory, { tall } = places().find((place) => place.chart === chart), most = Math.max(...peaks), least = Math.min(...peaks);
+  return [peaks.indexOf(most), least < 0.95 * most && least * tall >= 2 * Math.max(...charts.map(topOf)) ? peaks.indexOf(least) : null];
 }
 
 const edgeOf = ({ memory: { capacity, device } }) => Math.max(device || 0, capacity || 0);   // what is over it does not fit; between the usable memory and it is tight
