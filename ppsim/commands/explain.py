@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -18,7 +19,7 @@ from ppsim.commands import options
 from ppsim.commands.cells import DIGITS, SAME, memory_text
 from ppsim.commands.options import read_case
 from ppsim.commands.reporting import OutputOption, answer, command, say, write_files
-from ppsim.costs.profile import Profile, write_profile
+from ppsim.costs.profile import write_profile
 from ppsim.frameworks import SCHEDULES, runner_named
 from ppsim.interop.kineto import read_any_trace
 from ppsim.interop.replays import Trace
@@ -85,7 +86,9 @@ def explain(
         say(note)
     measured = Timeline.of(recorded.timeline(step))
     run = None if config is None else read_case(config, settings).simulate()
-    costs = _costs_of_all_steps(recorded)
+    costs = None
+    with suppress(CostError):  # some stage has no recorded time
+        costs = calibrate([recorded])
     explanation = study.explain(measured, run, framework=framework, profile=costs, trace=recorded)
     readings = functools.cache(functools.partial(_reading, recorded))
     steps = _steps(recorded, step, readings)
@@ -119,14 +122,6 @@ def _steps(recorded: Trace, step: int | None, readings: Callable[[int], Measured
     slow = readings(longest).slow
     straggler = [f", {one.in_words}" for one in slow if one.what == "action"][:1]
     return ["".join([f"{note}; step {longest} is the longest: {seconds_text(seconds.max(), DIGITS)}", *straggler])]
-
-
-def _costs_of_all_steps(recorded: Trace) -> Profile | None:
-    """Return a profile fitted to all recorded steps; None if some stage has no recorded time."""
-    try:
-        return calibrate([recorded])
-    except CostError:
-        return None
 
 
 def _draw(

@@ -79,12 +79,8 @@ class Comparison:
         return [
             {"schedule": run.schedule.name, "asynchronous": asynchronous(run)}
             | {measure.name: measure.number(run) for measure in measures}
-            | {
-                "fits": fits_within(run, self.headroom),
-                "step_difference": self._difference(run),
-                "interval": run.interval,
-            }
-            | {"layout_string": run.layout_string}
+            | {"fits": fits_within(run, self.headroom), "step_difference": self._difference(run)}
+            | {"interval": run.interval, "layout_string": run.layout_string}
             for run in self.timelines
         ]
 
