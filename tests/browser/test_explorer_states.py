@@ -368,7 +368,7 @@ def test_a_row_of_costs_without_devices_is_outlined_itself_and_a_large_size_is_t
     page.until("return runs.every((run) => run.result && !run.flight)")
     outlined = "return [...document.querySelectorAll('#setup [aria-invalid]')].map((one) => one.dataset.place)"
     assert page.run(outlined) == ["2,0"]
-    assert page.text(".told") == "devices, row 2: must be devices from 0 to 3, such as 0, 0-1 or last"
+    assert page.text(".told") == "Devices, row 2: must be devices from 0 to 3, such as 0, 0-1 or last"
     start(page, explorer, schedules=FOUR[:3])
     settled(page)
     give(page, "microbatches", "1e9")

@@ -47,7 +47,7 @@ function dragged(input, step, set) {   // a drag along a number changes it, and 
 }
 
 const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" };
-const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|GB|s)\)/, "");
+const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|GB|s)\)/, "").replace(/^./, (letter) => letter.toUpperCase());
 
 function namesDevices(text) {   // as the server reads them; without a count of devices any
   const { devices } = state.common, ends = text.toLowerCase().split(/[,–-]/).map((end) => end.trim());
