@@ -11,7 +11,7 @@ from test_launch_megatron import CASES, EXPERTS, LATENT
 
 import ppsim
 from ppsim.config import as_config
-from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES, options_of
+from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES, SCHEDULES_OF_LAUNCH, frameworks_running, options_of
 from ppsim.launch import read_launch
 
 RECORD = LAUNCH_OPTIONS["Primus"]
@@ -131,18 +131,63 @@ def test_a_v_takes_no_prediction_modules():
         ppsim.to_launch(latent, "Primus")
 
 
+SIZES = {"num_layers": 16, "hidden": 2048, "heads": 16, "sequence": 2048, "vocabulary": 32000, "norm": "rmsnorm"}
+JOB = {
+    "hardware": {"device": "H100 SXM", "link": "NVLink 4", "gpus_per_node": 8, "gpus": 8}, "batch": 32,
+    "layout": {"microbatch_size": 1, "tensor": 1, "context": 1}, "schedule": {"devices": 4},
+}  # fmt: skip
+EVEN = {"layout.partition": ["even"], "layout.recompute": ["none"]}
+
+
 @pytest.mark.parametrize(("batch", "split"), [(32, {"zb-h1", "zb-v"}), (12, {"zb-h1"})])
 def test_every_idea_of_choose_for_primus_is_an_experiment(batch, split):
     """A split backward is priced without overlaps, recompute and FSDP; a V needs 2p - 1 microbatches."""
-    model = {"num_layers": 16, "hidden": 2048, "heads": 16, "sequence": 2048, "vocabulary": 32000, "norm": "rmsnorm"}
-    job = {
-        "model": model, "hardware": {"device": "H100 SXM", "link": "NVLink 4", "gpus_per_node": 8, "gpus": 8},
-        "batch": batch, "layout": {"microbatch_size": 1, "tensor": 1, "context": 1}, "schedule": {"devices": 4},
-    }  # fmt: skip
-    found = ppsim.choose(job, framework="Primus", top=12)
+    found = ppsim.choose({**JOB, "model": SIZES, "batch": batch}, framework="Primus", top=12)
     assert split == {name for one in found.ranked if (name := one.changes["schedule.name"]).startswith("zb")}
     for one in found.ranked:
         assert "overrides:" in ppsim.to_launch(found.space.config.changed(one.changes), "Primus")
+
+
+@pytest.mark.parametrize(
+    ("model", "runners", "split"),
+    [
+        ({"prediction_layers": 1}, (None, "Primus"), {"zb-h1"}),
+        ({"window": 512, "window_period": 2}, (None,), {"zb-h1"}),
+        ({"pattern": "*-" * 8, "num_layers": 16}, (None,), set()),
+        ({"experts": 8, "experts_per_token": 2, "expert_ffn": 512}, ("PyTorch",), {"zb-v"}),
+    ],
+    ids=["prediction", "windows", "pattern", "experts"],
+)
+def test_a_framework_that_an_answer_names_launches_it(model, runners, split):
+    """What a model or a layout excludes is one rule for searches, advice and launch files."""
+    names = {runner: name for name, runner in SCHEDULES_OF_LAUNCH.items()}
+    for runner in runners:
+        job = {**JOB, "model": {**SIZES, **model}}
+        found = ppsim.choose(job, framework=runner, only=EVEN | ({"layout.expert": [2]} if "experts" in model else {}))
+        offered = [found.space.config.changed(one.changes) for one in found.ranked]
+        assert split == {one.schedule["name"] for one in offered if one.schedule["name"] in ("zb-h1", "zb-v")}
+        for config in offered:
+            wanted = [runner] if runner else ["Megatron-LM", "Primus"]
+            running = [one for one in frameworks_running(config.schedule["name"], "experts" in model) if one in wanted]
+            assert config.simulate().iteration_time in [launched_step(config, names[one]) for one in running]
+
+
+def test_advice_offers_no_schedule_that_the_model_excludes():
+    config = {**JOB, "model": {**SIZES, "prediction_layers": 1}}
+    config["schedule"] = {"name": "1f1b", "devices": 4, "microbatches": 16}
+    config["layout"] = {"data": 2, "microbatch_size": 1}
+    del config["batch"]
+    found = ppsim.advise(config)
+    assert "its V has no prediction modules" in found.refused["zb-v"]
+    assert "zb-h1" in [one.what for one in found.advice]
+
+
+def launched_step(config, framework):
+    """Return the step time of what a launch file gives; None if the framework has none for the config."""
+    try:
+        return ppsim.from_launch(framework, ppsim.to_launch(config, framework)).simulate().iteration_time
+    except ppsim.ConfigError:
+        return None
 
 
 def test_every_model_preset_is_read():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
-from ppsim.frameworks import LAUNCH_OPTIONS, spellings
+from ppsim.costs.derive import DerivedCosts
+from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, spellings
 from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
-from ppsim.launch.reading import Reading
+from ppsim.launch.reading import Reading, Rejects
+from ppsim.schedule.columns import ScheduleColumns
 
 
 class Launcher(NamedTuple):
@@ -19,15 +21,34 @@ class Launcher(NamedTuple):
     text: Callable[..., str]  # of a config and, optionally, a recorded version
     flags: Callable[..., list[str]]
     read: Callable[[str, int | None], Reading]
+    rejected: Rejects
 
 
 FRAMEWORKS: Mapping[str, Launcher] = {
-    "Megatron-LM": Launcher(megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text),
-    "torchtitan": Launcher(torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job),
-    "Primus": Launcher(
-        primus_experiment.experiment_text, primus_experiment.experiment_keys, primus_experiment.from_experiment
+    "Megatron-LM": Launcher(
+        megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text, megatron_script.rejected
     ),
-}
+    "torchtitan": Launcher(
+        torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job, torchtitan_job.rejected
+    ),
+    "Primus": Launcher(
+        primus_experiment.experiment_text, primus_experiment.experiment_keys, primus_experiment.from_experiment,
+        primus_experiment.rejected,
+    ),
+}  # fmt: skip
+
+
+def launch_faults(costs: object, schedule: ScheduleColumns, microbatches: int, runners: Collection[str]) -> list[str]:
+    """Return why none of some runners, names in SCHEDULES, launches a schedule; empty if one does, or none runs it."""
+    if not isinstance(costs, DerivedCosts) or not runners:
+        return []
+    running, found = frameworks_running(schedule.name, costs.model.experts > 0), list[str]()
+    for name in (name for name, runner in SCHEDULES_OF_LAUNCH.items() if runner in running and runner in runners):
+        faults = list(FRAMEWORKS[name].rejected(costs, schedule, microbatches))
+        if not faults:
+            return []
+        found.append(f"{name} cannot run this config: {'; '.join(faults)}")
+    return found or [f"{' and '.join(runners)} do not run {schedule.name}"] * bool(running)
 
 
 def own_framework(config: Config) -> str | None:

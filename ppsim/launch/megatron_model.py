@@ -5,6 +5,7 @@ Sources: megatron/training/arguments.py and megatron/core/models/hybrid at the v
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from shlex import quote
@@ -105,7 +106,7 @@ def with_single_sublayers(config: Config, costs: DerivedCosts, schedule: Schedul
     rest = iter(model.block_letters)
     cut = ["".join(next(rest) for layer in stage if layer.name == "block") for stage in stages]
     pattern = "/".join(["|".join(cut), *("".join(split_blocks(one)) for one in modules)])
-    changes = {"model.pattern": pattern, "model.num_layers": sum(map(len, cut)), "layout.partition": "even"}
+    changes = {"model.pattern": json.dumps(pattern), "model.num_layers": sum(map(len, cut)), "layout.partition": "even"}
     if "full" in costs.layout.recompute_of_stages(schedule.num_stages) and "[" in model.pattern:
         raise ConfigError(
             "layout.recompute=full: Megatron-LM's layers are single sublayers, and it holds the input of each; write "

@@ -6,7 +6,7 @@ Every rule follows megatron/training/arguments.py and megatron/core at the versi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote, split
 from typing import Any
 
@@ -24,6 +24,7 @@ from ppsim.launch.reading import (
     EXPANDABLE,
     Flags,
     Reading,
+    Rejects,
     Row,
     cannot_run,
     derived_costs,
@@ -39,6 +40,7 @@ from ppsim.launch.reading import (
 )
 from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule
+from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
 
 MODULES = {
@@ -110,7 +112,7 @@ def checked(
     config: Config,
     framework: str = "Megatron-LM",
     launched: Sequence[str] = LAUNCHED,
-    own: Callable[[DerivedCosts, Schedule], Iterable[str]] = lambda costs, schedule: (),
+    rejects: Rejects | None = None,
 ) -> tuple[Config, DerivedCosts, Schedule]:
     """Return a config with what it builds; ConfigError names what Megatron-LM, and a framework on it, rejects."""
     costs = derived_costs(config, framework)
@@ -118,16 +120,16 @@ def checked(
     if name not in launched:  # before its lists are built, which may take a search
         raise ConfigError(f"{framework} cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(launched)}")
     schedule = config.build()
-    cannot_run(framework, [*_reasons(config, costs, schedule), *own(costs, schedule)])
+    cannot_run(framework, [*(rejects or rejected)(costs, schedule, schedule.microbatches)])
     if costs.model.pattern:
         config = with_single_sublayers(config, costs, schedule)
     return config, derived_costs(config, framework), schedule
 
 
-def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
+def rejected(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
     """Yield what Megatron-LM rejects, each with what to change."""
     model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
-    name = config.schedule.get("name")
+    name = schedule.name
     if name == "interleaved-1f1b" and schedule.devices == 1:
         yield "schedule.devices=1: the interleaved schedule needs at least 2; use 1f1b"
     if name == "combined-1f1b":
@@ -164,7 +166,7 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
         yield "layout.fp8_gather: needs layout.distributed_optimizer=true (--fp8-param-gather)"
     if layout.sharded and not layout.shards_by("block"):
         yield "layout.sharded_by: Megatron FSDP gathers weights block by block; set it to block"
-    if layout.lone_shards(schedule.microbatches):
+    if layout.lone_shards(microbatches):
         yield (
             "layout.sharding: its FSDP adds gradients that one GPU alone holds to themselves (issue 6660); use a "
             "smaller layout.expert, or layout.sharding=optimizer"
@@ -178,7 +180,7 @@ def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterato
     yield from prediction_faults(costs, schedule)
 
 
-def prediction_faults(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
+def prediction_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str]:
     """Yield what its layout parser rejects of prediction modules and their losses."""
     stages = costs.megatron_layout(schedule.num_stages) if costs.model.prediction_layers else ""
     if sum(stage.get("head", 0) for stage in costs.stages(schedule.num_stages)) > 1:
@@ -187,7 +189,7 @@ def prediction_faults(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
         yield f"layout.partition={stages}: all m must be in one stage, the last of its device, not on the first device"
 
 
-def _predictions_fit(costs: DerivedCosts, schedule: Schedule) -> bool:
+def _predictions_fit(costs: DerivedCosts, schedule: ScheduleColumns) -> bool:
     holds = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
     last = holds.index(max(holds))
     first = schedule.num_stages - schedule.devices  # of the devices' last stages

@@ -32,6 +32,7 @@ from ppsim.launch.reading import (
 )
 from ppsim.launch.shell import UNRESOLVED
 from ppsim.run.schedules import Schedule
+from ppsim.schedule.columns import ScheduleColumns
 
 T = TypeVar("T")
 FLAGS: Mapping[str, str] = {**OPTIONS["flags"], **OPTIONS["negated"]}
@@ -76,7 +77,7 @@ def _lines(keys: Mapping[str, Any]) -> list[str]:
 
 
 def _checked(config: Config) -> tuple[Config, DerivedCosts, Schedule]:
-    return _renamed(lambda: megatron_script.checked(config, "Primus", primus.SCHEDULES, _reasons))
+    return _renamed(lambda: megatron_script.checked(config, "Primus", primus.SCHEDULES, rejected))
 
 
 def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> dict[str, Any]:
@@ -101,9 +102,10 @@ def _key(flag: str, words: list[str] | None) -> tuple[str, Any]:
     return key, values if key in LISTS else values[0]
 
 
-def _reasons(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
-    """Yield what Primus rejects beyond Megatron-LM, each with what to change."""
+def rejected(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
+    """Yield what Primus rejects, with what Megatron-LM does, each with what to change."""
     model, layout, p = costs.model, costs.layout, schedule.devices
+    yield from megatron_script.rejected(costs, schedule, microbatches)
     if model.pattern:
         yield "model.pattern: ppsim writes hybrid models for Megatron-LM only"
     if schedule.name not in ALGORITHMS:
@@ -111,8 +113,8 @@ def _reasons(costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
     is_v, least = schedule.num_stages > p, primus.least_microbatches(schedule.name, p)
     if p == 1:
         yield f"schedule.devices=1: {schedule.name} needs at least 2; use 1f1b"
-    if schedule.microbatches < least:
-        yield f"schedule.microbatches={schedule.microbatches}: its {ALGORITHMS[schedule.name]} needs at least {least}"
+    if microbatches < least:
+        yield f"schedule.microbatches={microbatches}: its {ALGORITHMS[schedule.name]} needs at least {least}"
     alone = {
         "overlap_data": layout.data * layout.context == 1,
         "overlap_tensor": layout.tensor == 1 or not layout.sequence_parallel,

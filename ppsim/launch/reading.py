@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
@@ -18,11 +18,15 @@ from ppsim.costs.layout import DEFAULT_POLICIES
 from ppsim.frameworks import DEFAULT, options_of, options_of_all
 from ppsim.launch.shell import UNRESOLVED
 from ppsim.run.schedules import Schedule
+from ppsim.schedule.columns import ScheduleColumns
 
 # Without it fragments can take a quarter of the memory (NVIDIA-NeMo/Megatron-Bridge, pull request 3107).
 EXPANDABLE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
 ENDING = {"transport": "directed", "optimizer": "sync"}
+# What a framework rejects of costs and a schedule of so many microbatches, each with what to change. Only the stages
+# and devices of the schedule are read, so that a search may give a summary of its lists.
+Rejects = Callable[[DerivedCosts, ScheduleColumns, int], Iterator[str]]
 _MARK = "# ppsim: "
 _OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections that flags give, or nobody reads
 

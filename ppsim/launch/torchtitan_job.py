@@ -106,19 +106,21 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
 
 def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
     costs, schedule = derived_costs(config, "torchtitan"), config.build()
-    cannot_run("torchtitan", list(_reasons(config, costs, schedule)))
+    cannot_run("torchtitan", [*_faults(schedule), *rejected(costs, schedule)])
     return costs, schedule
 
 
-def _reasons(config: Config, costs: DerivedCosts, schedule: Schedule) -> Iterator[str]:
-    """Yield what torchtitan rejects or runs in another way, each with what to change."""
-    layout, model = costs.layout, costs.model
+def _faults(schedule: Schedule) -> Iterator[str]:
+    """Yield why torchtitan cannot run the lists of a schedule."""
     if fault := pytorch_fault(schedule):
         yield f"schedule {schedule.name}: {fault}"
     elif schedule.devices > 1 and _placement_class(schedule) is None:
         yield f"schedule {schedule.name}: it places stages in a loop, or two per device in a V"
-    if config.dispatch != "list":
-        yield f"dispatch={config.dispatch}: its devices run their lists in order; use list"
+
+
+def rejected(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
+    """Yield what torchtitan rejects or runs in another way, each with what to change."""
+    layout, model = costs.layout, costs.model
     if model.prediction_layers:
         yield f"model.prediction_layers={model.prediction_layers}: it has no prediction modules"
     if layout.distributed_optimizer and not layout.sharded:
@@ -171,6 +173,8 @@ def _flags(costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[st
         yield f"--parallelism.pipeline_parallel_schedule {_class(schedule) or _placement_class(schedule)}"
         if _class(schedule) is None:
             yield f"--parallelism.pipeline_parallel_schedule_csv {CSV_FILE}"
+        if schedule.name == "dualpipe-v" and layout.expert > 1 and layout.overlap is False:
+            yield "--parallelism.no-pipeline_parallel_expert_parallel_overlap"
         yield from _partition_flags([stage.get("block", 0) for stage in costs.stages(schedule.num_stages)])
     yield f"activation-checkpoint:{POLICIES[str(layout.recompute)]}"
 

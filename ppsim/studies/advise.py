@@ -20,10 +20,10 @@ from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error
 from ppsim.frameworks import SCHEDULES_OF_LAUNCH, searched_layouts
-from ppsim.launch import own_flags, own_framework
+from ppsim.launch import launch_faults, own_flags, own_framework
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
-from ppsim.studies.free_keys import schedules_run_by
+from ppsim.studies.free_keys import launching, schedules_run_by
 from ppsim.studies.points import NOISE, POINT_MEASURES, Candidate, fits_within, peak_of
 from ppsim.studies.reasons import removed_cause, seconds_by_cause
 from ppsim.studies.towers import SCHEDULES_WITH_ENCODER, EncoderKey, encoder_size
@@ -175,10 +175,12 @@ def advise(
     run = config.simulate()
     now = _candidate(run, headroom, {})
     needs = {} if research else searched.needs
+    launched = launching(config.costs, (framework,) if framework else launched, needs)
     changes = single_changes(config, run, {name: needs.get(name, {}) for name in names}, headroom)
     work = functools.partial(
-        _simulated, config=config, headroom=headroom, before=now, causes_before=seconds_by_cause(run)
-    )
+        _simulated, config=config, headroom=headroom, before=now, causes_before=seconds_by_cause(run),
+        launched=launched,
+    )  # fmt: skip
     with open_resources(1, executor, workers, None) as (runner, _):
         results = map(work, changes) if isinstance(runner, InProcess) else runner.map(work, changes)
         tried = [*track(results, len(changes), "advising")]
@@ -189,12 +191,16 @@ def advise(
 
 
 def _simulated(
-    change: Change, config: Config, headroom: float, before: Candidate, causes_before: Mapping[str, float]
-) -> Candidate:
+    change: Change, config: Config, headroom: float, before: Candidate, causes_before: Mapping[str, float],
+    launched: tuple[str, ...],
+) -> Candidate:  # fmt: skip
     """Simulate one change; return a candidate, refused or with its measures."""
     empty = Candidate(change.keys, None, what=change.what, idea=change.idea, kind=change.kind, before=before.measures)
     try:
-        run = replace(config.changed(change.keys), engine=config.engine).simulate()
+        changed = replace(config.changed(change.keys), engine=config.engine)
+        run, sizes = changed.simulate(), (changed.schedule["microbatches"], launched)
+        if "schedule.name" in change.keys and (faults := launch_faults(changed.costs, run.schedule, *sizes)):
+            raise ConfigError("; ".join(faults))
         now = _candidate(run, headroom, change.keys)
         found = replace(empty, measures=now.measures, layout_string=now.layout_string, fits=now.fits)
         removes = removed_cause(causes_before, seconds_by_cause(run)) if found.step_difference < 0 else None

@@ -21,9 +21,8 @@ from ppsim.frameworks import searched_layouts
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family
 from ppsim.search.partitions import fastest_stages
-from ppsim.studies.free_keys import SHARDINGS, Key, Needs, divisors, lacks, needed
+from ppsim.studies.free_keys import ONE_DEVICE, SHARDINGS, Key, Needs, divisors, lacks, needed
 from ppsim.studies.points import memory_limit
-from ppsim.studies.space import ONE_DEVICE
 from ppsim.studies.towers import ENCODER_SIZES, VALUES, EncoderKey, encoder_size
 
 STAGES_TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
@@ -144,8 +143,8 @@ def _schedule_changes(config: Config, run: Timeline, names: Needs) -> Iterator[C
     for name, needs in names.items():
         family, costs, follows = find_family(name), config.costs, dict[str, Any]()
         if isinstance(costs, DerivedCosts):
-            follows = needed(costs.layout, needs, name, (devices, section["microbatches"]))
-        if name == own.name or family.asynchronous or "costs" in family.options or follows is None:
+            follows = needed(costs.layout, needs)
+        if name == own.name or family.asynchronous or "costs" in family.options:
             continue
         for count in _stage_counts(config, devices, family.fixed_stages):
             stages = devices * (count or family.stages_per_device)

@@ -22,6 +22,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
 from ppsim.costs.table import CostTable
+from ppsim.launch import launch_faults
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
@@ -55,7 +56,7 @@ class Expansion:
     def key(self, one: tuple[Changes, bool]) -> str:
         """Return the store key of an expanded layout."""
         given = {"layout": one, "free": self.space.values, "limit": self.limit, "config": self.space.config.data}
-        given["needs"] = self.space.needs
+        given |= {"needs": self.space.needs, "launched": self.space.launched}
         return store_key(given)
 
     def costs(self, layout: Changes, partition: Any = None) -> Any:
@@ -142,6 +143,8 @@ class _ExpandedLayout:
                 if costs is None:
                     same += 1
                     continue
+                if launch_faults(costs, summary.actions, self.layout[Key.MICROBATCHES], self.space.launched):
+                    raise BuildError("no framework launches it")
                 step, memory = self._bounds_of(costs, summary, changes)
             except PpsimError:
                 refused += 1
@@ -158,27 +161,23 @@ class _ExpandedLayout:
     def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, float, Any]]:
         """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
         for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
-            own = self._needed(chosen["schedule.name"])
-            chosen |= own or {}
-            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"], own is not None)
+            chosen |= self._needed(chosen["schedule.name"])
+            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
             packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
             for partition in self.space.partitions:
                 yield {Key.DEVICES: self.devices, **chosen}, summary, packed, partition
 
-    def _needed(self, name: str) -> Changes | None:
-        """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
+    def _needed(self, name: str) -> Changes:
+        """Return the overlaps that a framework needs off for a schedule."""
         if not isinstance(self.costs, DerivedCosts):
             return {}
-        needs, sizes = self.space.needs.get(name, {}), (self.devices, self.layout[Key.MICROBATCHES])
-        return needed(self.costs.layout, needs, name, sizes, {*OVERLAPS} & self.space.values.keys())
+        return needed(self.costs.layout, self.space.needs.get(name, {}), {*OVERLAPS} & self.space.values.keys())
 
-    def _summary(self, name: str, stages: int | None, runs: bool = True) -> ScheduleSummary | None:
+    def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
         """Return the summary of a schedule, with the config's options if it is the config's family.
 
-        None if the family does not allow the sizes, or no framework `runs` it in this layout.
+        None if the family does not allow the sizes.
         """
-        if not runs:
-            return None
         section, sizes = self.space.config.schedule, (self.devices, self.layout[Key.MICROBATCHES], stages)
         options = section.get("options") if name == section.get("name") else None
         try:

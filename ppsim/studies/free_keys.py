@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.config import Config, value_at
 from ppsim.costs import layout
 from ppsim.costs.derive import DerivedCosts
@@ -23,7 +23,7 @@ from ppsim.frameworks import (
     frameworks_running,
     searched_layouts,
 )
-from ppsim.frameworks.primus import least_microbatches
+from ppsim.launch import launch_faults
 from ppsim.launch.reading import effective
 from ppsim.search import families, find_family, split_stages
 
@@ -51,6 +51,7 @@ KNOBS = (Key.RECOMPUTE_LEVEL, Key.EXCHANGE, Key.GROUPED, Key.FUSED_ROUTER, Key.O
 OPT_IN = (Key.FP8, Key.OFFLOAD, Key.RECOMPUTE_BLOCKS)
 COMBINED = tuple(name for names in EXPERT_SCHEDULES.values() for name in names)
 TWO_STREAM = "two-stream"
+ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one device
 SEARCHED = "searched"  # a partition of ranked points only: the fastest stages by simulation
 # Whole states (`none`) only if asked for, or with one copy.
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
@@ -223,15 +224,25 @@ def schedules_run_by(
     ]
 
 
-def needed(
-    layout: Layout, needs: Mapping[str, Any], name: str, sizes: tuple[int, int], free: Iterable[str] = OVERLAPS
-) -> Changes | None:
-    """Return the overlaps that a framework needs off for a schedule; None if it does not run it in this layout."""
-    devices, microbatches = sizes
-    if needs and microbatches < least_microbatches(name, devices):
-        return None
+def needed(layout: Layout, needs: Mapping[str, Any], free: Iterable[str] = OVERLAPS) -> Changes:
+    """Return the free overlaps that a framework needs off for a schedule."""
     other = {f"layout.{key}": value for key, value in needs.items() if effective(layout, key) != value}
-    return other if other.keys() <= {*free} else None
+    return {key: other[key] for key in free if key in other}
+
+
+def launching(
+    costs: object, runners: Iterable[str], needs: Needs, name: str = ONE_DEVICE, devices: int = 1
+) -> tuple[str, ...]:
+    """Return those of some frameworks that launch a schedule with the costs' model and layout."""
+    try:
+        schedule = find_family(name).columns(devices, 2 * devices)
+        if isinstance(costs, DerivedCosts):
+            own = {key.partition(".")[2]: value for key, value in needed(costs.layout, needs.get(name, {})).items()}
+            own |= {"partition": BALANCED, "first_stage_layers": None, "last_stage_layers": None}
+            costs = costs.with_layout(replace(costs.layout, **own))
+        return tuple(one for one in runners if not launch_faults(costs, schedule, 2 * devices, (one,)))
+    except PpsimError:
+        return ()
 
 
 def names_run_by(framework: str, given: list[str], model: Model | None) -> list[str]:

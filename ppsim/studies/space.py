@@ -25,6 +25,7 @@ from ppsim.studies.free_keys import (
     COMBINED,
     FREE,
     MAX_STAGES,
+    ONE_DEVICE,
     OPT_IN,
     SEARCHED,
     SHARDINGS,
@@ -35,13 +36,13 @@ from ppsim.studies.free_keys import (
     Needs,
     check_values,
     lacks,
+    launching,
     names_run_by,
     schedules_run_by,
 )
 from ppsim.studies.store import noting_basis
 
 _whole = whole_number()
-ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one device
 
 
 @checked_methods
@@ -62,6 +63,7 @@ class Space:
     without_pipeline: tuple[str, ...] = ()  # kinds of sharding that are tried on one pipeline device only
     # by schedule: fields of a layout that a framework runs it with, unless the schedules to try are named
     needs: Needs = field(default_factory=dict)
+    launched: tuple[str, ...] = ()  # names in SCHEDULES: a point is refused if none of them launches it
 
     @functools.cached_property
     def _given_sizes(self) -> dict[str, int]:
@@ -274,11 +276,16 @@ def search_space(
     following = [Key.DATA] + [Key.MICROBATCHES] * (data.get("batch") is not None) if free is None and derived else []
     fixed = {key: value for key in following if (value := value_at(data, key)) is not None}
     alone = () if chosen.get(Key.SHARDING) else job.searched.without_pipeline
-    needs = {} if research or chosen.get("schedule.name") else job.searched.needs
-    if "schedule.name" not in chosen:  # what a config gives beside its schedule stays
+    named = framework is None and chosen.get("schedule.name")
+    needs = {} if research or named else job.searched.needs
+    section = () if "schedule.name" in chosen else (whole.schedule["name"], whole.schedule["devices"])
+    all_given = named or (section and free is not None)  # every value of what is named counts
+    runners = () if research or all_given else (framework,) if framework else job.searched.runners
+    if section:  # what a config gives beside its schedule stays
         free = {one for key in values for one in (SHARDINGS["none"] if key == Key.SHARDING else (key,))}
         needs = {name: {key: one[key] for key in one if f"layout.{key}" in free} for name, one in needs.items()}
-    return Space(whole, gpus, batch, values, fixed, basis.files, alone, needs)
+    launched = launching(whole.costs, runners, needs, *section)
+    return Space(whole, gpus, batch, values, fixed, basis.files, alone, needs, launched)
 
 
 def _require_sections(data: Mapping[str, Any], place: str) -> None:
