@@ -182,6 +182,17 @@ def test_advice_offers_no_schedule_that_the_model_excludes():
     assert "zb-h1" in [one.what for one in found.advice]
 
 
+@pytest.mark.parametrize("framework", ["Megatron-LM", "Primus", "torchtitan"])
+@pytest.mark.parametrize("overlap", [None, False])
+def test_tensor_parallelism_alone_has_a_launch_file(framework, overlap):
+    """Without sequence parallelism no flag of Megatron-LM says what overlaps."""
+    layout, schedule = {"tensor": 8, "overlap_tensor": overlap}, {"name": "1f1b", "devices": 1, "microbatches": 4}
+    if framework == "torchtitan":
+        layout |= {"framework": "torchtitan"}
+    config = as_config({"model": SIZES, "hardware": JOB["hardware"], "layout": layout, "schedule": schedule})
+    assert launched_step(config, framework) == config.simulate().iteration_time
+
+
 def launched_step(config, framework):
     """Return the step time of what a launch file gives; None if the framework has none for the config."""
     try:

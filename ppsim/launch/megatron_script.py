@@ -198,6 +198,8 @@ def _predictions_fit(costs: DerivedCosts, schedule: ScheduleColumns) -> bool:
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
     layout, vocabulary = costs.layout, costs.model.vocabulary
+    if layout.tensor > 1 and not layout.sequence_parallel and layout.chosen("overlap_tensor"):
+        yield "priced with hidden tensor-parallel all-reduces; without sequence parallelism only backwards hide theirs"
     if layout.reduces_blocks and (layout.tensor > 1 or layout.context > 1):
         yield "Megatron-LM warns against FSDP with tensor or context parallelism: they want more connections"
     if vocabulary % layout.tensor:
@@ -321,6 +323,8 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     else:
         flags.has(*(row.flag for row in EXPERT_LAYOUT))  # no effect without experts
     read_rows(*LAYOUT, CONTEXT, TENSOR)
+    if not layout["sequence_parallel"]:  # no flag: all-reduces run beside weight gradients (tensor_parallel/layers.py)
+        layout["overlap_tensor"] = notes.get("overlap_tensor")
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, layout, reading)
     _read_schedule(flags, sections, gpus, reading)
@@ -328,7 +332,7 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     layout["framework"] = notes.get("framework", "megatron-core")
     if flags.has("rampup-batch-size"):
         reading.assumed.append("--rampup-batch-size: the step is one of the full batch, after the ramp")
-    reading.data = {key: value for key, value in notes.items() if key != "framework"}
+    reading.data = {key: value for key, value in notes.items() if key not in ("framework", "overlap_tensor")}
     for name, part in sections.items():
         reading.data[name] = {key: value for key, value in part.items() if value is not None}
     return reading

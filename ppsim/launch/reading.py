@@ -56,7 +56,9 @@ class Reading:
 def notes_of(config: Config) -> dict[str, Any]:
     """Return what a launch file leaves out of a config: hardware, transport, and the step's end."""
     notes = {key: value for key, value in config.data.items() if value is not None and key not in _OWN}
-    return {**notes, "framework": config.data.get("layout", {}).get("framework", DEFAULT)}
+    layout = config.data.get("layout", {})
+    own = {"overlap_tensor": layout["overlap_tensor"]} if layout.get("overlap_tensor") is not None else {}
+    return {**notes, **own, "framework": layout.get("framework", DEFAULT)}
 
 
 def torchrun(gpus: int, gpus_per_node: int) -> str:

@@ -112,7 +112,9 @@ def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, versi
     layout |= notes.get("fp8", {})
     _read_schedule(flags, model, layout, schedule, reading)
     layout["framework"] = notes.get("framework", "torchtitan")
-    reading.data = {key: value for key, value in notes.items() if key not in ("framework", "fp8", "model")}
+    reading.data = {
+        key: value for key, value in notes.items() if key not in ("framework", "fp8", "model", "overlap_tensor")
+    }
     reading.data |= {"model": model, "layout": layout, "schedule": schedule}
     unused = [name for name in flags.unread if " ".join(flags.arguments[name]).lower() in WITHOUT_EFFECT]
     sort_unread(flags, reading, OPTIONS, LEFT_OUT_GROUPS, (*LEFT_OUT, *unused))
