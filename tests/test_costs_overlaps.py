@@ -21,12 +21,24 @@ def derived(model=MODEL, cluster=CLUSTER, framework="megatron-lm 2.6", **layout)
 
 def test_overlapped_tensor_parallelism_exposes_its_first_part_and_what_computation_does_not_cover():
     block = MODEL.layers[1]
-    plain, hidden = derived(tensor=2), derived(tensor=2, framework="megatron-core")
+    plain, hidden = (
+        derived(tensor=2, sequence_parallel=True, framework=name) for name in ("megatron-lm", "megatron-core")
+    )
     whole, computing = plain.exchange(block).forward, plain.work(block).forward
     rest = whole / 2
     covered = min(rest, computing)
     assert hidden.exchange(block).forward == pytest.approx(rest + rest - covered + 0.25 * covered)
-    assert derived(tensor=2, framework="megatron-core", overlap_tensor=False).exchange(block).forward == whole
+    exposed = derived(tensor=2, sequence_parallel=True, framework="megatron-core", overlap_tensor=False)
+    assert exposed.exchange(block).forward == whole
+
+
+def test_without_sequence_parallelism_only_the_all_reduces_of_a_backward_overlap_under_its_weight_gradient():
+    block = MODEL.layers[1]
+    plain, hidden = (derived(tensor=2, framework=name).exchange(block) for name in ("megatron-lm", "megatron-core"))
+    computing = derived(tensor=2).work(block).weight_grad
+    covered = min(plain.input_grad, computing)
+    assert hidden.forward == plain.forward
+    assert hidden.input_grad == pytest.approx(plain.input_grad - covered + 0.25 * covered)
 
 
 def test_a_tensor_group_larger_than_a_node_uses_all_cards_of_the_node():

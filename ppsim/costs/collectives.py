@@ -150,6 +150,8 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not setup.layout.chosen("overlap_tensor"):
         return seconds, seconds
     work, first = setup.work(layer), seconds / setup.layout.tensor  # nothing overlaps the first of its t parts
+    if not setup.layout.sequence_parallel:  # NVIDIA/Megatron-LM d98e8a6, core/tensor_parallel/layers.py
+        return seconds, exposed_seconds(setup, seconds, work.weight_grad)
     return (
         first + exposed_seconds(setup, seconds - first, work.forward),
         first + exposed_seconds(setup, seconds - first, work.input_grad + work.weight_grad),

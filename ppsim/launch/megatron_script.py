@@ -198,8 +198,6 @@ def _predictions_fit(costs: DerivedCosts, schedule: ScheduleColumns) -> bool:
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
     layout, vocabulary = costs.layout, costs.model.vocabulary
-    if layout.tensor > 1 and not layout.sequence_parallel and layout.chosen("overlap_tensor"):
-        yield "priced with hidden tensor-parallel all-reduces; without sequence parallelism only backwards hide theirs"
     if layout.reduces_blocks and (layout.tensor > 1 or layout.context > 1):
         yield "Megatron-LM warns against FSDP with tensor or context parallelism: they want more connections"
     if vocabulary % layout.tensor:
