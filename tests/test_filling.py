@@ -11,6 +11,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
+from pages import texts
 
 from ppsim import ConfigError, CostError, Costs, FillItem, build, load_config, simulate
 
@@ -190,7 +191,8 @@ def test_charts_show_the_pieces_among_the_actions(tmp_path):
     assert "work in idle time" in names
     for name in ("chart.svg", "chart.html"):
         filled.save(tmp_path / name)
-        assert "work in idle time" in (tmp_path / name).read_text(encoding="utf-8")
+    assert "work in idle time" in (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    assert "work in idle time" in json.dumps(texts((tmp_path / "chart.html").read_text(encoding="utf-8"))[2])
     assert "encoder" in (tmp_path / "chart.svg").read_text(encoding="utf-8")
     words = [text.get_text() for text in filled.plot().findobj(Text)]
     assert any(" → " in word for word in words)

@@ -33,7 +33,7 @@ PROVENANCES = ("given", "derived", "measured")
 LARGEST = 1e100
 SMALLEST_BANDWIDTH = 1e-100
 _BANDWIDTH = rule(
-    lambda value: (is_number(value) or type(value) is int) and value >= SMALLEST_BANDWIDTH,
+    lambda value: float(value) >= SMALLEST_BANDWIDTH if is_number(value) else type(value) is int and value > 0,
     "must be a number of bytes per second above 0",
     lambda value: float(value) if is_number(value) else math.inf,  # an int beyond every float
 )

@@ -21,19 +21,20 @@ class Launcher(NamedTuple):
     text: Callable[..., str]  # of a config and, optionally, a recorded version
     flags: Callable[..., list[str]]
     read: Callable[[str, int | None], Reading]
-    rejected: Rejects
+    faults: Rejects
 
 
 FRAMEWORKS: Mapping[str, Launcher] = {
     "Megatron-LM": Launcher(
-        megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text, megatron_script.rejected
+        megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text,
+        megatron_script.megatron_faults,
     ),
     "torchtitan": Launcher(
-        torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job, torchtitan_job.rejected
+        torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job, torchtitan_job.torchtitan_faults
     ),
     "Primus": Launcher(
         primus_experiment.experiment_text, primus_experiment.experiment_keys, primus_experiment.from_experiment,
-        primus_experiment.rejected,
+        primus_experiment.primus_faults,
     ),
 }  # fmt: skip
 
@@ -44,7 +45,7 @@ def launch_faults(costs: object, schedule: ScheduleColumns, microbatches: int, r
         return []
     running, found = frameworks_running(schedule.name, costs.model.experts > 0), list[str]()
     for name in (name for name, runner in SCHEDULES_OF_LAUNCH.items() if runner in running and runner in runners):
-        faults = list(FRAMEWORKS[name].rejected(costs, schedule, microbatches))
+        faults = list(FRAMEWORKS[name].faults(costs, schedule, microbatches))
         if not faults:
             return []
         found.append(f"{name} cannot run this config: {'; '.join(faults)}")

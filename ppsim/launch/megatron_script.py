@@ -120,13 +120,13 @@ def checked(
     if name not in launched:  # before its lists are built, which may take a search
         raise ConfigError(f"{framework} cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(launched)}")
     schedule = config.build()
-    cannot_run(framework, [*(rejects or rejected)(costs, schedule, schedule.microbatches)])
+    cannot_run(framework, [*(rejects or megatron_faults)(costs, schedule, schedule.microbatches)])
     if costs.model.pattern:
         config = with_single_sublayers(config, costs, schedule)
     return config, derived_costs(config, framework), schedule
 
 
-def rejected(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
+def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
     """Yield what Megatron-LM rejects, each with what to change."""
     model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
     name = schedule.name

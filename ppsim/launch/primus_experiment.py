@@ -77,7 +77,7 @@ def _lines(keys: Mapping[str, Any]) -> list[str]:
 
 
 def _checked(config: Config) -> tuple[Config, DerivedCosts, Schedule]:
-    return _renamed(lambda: megatron_script.checked(config, "Primus", primus.SCHEDULES, rejected))
+    return _renamed(lambda: megatron_script.checked(config, "Primus", primus.SCHEDULES, primus_faults))
 
 
 def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> dict[str, Any]:
@@ -102,10 +102,10 @@ def _key(flag: str, words: list[str] | None) -> tuple[str, Any]:
     return key, values if key in LISTS else values[0]
 
 
-def rejected(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
+def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
     """Yield what Primus rejects, with what Megatron-LM does, each with what to change."""
     model, layout, p = costs.model, costs.layout, schedule.devices
-    yield from megatron_script.rejected(costs, schedule, microbatches)
+    yield from megatron_script.megatron_faults(costs, schedule, microbatches)
     if model.pattern:
         yield "model.pattern: ppsim writes hybrid models for Megatron-LM only"
     if schedule.name not in ALGORITHMS:

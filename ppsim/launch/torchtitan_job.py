@@ -106,7 +106,7 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
 
 def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
     costs, schedule = derived_costs(config, "torchtitan"), config.build()
-    cannot_run("torchtitan", [*_faults(schedule), *rejected(costs, schedule)])
+    cannot_run("torchtitan", [*_faults(schedule), *torchtitan_faults(costs, schedule)])
     return costs, schedule
 
 
@@ -118,7 +118,7 @@ def _faults(schedule: Schedule) -> Iterator[str]:
         yield f"schedule {schedule.name}: it places stages in a loop, or two per device in a V"
 
 
-def rejected(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
+def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
     """Yield what torchtitan rejects or runs in another way, each with what to change."""
     layout, model = costs.layout, costs.model
     if model.prediction_layers:

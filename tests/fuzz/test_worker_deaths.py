@@ -64,12 +64,12 @@ def test_killed_workers_change_no_result(call, tmp_path):
 FATAL = """
 import os, signal, sys
 from ppsim.studies import points
-whole = points._outcome
-def outcome(source, changes, measures):
+whole = points.measure_point
+def outcome(source, changes, fast, measures):
     if changes["schedule.microbatches"] == 13:
         os.kill(os.getpid(), signal.SIGKILL)
-    return whole(source, changes, measures)
-points._outcome = outcome
+    return whole(source, changes, fast, measures)
+points.measure_point = outcome
 from ppsim.__main__ import main
 main()
 """
