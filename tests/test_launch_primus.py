@@ -159,7 +159,7 @@ def test_every_idea_of_choose_for_primus_is_an_experiment(batch, split):
     ids=["prediction", "windows", "pattern", "experts"],
 )
 def test_a_framework_that_an_answer_names_launches_it(model, runners, split):
-    """What a model or a layout excludes is one rule for searches, advice and launch files."""
+    """Searches, advice and launch files read one rule of what a model or a layout excludes."""
     names = {runner: name for name, runner in SCHEDULES_OF_LAUNCH.items()}
     for runner in runners:
         job = {**JOB, "model": {**SIZES, **model}}
