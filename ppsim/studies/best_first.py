@@ -214,7 +214,7 @@ class BestFirstSearch:
                     tried.append(changes)
         for one in self._measured(tried):
             self._note_left_out(one)
-            if self._is_launched(one.changes) and one.measures is not None and one.memory <= self.limit:
+            if one.measures is not None and one.memory <= self.limit and self._is_launched(one.changes):
                 self.fitting.append(one)
         self._rank()
 
