@@ -210,9 +210,9 @@ def _aim_rows(runs: Sequence[Priced], checks: Sequence[Priced], peaks: Sequence[
 def _goal_rows(in_view: Sequence[Priced], once: Sequence[Priced], last: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
     yield ("mean of absolute errors", "aim", "priced once", "of these the last round", "in view")
     own, dense = _sources(once, np.mean), errors_of_sources(once)[FP8[0]]
-    yield ("each class weighing the same, and in `priced once` each source of a class", "8 % out of view, 6 % in view",
+    yield ("mean over classes; in `priced once` also over the sources of a class", "8 % out of view, 6 % in view",
            own, percent_text(mean_of_classes(last)), percent_text(mean_of_classes(in_view)))  # fmt: skip
-    yield ("the same with the middle source of a class, or its middle step", "", _sources(once, np.median),
+    yield ("mean over classes of the median source, or of the median step", "", _sources(once, np.median),
            *(percent_text(mean_of_classes(runs, middle_error)) for runs in (last, in_view)))  # fmt: skip
     lists = [[run for run in runs if run.group == FP8[0]] for runs in (last, in_view)]
     yield ("dense in fp8", "4 %", percent_text(float(np.mean(dense))),
@@ -222,16 +222,16 @@ def _goal_rows(in_view: Sequence[Priced], once: Sequence[Priced], last: Sequence
 def _both_rows(
     runs: Sequence[Priced], once: Sequence[Priced], table: Mapping[str, Mapping[str, Any]], left: Parts
 ) -> Iterator[tuple[str, ...]]:
-    yield ("class", "sources priced once", "steps", "error of the middle source", "mean", "steps in view",
+    yield ("class", "sources priced once", "steps", "error of the median source", "mean", "steps in view",
            "mean of absolute errors", "median error", "interval of measured / predicted",
-           "priced once, and inside intervals of the others")  # fmt: skip
+           "priced once: steps inside intervals of other sources")  # fmt: skip
     steps, in_view, errors = by(once, "group"), by(runs, "group"), errors_of_sources(once)
     for group, own in errors.items():
         count, middle, mean, _ = _errors(in_view[group])
         ends = f"{table[group]['low']:.2f} to {table[group]['high']:.2f}"
         yield (group, str(len(own)), str(len(steps[group])), percent_text(float(np.median(own)), 0),
                percent_text(float(np.mean(own)), 0), count, mean, middle, ends, _part(left, group))  # fmt: skip
-    yield ("all, each class weighing the same", str(len(by(once, "source"))), str(len(once)),
+    yield ("all, mean over classes", str(len(by(once, "source"))), str(len(once)),
            _sources(once, np.median, 0), _sources(once, np.mean, 0), str(len(runs)), _of_classes(runs), "", "",
            _part(left))  # fmt: skip
 
@@ -254,7 +254,7 @@ def _of_classes(runs: Sequence[Priced]) -> str:
 def _round_rows(before: Sequence[Priced], others: Sequence[Priced], inside: Parts) -> Iterator[tuple[str, ...]]:
     """Yield each day on which sources were priced once: their error on that day, and with the laws of today."""
     yield ("priced once on", "sources", "steps", "mean of absolute errors then", "with today's laws",
-           "inside the intervals that earlier sources give")  # fmt: skip
+           "steps inside intervals of earlier sources")  # fmt: skip
     known = list[Priced]()
     sources = {
         str(read_runs(SET_ASIDE_BEFORE)["priced"]): [row["name"] for row in read_runs(SET_ASIDE_BEFORE)["sources"]]
@@ -316,16 +316,21 @@ def _set_aside_before_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _fit_rows() -> Iterator[tuple[str, ...]]:
+    """Yield each source with a crash or a wrong "does not fit"; the last row has the sum of all others."""
     yield ("source", "crashed", "of these predicted not to fit", "ran", "of these predicted not to fit")
-    files = (json.loads(path.read_text(encoding="utf-8")) for path in (FURTHER, OUT_OF_VIEW))
+    files, right = (json.loads(path.read_text(encoding="utf-8")) for path in (FURTHER, OUT_OF_VIEW)), list[int]()
     for source, counts in (pair for one in files for pair in one["fits"].items()):
         ran, wrong, crashed, found = counts.values()
+        if not (wrong or crashed):
+            right.append(ran)
+            continue
         yield (source, str(crashed), percent_text(found / crashed, 0) if crashed else "", str(ran),
                percent_text(wrong / ran, 0))  # fmt: skip
+    yield (f"the {len(right)} other sources", "0", "", str(sum(right)), "0 %")
 
 
 def _calibration_rows() -> Iterator[tuple[str, ...]]:
-    yield ("source", "chose the rule", "runs fitted", "draws", "median error without", "with", "draws that it hurt",
+    yield ("source", "part in the rule", "runs fitted", "draws", "median error without", "with", "draws that it hurt",
            "largest harm", "inside 90 %")  # fmt: skip
     for row in sorted(json.loads(CALIBRATION.read_text(encoding="utf-8")), key=lambda row: not row["judged"]):
         if row["nodes"] in CALIBRATED_NODES:
@@ -346,7 +351,7 @@ def _calibrated_out(fitted: int) -> str:
 
 def _ranking_rows() -> Iterator[tuple[str, ...]]:
     """Yield by model of nanotron's table how well its layouts are ranked within a number of nodes."""
-    yield ("model", "played a part in choices", "nodes", "runs", "Kendall's tau, mean", "regret, middle", "largest")
+    yield ("model", "part in choices", "nodes", "runs", "Kendall's tau, mean", "regret, median", "largest")
     rows = json.loads(FURTHER.read_text(encoding="utf-8"))["ranking"]
     for model in dict.fromkeys(row[0] for row in rows):
         _, nodes, counts, tau, regret = zip(*(row for row in rows if row[0] == model), strict=True)
