@@ -1,4 +1,4 @@
-"""Searches for docs/choosing.md: published layouts and faulty configs against the best, and what each command says.
+"""Searches for docs/choosing-checks.md: published layouts and faulty configs against the best, and what commands say.
 
 `python scripts/choices.py` adds what docs/data/choices.yaml lacks; names after it are searched again, `configs/NAME`
 for its two commands only, and kinds (`published configs advice implausible`) whole. Each search runs in a process of
@@ -132,7 +132,7 @@ def main(*names: str) -> None:
                     "configs": [name for name in configs if name not in found["configs"]],
                 }
                 text = yaml.safe_dump(found, sort_keys=True, width=200, allow_unicode=True)
-                write_atomically(FOUND, "# Written by scripts/choices.py; docs/choosing.md shows it.\n" + text)
+                write_atomically(FOUND, "# Written by scripts/choices.py; docs/choosing-checks.md shows it.\n" + text)
 
 
 def _commit() -> str:

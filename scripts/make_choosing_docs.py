@@ -1,4 +1,4 @@
-"""Writes docs/choosing.md between its marks, and its charts: a worked case, regret, answers for each config, advice.
+"""Writes between the marks of docs/choosing.md (a worked case) and docs/choosing-checks.md (all else), and the charts.
 
 `python scripts/make_choosing_docs.py` runs the case; the rest shows docs/data/choices.yaml, which scripts/choices.py
 writes. Every number is of our own model.
@@ -24,7 +24,7 @@ from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.plots.chart_files import save_figure
 from ppsim.plots.many_runs import draw_bars
 
-PAGE = ROOT / "docs" / "choosing.md"
+PAGE, CHECKS = ROOT / "docs" / "choosing.md", ROOT / "docs" / "choosing-checks.md"
 IMAGES = ROOT / "docs" / "images"
 END = "<!-- end -->\n"
 EXPLAINED = 0.05  # regret above which the page gives a reason
@@ -164,11 +164,12 @@ def main() -> None:
 
 def _fill(part: str, content: Iterator[str]) -> None:
     begin = f"<!-- {part}: scripts/make_choosing_docs.py -->\n"
-    before, mark, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    page = PAGE if part == "case" else CHECKS
+    before, mark, rest = page.read_text(encoding="utf-8").partition(begin)
     assert mark, part  # noqa: S101 - else the page would grow
     _, _, after = rest.partition(END)
     text = "\n".join(content)
-    write_atomically(PAGE, f"{before}{begin}\n{text}\n\n{END}{after}")
+    write_atomically(page, f"{before}{begin}\n{text}\n\n{END}{after}")
 
 
 def case() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""docs/choosing.md shows docs/data/choices.yaml, explains each large regret, and has its charts."""
+"""docs/choosing-checks.md shows docs/data/choices.yaml, explains each large regret, and has its charts."""
 
 import sys
 
@@ -20,8 +20,8 @@ PARTS = {
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_page_shows_the_results(part):
-    page = make_choosing_docs.PAGE.read_text(encoding="utf-8")
-    assert "\n".join(PARTS[part](FOUND)) in page, "docs/choosing.md is out of date; run `make docs`"
+    page = make_choosing_docs.CHECKS.read_text(encoding="utf-8")
+    assert "\n".join(PARTS[part](FOUND)) in page, "docs/choosing-checks.md is out of date; run `make docs`"
 
 
 def test_every_large_regret_has_a_reason_and_no_best_layout_is_slower_than_the_published_one():
