@@ -314,6 +314,9 @@ SHELL = {
     "a sum": ("$(( (GPUS_PER_NODE * 2) / 4 ))", {}),
     "a choice": ("$(( GPUS_PER_NODE > 4 ? 4 : 2 ))", {}),
     "an argument": ("$1", {}),
+    "a default that stays": ("$SIZE", {': "${SIZE:': '4}"'}),
+    "a number as Python writes it": ("0_4", {}),
+    "a comment with a backslash": ("$SIZE", {"# \\\nSIZE": "4"}),
 }  # fmt: skip
 
 
@@ -351,6 +354,7 @@ def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
     )
     reading = read_launch("Megatron-LM", flags)
     assert not reading.unknown
+    assert not read_launch("Megatron-LM", f"{flags} --initial-loss-scale 4096 --hysteresis 2").unknown
     assert reading.data["model"]["positions"] == "rotary"
     assert any("no tokenizer is named" in one for one in reading.assumed)
     unfused = read_launch("Megatron-LM", flags + " --attention-backend unfused")
@@ -362,6 +366,7 @@ def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
     ("flags", "keys"),
     [
         ("--position-embedding-type none", {"positions": "rotary"}),
+        ("--position-embedding-type alibi", {"positions": "rotary"}),
         ("--num-query-groups 2", {"key_value_heads": 4}),
         ("--group-query-attention --num-query-groups 2", {"key_value_heads": 2}),
         ("--num-experts 4 --moe-layer-freq [0,1,1,1]", {"dense_layers": 1}),
@@ -433,6 +438,12 @@ def test_a_file_that_the_script_sources_is_named_if_a_value_is_missing():
         ppsim.from_launch("Megatron-LM", "export GBS=8\nMODEL=8B bash ./train.sh --swiglu\nbash ./train.sh")
 
 
+@pytest.mark.parametrize("flags", ["--checkpoint-activations", "--activations-checkpoint-method uniform"])
+def test_recompute_is_read_by_its_names_of_earlier_years(flags):
+    text = SCRIPT.replace("--sequence-parallel", flags)
+    assert ppsim.from_launch("Megatron-LM", text).costs.layout.recompute == "full"
+
+
 def test_words_of_an_array_may_hold_a_flag_with_its_value():
     flags = "    '--recompute-granularity full' \"--recompute-method block\" $NONE"
     text = SCRIPT.replace("    --sequence-parallel", flags)
@@ -470,6 +481,7 @@ def test_a_script_that_cannot_be_read_is_an_error_that_names_why(text, named):
         ("--num-layers 30 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split",
          [7, 8, 8, 7], None),
         ("--pipeline-model-parallel-layout 'Et*7|(t*9|)*2t*7L'", "Et*7|(t*9|)*2t*7L", None),
+        (r"--pipeline-model-parallel-layout 'Et*7\|\(t*9\|\)*2t*7L'", "Et*7|(t*9|)*2t*7L", None),  # for eval
     ],
 )  # fmt: skip
 def test_layers_of_stages_are_split_as_megatron_does(flags, partition, stages):

@@ -165,7 +165,7 @@ def read_model(flags: Flags) -> dict[str, Any]:
     def read_rows(*rows: Row) -> dict[str, Any]:
         return {row.key.partition(".")[2]: row.read(flags) for row in rows}
 
-    if flags.text("position-embedding-type") in ("none", "yarn", "mrope"):  # no learned table either
+    if flags.text("position-embedding-type") in ("none", "yarn", "mrope", "alibi", "rotary"):  # no learned table either
         flags.arguments["position-embedding-type"] = ["rope"]
     model, pattern = read_rows(*MODEL), _read_pattern(flags)
     if pattern:

@@ -38,7 +38,7 @@ from ppsim.launch.reading import (
     torchrun,
     torchrun_gpus,
 )
-from ppsim.launch.shell import Script, read_script
+from ppsim.launch.shell import UNRESOLVED, Script, read_script
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
@@ -274,7 +274,7 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a launch script or a line of flags; ConfigError for values that cannot be read."""
     launch = read_script(text)
     words, launcher = _command(launch)
-    others = ", ".join(dict.fromkeys(launch.sourced))
+    others = ", ".join(one for one in dict.fromkeys(launch.sourced) if one != UNRESOLVED)
     files = f"; put the lines of {others} in its place" if others else ""
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
     try:
@@ -362,6 +362,10 @@ def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> N
     level = "selective" if flags.has("recompute-activations") else flags.text("recompute-granularity")
     modules = flags.words("recompute-modules")
     method, count = flags.text("recompute-method"), flags.number("recompute-num-layers", 1)
+    for old in ("checkpoint", "activations-checkpoint"):  # its names up to 2022
+        if flags.has(*(f"{old}-{end}" for end in ("activations", "method"))):
+            method = flags.text(f"{old}-method")
+            level, count = "full", flags.number(f"{old}-num-layers", 1)
     if level == "full":
         layout["recompute"] = "full"
         if method == "block":
@@ -411,6 +415,7 @@ def _read_schedule(flags: Flags, sections: Mapping[str, dict[str, Any]], gpus: i
 def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any], devices: int) -> int:
     """Read the layers of each stage, and return the stages per device."""
     if (text := flags.text("pipeline-model-parallel-layout")) is not None:
+        text = text.replace("\\", "")  # from a script whose `eval` removes them
         layout["partition"] = text
         stages, rest = divmod(len(LayoutString.parse(text).stages), devices)
         if rest:

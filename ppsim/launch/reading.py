@@ -255,7 +255,7 @@ class Flags:
         text = self.text(name)
         if text is None:
             return default
-        if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) < least:
+        if not re.fullmatch(r"[0-9](_?[0-9]){0,14}", text) or int(text) < least:
             raise ConfigError(f"{self.sign}{name} {shown(text)} must be a whole number of at least {least}, such as 8")
         return int(text)
 

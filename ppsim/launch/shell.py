@@ -226,11 +226,10 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
 
     That is `&&`, `||`, `;;` or another sign. Comments are left out.
     """
-    text = re.sub(r"\\\r?\n", " \v", text)  # a vertical tab keeps the count of lines
     start, line, current, brackets, sign, is_test = 1, 1, list[str](), 0, "", False
-    for match in _WORD.finditer(text):
+    for match in _WORD.finditer(text.replace("\r\n", "\n")):
         word = match[0]
-        line += word.count("\n") + word.count("\v")
+        line += word.count("\n")
         if word in ("'", '"'):
             raise ConfigError(f"line {start}: a quote {word} is not closed; close it before the script ends")
         if word in ("[[", "]]"):
@@ -240,7 +239,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
         elif word == "\n" and brackets:
             word = " "
         elif word == "\n" or (word in _SEPARATORS and not (is_test or brackets)):
-            if statement := "".join(current).replace("\v", " ").strip():
+            if statement := "".join(current).replace("\\\n", " ").strip():
                 yield start, statement, sign
                 sign = ""
             if word != "\n":
@@ -248,7 +247,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
             current, start, is_test = [], line, False
             continue
         current.append("" if match["comment"] else word)
-    if statement := "".join(current).replace("\v", " ").strip():
+    if statement := "".join(current).replace("\\\n", " ").strip():
         yield start, statement, sign
 
 
@@ -278,7 +277,7 @@ def _assigned(statement: str, variables: dict[str, str]) -> bool:
     return True
 
 
-def _words(statement: str, variables: Mapping[str, str]) -> list[str]:
+def _words(statement: str, variables: dict[str, str]) -> list[str]:
     """Return the words of a statement with variables resolved, without redirections.
 
     A word that is a command line, or a flag with its argument, becomes its words.
@@ -312,13 +311,13 @@ def _split(text: str) -> list[str]:
         raise ConfigError(f"{text[:60]!r} cannot be split into words: {error}; close each quote") from None
 
 
-def _resolved(text: str, variables: Mapping[str, str], depth: int = 0) -> str:
+def _resolved(text: str, variables: dict[str, str], depth: int = 0) -> str:
     """Return a text with the references outside single quotes replaced by values."""
     parts = re.split(r"('[^']*')", text) if '"' not in text else [text]
     return "".join(part if part[:1] == "'" else _replaced(part, variables, depth) for part in parts)
 
 
-def _replaced(text: str, variables: Mapping[str, str], depth: int) -> str:
+def _replaced(text: str, variables: dict[str, str], depth: int) -> str:
     """Return a text with its references replaced, the inner ones of nested references first."""
     for _ in range(_MAX_NESTED):
         before, parts, length = text, list[str](), 0
@@ -334,7 +333,7 @@ def _replaced(text: str, variables: Mapping[str, str], depth: int) -> str:
     return text
 
 
-def _value(match: re.Match[str], variables: Mapping[str, str], depth: int) -> str:
+def _value(match: re.Match[str], variables: dict[str, str], depth: int) -> str:
     if match["sum"] is not None:
         return _computed(_resolved(match["sum"], variables, depth + 1) if depth < _MAX_NESTED else "", variables)
     name = match["braced"] or match["plain"]
@@ -345,7 +344,10 @@ def _value(match: re.Match[str], variables: Mapping[str, str], depth: int) -> st
     value, sign = variables.get(name), match["sign"]
     is_set = bool(value) if sign and sign[0] == ":" else value is not None
     if sign and is_set == (sign[-1] == "+"):
-        return _resolved(match["other"], variables, depth + 1) if depth < _MAX_NESTED else UNRESOLVED
+        other = _resolved(match["other"], variables, depth + 1) if depth < _MAX_NESTED else UNRESOLVED
+        if sign[-1] == "=":
+            variables[name] = other
+        return other
     if sign and sign[-1] == "+":
         return ""
     if value is not None and match["index"] and match["index"].isdigit():
@@ -353,7 +355,7 @@ def _value(match: re.Match[str], variables: Mapping[str, str], depth: int) -> st
     return UNRESOLVED if value is None else value
 
 
-def _computed(text: str, variables: Mapping[str, str]) -> str:
+def _computed(text: str, variables: dict[str, str]) -> str:
     """Return the value of an arithmetic expression with integers."""
     text = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0]) or UNRESOLVED, text)
     if not re.fullmatch(r"[\d\s*+/%<>=!?:&|()-]{1,200}", text):
