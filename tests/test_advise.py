@@ -129,7 +129,7 @@ def test_the_page_says_that_the_config_does_not_fit():
 
 @pytest.mark.parametrize("headroom", [1, -0.1, "x", True])
 def test_a_headroom_is_a_part_from_0_to_below_1(headroom):
-    with pytest.raises(ppsim.ConfigError, match="must be a part of the memory from 0 to below 1, such as 0\\.1"):
+    with pytest.raises(ppsim.ConfigError, match="must be a fraction from 0 to below 1, such as 0\\.1"):
         ppsim.advise(LLAMA, headroom)
 
 

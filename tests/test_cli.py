@@ -42,7 +42,7 @@ def test_every_chart_has_the_same_options(arguments, tmp_path):
     assert ">mine<" in text
     outcome = ppsim(*arguments[:-1], *drawing)
     assert outcome.status == 2
-    assert "--theme says how to draw; it needs --" in outcome.err
+    assert "--theme changes a drawing; it needs --" in outcome.err
     assert arguments[-1] in outcome.err
 
 

@@ -148,7 +148,7 @@ MIDDLE = (
 )
 NO_DIRECTORY = "import numba.core.caching as caching; caching.CacheImpl._locator_classes = []; "
 NOT_IN_PACKAGE = "import numba.core.caching as caching; caching.CacheImpl._locator_classes.pop(1); "
-COMPILING = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
+COMPILING = "ppsim: compiling the fast engine, once per machine (or per process if no cache folder can be written)\n"
 
 
 def python(code, **environment):

@@ -141,8 +141,8 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
     assert str(caught.value).startswith(f"{path}: 8 faults\n")
     assert caught.value.faults == [
         "schedule.devices (line 4): 0 must be a whole number from 1 to 16384",
-        "schedule.name (line 3): unknown schedule '1f2b'; did you mean 1f1b or 1f1b-v or seq1f1b? `ppsim list` "
-        "tells what each is",
+        "schedule.name (line 3): unknown schedule '1f2b'; did you mean 1f1b or 1f1b-v or seq1f1b? "
+        "`ppsim list` shows them",
         "schedule.microbaches (line 5): unknown key; did you mean microbatches?",
         "costs.forward (line 7): '2 GB': 'GB' is no unit of seconds; it must be a number of seconds of at least 0, or "
         "text with a unit such as '2 ms'",

@@ -254,7 +254,7 @@ def test_every_assumption_is_written_out_with_units():
     text = "\n".join(derived(Layout(data=2, distributed_optimizer=True), forward=1.0).assumptions)
     assert "by a ring reduce-scatter of 2 GPUs" in text
     assert "50 % of the 1 kFLOP/s of unit" in text
-    assert "10 B/s one way, 5 s a message" in text
+    assert "10 B/s one way, 5 s per message" in text
     assert "given instead of derived: forward" in text
 
 

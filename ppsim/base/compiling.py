@@ -17,7 +17,7 @@ import numpy as np
 # disk cache lacks (docs/performance.md has the measurements).
 ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING = 20_000, 500_000
 
-_MESSAGE = "ppsim: compiling the fast engine; this is done once where the result can be kept on disk\n"
+_MESSAGE = "ppsim: compiling the fast engine, once per machine (or per process if no cache folder can be written)\n"
 _options: dict[Callable, dict[str, Any]] = {}  # Numba's options per kernel
 _ready: dict[Callable, Callable] = {}  # kernels that are compiled in this process
 _rows_in_python: Counter[Callable] = Counter()  # per kernel, before it was worth compiling

@@ -26,7 +26,7 @@ from ppsim.studies import calibration as trace_calibration
 from ppsim.studies import step_calibration
 
 SCHEMA = "ppsim.calibrate/1"
-_TRACES = typer.Argument(metavar="TRACE...", help="Files of validation/replay.py, or a folder of PyTorch's profiler.")
+_TRACES = typer.Argument(metavar="TRACE", help="Files of validation/replay.py, or a folder of PyTorch's profiler.")
 Traces = Annotated[list[Path], _TRACES]
 MAX_RUNS = 4  # runs, or parts of the model, in the text
 LABEL = 10  # width of a line's label

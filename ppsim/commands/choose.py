@@ -72,7 +72,9 @@ Only = Annotated[
     ),
 ]
 Asynchronous = Annotated[bool, typer.Option("--asynchronous", help="Try schedules that train on old weights too.")]
-Certain = Annotated[bool, typer.Option(help="Rank by the simulated step, without the expected loss from stragglers.")]
+Certain = Annotated[
+    bool, typer.Option("--certain", help="Rank by the simulated step, without the expected loss from stragglers.")
+]
 Costs = Annotated[
     bool,
     typer.Option("--costs", help="Also print the seconds that the ranking adds for stragglers, with their source."),

@@ -65,6 +65,7 @@ def explain(
     framework: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             callback=runner_named,
             help=f"Look for a better schedule among those of {', '.join(SCHEDULES)}. [default: the trace's]",
         ),

@@ -20,11 +20,14 @@ from ppsim.commands.reporting import command, say
 def explore(
     configs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[CONFIG.yaml ...]", help="Configs that the page offers; it opens on the first."),
+        typer.Argument(metavar="CONFIG.yaml", help="Configs that the page offers; it opens on the first."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Address to serve on. Except on loopback, the page's address has an access token.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Address to serve on. Except on loopback, the page's address has an access token."
+        ),
     ] = "127.0.0.1",
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:

@@ -21,7 +21,9 @@ def export(
     ],
     framework: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(FRAMEWORKS)}, or NAME VERSION. [default: the config's, or Megatron-LM]"),
+        typer.Option(
+            metavar="NAME", help=f"{', '.join(FRAMEWORKS)}, or NAME VERSION. [default: the config's, or Megatron-LM]"
+        ),
     ] = None,
     output: Annotated[Path | None, OutputOption("Write the script.", "--output", "-o", metavar="TRAIN.sh")] = None,
     json: JsonTarget = None,

@@ -21,7 +21,9 @@ LABEL_WIDTH = 18
 
 @command
 def families(
-    name: Annotated[str | None, typer.Argument(help="One family, shown in full.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One family, shown in full.", show_default=False)
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print one line per schedule, with its title.")
     ] = False,

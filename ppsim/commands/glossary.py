@@ -59,7 +59,9 @@ WORDS = {
 
 @command
 def glossary(
-    word: Annotated[str | None, typer.Argument(help="A word, such as bubble_ratio.", show_default=False)] = None,
+    word: Annotated[
+        str | None, typer.Argument(metavar="WORD", help="A word, such as bubble_ratio.", show_default=False)
+    ] = None,
     json: JsonTarget = None,
 ) -> None:
     """Define a word, or list all words."""

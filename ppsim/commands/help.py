@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import typer.core
@@ -130,6 +131,7 @@ class Command(typer.core.TyperCommand):
             "arguments": [one for one in arguments if one],
             **{group: [one.get_help_record(ctx) for one in params] for group, params in self._groups(ctx).items()},
         }.items():
+            records = [(re.sub(r" <[^>]*>$", "", label), text) for label, text in records]  # without Python's types
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)

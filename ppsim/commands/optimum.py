@@ -36,7 +36,7 @@ def optimum(
         typer.Option(metavar="V", help="Stages per device. [default: 1 for one, else 2]", show_default=False),
     ] = None,
     memory_limit: Annotated[
-        float | None, typer.Option(help="Maximum live activations per device, in device shares.")
+        float | None, typer.Option(metavar="N", help="Maximum live activations per device, in device shares.")
     ] = None,
     whole_backward: Annotated[bool, typer.Option("--whole-backward", help="Do not split B in I and W.")] = False,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the solver after this time.")] = 60.0,

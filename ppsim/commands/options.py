@@ -26,9 +26,7 @@ Key = TypeVar("Key")
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="CONFIG.yaml", help="Configuration file; instead of one, give the flags.", show_default=False
-    ),
+    typer.Argument(metavar="CONFIG.yaml", help="Config file; without one, give flags.", show_default=False),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -45,8 +43,9 @@ FamilyOptions = Annotated[
 Framework = Annotated[
     str | None,
     typer.Option(
+        metavar="NAME",
         callback=runner_named,
-        help=f"Try only schedules that it runs: {', '.join({**SCHEDULES, **SCHEDULES_OF_LAUNCH})}. [default: all]",
+        help=f"Try only what this framework runs: {', '.join({**SCHEDULES, **SCHEDULES_OF_LAUNCH})}. [default: all]",
     ),
 ]
 Research = Annotated[
@@ -100,7 +99,7 @@ FLAGS = {
     "backward": Flag("costs.backward", "SECONDS", "B, the whole backward, on one device. [default: 2]"),
     "input_grad": Flag("costs.input_grad", "SECONDS", "I, the input gradient. [default: half of B]"),
     "weight_grad": Flag("costs.weight_grad", "SECONDS", "W, the weight gradient. [default: half of B]"),
-    "overlap": Flag("costs.overlap", "SECONDS", "A slot that fuses F and B. [default: the sum of both]"),
+    "overlap": Flag("costs.overlap", "SECONDS", "A fused slot of F and B. [default: the sum of both]"),
     "latency": Flag("costs.latency", "SECONDS", "Latency of one transfer. [default: 0]"),
     "transport": Flag(
         "transport", "NAME", "async, directed, directions, pair, rank or blocking. [default: the config's, or async]"
@@ -113,8 +112,8 @@ FLAGS = {
     "memory_limit": Flag(
         "memory_limit",
         "N",
-        "Maximum live activations per device, in device shares: for --recompute needed, idle placings, --dispatch "
-        "ready, and to show what does not fit.",
+        "Maximum live activations per device, in device shares: for --recompute needed, --dispatch ready, and "
+        "to show what does not fit.",
     ),
     "dispatch": Flag(
         "dispatch",
@@ -128,7 +127,7 @@ CHART: dict[str, Any] = {
     "theme": Annotated[str | None, typer.Option(metavar="NAME", help="Colours: light, dark or grey.")],
     "width": Annotated[
         float | None,
-        typer.Option(metavar="N", help="Inches of FILE.png, .svg or .pdf, or columns of a text. [default: as needed]"),
+        typer.Option(metavar="N", help="Width: inches of a picture, or columns of --text. [default: as needed]"),
     ],
     "title": Annotated[
         str | None, typer.Option(metavar="TEXT", help="Title of the chart. [default: the config's name, and sizes]")
@@ -137,7 +136,8 @@ CHART: dict[str, Any] = {
 GANTT: dict[str, Any] = {
     "memory": Annotated[bool | None, typer.Option("--memory", help="Draw memory over time too; .html always does.")],
     "critical_path": Annotated[
-        bool | None, typer.Option("--critical-path", help="Show the chain that sets the makespan.")
+        bool | None,
+        typer.Option("--critical-path", help="Show the critical path, the chain of actions as long as the step."),
     ],
     "transfers": Annotated[bool | None, typer.Option("--transfers", help="Draw each transfer.")],
 }
@@ -199,7 +199,7 @@ def draws(function: Callable[..., None]) -> Callable[..., None]:
             files = {file: one.option(file) for file, one in charts.items() if file == "gantt" or name in CHART}
             files |= {"text": "--text"} if name == "width" and "text" in given else {}
             if not any(given[file] for file in files):
-                raise ConfigError(f"{option_of(name)} says how to draw; it needs {' or '.join(files.values())}")
+                raise ConfigError(f"{option_of(name)} changes a drawing; it needs {' or '.join(files.values())}")
         function(*args, drawing=drawing, **given)
 
     own = inspect.signature(function, eval_str=True).parameters
@@ -333,7 +333,7 @@ def read_headroom(text: str | None) -> float:
         value = parse_fraction(text)
         if value < 1:
             return value
-    raise ConfigError(f"--headroom {shown(text)} must be a part of the memory from 0 to below 1, such as 0.1 or 10%")
+    raise ConfigError(f"--headroom {shown(text)} must be a fraction from 0 to below 1, such as 0.1 or 10%")
 
 
 @contextmanager

@@ -180,7 +180,7 @@ def _files_of(outputs: Mapping[str, OutputOption], given: Mapping[str, Any]) -> 
             check_target(path)
             if (legal := outputs[name].endings) and Path(path).suffix.lower() not in legal:
                 place = f"{outputs[name].option(name)} {path}"
-                raise ConfigError(f"{place}: the ending names the form; use one of: {', '.join(legal)}")
+                raise ConfigError(f"{place}: must end in one of: {', '.join(legal)}")
             files.add_output(outputs[name].option(name), path)
     for name, value in given.items():
         for path in value if isinstance(value, list) else [value]:

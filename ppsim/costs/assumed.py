@@ -23,7 +23,7 @@ def computation_rate(setup: Setup) -> str:
     if device.achieved is not None:
         return f"computation runs at {format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.achieved_source})"
     return (
-        f"matrix products, attention and element-wise operations are priced each by its shape, on average "
+        f"matrix products, attention and element-wise operations are each priced by their shape, on average "
         f"{format_quantity(setup.rate, 'FLOP/s')}: {part} ({device.operators.source if device.operators else ''})"
     )
 
@@ -32,7 +32,7 @@ def link_text(link: LinkSheet) -> str:
     """Return a link with its bandwidth, latency and their sources."""
     return (
         f"{link.name}, {format_quantity(link.bandwidth, 'bytes per second')} one way, "
-        f"{format_quantity(link.latency, 'seconds')} a message ({link.source}; {link.latency_source})"
+        f"{format_quantity(link.latency, 'seconds')} per message ({link.source}; {link.latency_source})"
     )
 
 
@@ -43,7 +43,7 @@ def collectives(setup: Setup) -> str | None:
         return None
     return (
         f"collectives are rings or trees as in NCCL; between nodes their GPUs wait "
-        f"{format_quantity(cluster.node_wait, 'seconds')} a node for the last one"
+        f"{format_quantity(cluster.node_wait, 'seconds')} per node for the last one"
     )
 
 
@@ -54,8 +54,8 @@ def border(setup: Setup) -> str:
         last = border_width(model, model.num_layers - 1)
         more = f", up to {last} times before the last block: all residuals"
     return (
-        f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a border carries "
-        f"{format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations{more}"
+        f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a transfer between stages "
+        f"carries {format_quantity(setup.transfer_bytes, 'bytes')} of bf16 activations{more}"
     )
 
 
@@ -153,7 +153,7 @@ def state(setup: Setup) -> str:
         split = ", the state's 12 split over data-parallel GPUs"
     size = setup.layout.gradient_bytes
     kinds = "gradients and Adam state in fp32" if size == 4 else "gradients in bf16, Adam state in fp32"
-    return f"weights in bf16, {kinds}: {14 + size} bytes a parameter{split}"
+    return f"weights in bf16, {kinds}: {14 + size} bytes per parameter{split}"
 
 
 def loss(setup: Setup) -> str:
@@ -172,8 +172,8 @@ def reduction(setup: Setup) -> str | None:
     if layout.reduces_blocks:
         return f"gradients are reduced by a ring {kind} of {group} GPUs for each microbatch, block by block"
     return (
-        f"gradients are reduced once a step by a ring {kind} of {group} GPUs beside the computation, each stage's "
-        f"when its last backward is {'on its way' if layout.chosen('overlap_data') else 'done'}"
+        f"gradients are reduced once per step by a ring {kind} of {group} GPUs while devices compute, each stage's "
+        f"{'during' if layout.chosen('overlap_data') else 'after'} its last backward"
     )
 
 
@@ -190,15 +190,17 @@ def optimizer(setup: Setup) -> str | None:
     if bandwidth is None:
         return None
     return (
-        f"an optimizer step, where it is asked for, moves {STEP_BYTES} bytes a parameter at "
+        f"an optimizer step, if enabled, moves {STEP_BYTES} bytes per parameter at "
         f"{format_quantity(bandwidth, 'bytes per second')} through memory"
     )
 
 
 def contention(setup: Setup) -> str | None:
     """Return the sentence about communication that overlaps computation; None if a fraction includes it."""
+    if setup.cluster.device.achieved:
+        return None
     part = percent_text(setup.cluster.contention, 0)
-    return None if setup.cluster.device.achieved else f"what runs beside computation adds {part} of its seconds to it"
+    return f"communication that overlaps computation slows it by {part} of the overlapped time"
 
 
 def cards(setup: Setup) -> str | None:
@@ -207,7 +209,7 @@ def cards(setup: Setup) -> str | None:
     if cluster.cards_per_node is None and sharers == 1:
         return None
     return (
-        f"{cluster.cards} network cards a node; {sharers} GPUs of a device send through one at once, and transfers "
+        f"{cluster.cards} network cards per node; {sharers} GPUs of a device send through one at once, and transfers "
         f"through one card wait for each other"
     )
 

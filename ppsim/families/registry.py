@@ -165,7 +165,7 @@ def unknown_family(name: Any, known: Sequence[str]) -> str:
     """Return the message for a name that is none of the `known` ones, with the nearest of them."""
     near = difflib.get_close_matches(shown(name), known, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"the names are: {', '.join(known)};"
-    return f"unknown schedule {shown(name)}; {hint} `ppsim list` tells what each is"
+    return f"unknown schedule {shown(name)}; {hint} `ppsim list` shows them"
 
 
 def split_stages(name: str) -> tuple[str, int | None]:
