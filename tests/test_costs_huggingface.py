@@ -30,6 +30,12 @@ def test_a_path_a_folder_and_a_mapping_give_the_same_model(tmp_path):
     assert Model.from_huggingface(LLAMA, sequence=8192, attention="full").sequence == 8192
 
 
+def test_experts_are_counted_by_the_name_that_transformers_5_writes():
+    old = CONFIGS["Qwen/Qwen3-30B-A3B"][0]
+    new = {"num_local_experts" if name == "num_experts" else name: value for name, value in old.items()}
+    assert Model.from_huggingface(new) == Model.from_huggingface(old)
+
+
 def test_a_yaml_config_names_the_file_and_changes_what_it_says(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "case.yaml").write_text(

@@ -242,6 +242,8 @@ def test_a_users_experiment_becomes_a_config():
     assert (config.build().name, config.build().microbatches) == ("interleaved-1f1b", 32)
     assert reading.left_out == ["wandb_project"]
     assert reading.unknown == ["turbo_sync_free_moe_stage: may change the step", "my_key: no option of v26.5.1"]
+    unset = EXPERIMENT.replace("my_key: 3", "virtual_pipeline_model_parallel_size: null")
+    assert read_launch("Primus", unset, gpus=16).unknown == reading.unknown[:1]
 
 
 @pytest.mark.parametrize(

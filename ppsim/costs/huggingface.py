@@ -310,7 +310,11 @@ def _llama4_blocks(document: _Document) -> dict[str, Any]:
 
 
 def _experts(name: str, visited: str = "num_experts_per_tok") -> dict[str, Any]:
-    return {"experts": _count(name), "experts_per_token": _count(visited)}
+    """Return the part that counts experts; transformers 5 writes `num_experts` of a Qwen as `num_local_experts`."""
+    return {
+        "experts": lambda document: document.count("num_local_experts", None) or document.count(name),
+        "experts_per_token": _count(visited),
+    }
 
 
 def _biases(attention: Any, mlp: Any) -> dict[str, Any]:

@@ -157,7 +157,11 @@ def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str,
         flags.arguments["moe-token-dispatcher-type"] = ["flex"]
     megatron_script.read(flags, {"framework": "primus", **notes}, gpus, reading)
     _read_order(flags, reading)
-    own = Flags({key: [] for key in keys}, {KEYS.get(flag, flag) for flag in flags.used}, sign="")
+    own = Flags(
+        {key: [] for key, value in keys.items() if value is not None},
+        {KEYS.get(flag, flag) for flag in flags.used},
+        sign="",
+    )
     sort_unread(own, reading, OPTIONS, primus.LEFT_OUT_GROUPS, primus.LEFT_OUT)
     reading.assumed, reading.unknown = (list(map(_in_keys, one)) for one in (reading.assumed, reading.unknown))
     return reading
