@@ -16,7 +16,7 @@ from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.packing import SequenceLengths
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("config.md", "cost-model.md", "glossary.md")
+PAGES = ("config.md", "cost-model.md")
 KEYS = {
     "costs": Costs,
     "model": Model,

@@ -1,4 +1,4 @@
-"""Every word that the program prints is in docs/glossary.md: measures, causes, costs, units and the heads of tables."""
+"""Every word that the program prints is in docs/glossary.md, costs in docs/config.md: measures, causes, table heads."""
 
 import importlib
 import pkgutil
@@ -15,6 +15,7 @@ from ppsim.base import tables
 from ppsim.costs import PARAMETERS
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+COSTS = (ROOT / "docs" / "config.md").read_text(encoding="utf-8").partition("## `costs`")[2].partition("\n## ")[0]
 SLEEP = "validation/data/cpu/sleep"
 COMMANDS = [
     "simulate configs/llama-3-8b-8xh100.yaml --ledger -v --costs",
@@ -56,8 +57,9 @@ def printed(monkeypatch):
 
 
 def words():
-    """What the glossary defines: the cells of the first column of each of its tables, split at commas."""
-    cells = re.findall(r"^\| ([^|]+) \|", PAGE, re.MULTILINE)
+    """Return the first cells, split at commas, of the glossary's tables and of the table of costs that it links."""
+    assert "(config.md#costs)" in PAGE
+    cells = re.findall(r"^\| ([^|]+) \|", PAGE + COSTS, re.MULTILINE)
     return {plain(word) for cell in cells for word in cell.split(",")}
 
 

@@ -71,7 +71,7 @@ def _step(what: str, default_text: str, example: str, column: str, of: str, note
 def _share(what: str, default_text: str, example: str, column: str, default: float) -> Any:
     """Declare a part of an activation, 0 to 1; `column` of the table."""
     return _cost(
-        f"part of an activation that {what}", default_text, example, lambda table: getattr(table, column),
+        f"fraction of an activation that {what}", default_text, example, lambda table: getattr(table, column),
         group="share", unit="", of="fraction", default=default,
     )  # fmt: skip
 
@@ -149,7 +149,9 @@ class Costs:
         group="transfer", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="one way",
         check=_BANDWIDTH,
     )  # fmt: skip
-    per: str = declared("what times are of: `device`, `stage`", choice("device", "stage"), "device", example="stage")
+    per: str = declared(
+        "unit of work of the times: `device`, `stage`", choice("device", "stage"), "device", example="stage"
+    )
     weight_grad_fraction_of_activation: PerStage = _share(
         "lives until W, 0 to 1; I frees the rest", "1, or derived", "0.94", "weight_grad_fraction", 1.0
     )
@@ -201,9 +203,10 @@ class Costs:
         example="[1, 1.1, 1.2]",
     )  # fmt: skip
     microbatch_scale: Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Any] | None = declared(
-        "factors of each microbatch on its seconds, bytes and activations: one a microbatch, such a list a stage, or "
-        "how to draw them", check_microbatch_scale, None, default_text="1 each", of="factor, by stage and microbatch",
-        unit="", column=lambda table: table.microbatch_scale, example="{distribution: lognormal, spread: 0.3, seed: 0}",
+        "factors on the seconds, bytes and activations of microbatches: one per microbatch, a list per stage, or a "
+        "distribution to draw them", check_microbatch_scale, None, default_text="1 each",
+        of="factor, by stage and microbatch", unit="", column=lambda table: table.microbatch_scale,
+        example="{distribution: lognormal, spread: 0.3, seed: 0}",
     )  # fmt: skip
     microbatch_order: str = declared(
         "order of the microbatches of `microbatch_scale`: `given`, `longest-first`, `shortest-first`, `zigzag`",
@@ -215,11 +218,11 @@ class Costs:
         "gathering the weights of one stage",
     )  # fmt: skip
     reduce_grad: PerStage | None = _step(
-        "seconds of reducing its gradients over data-parallel copies, once a step", "none, or derived", "50 ms",
+        "seconds of reducing its gradients over data-parallel copies, once per step", "none, or derived", "50 ms",
         "reduce_seconds", "step and stage", "reducing the gradients of one stage, once a step",
     )  # fmt: skip
     optimizer_step: PerStage | None = _step(
-        "seconds of stepping it, once a step, where `optimizer` is given", "none, or derived", "10 ms",
+        "seconds of its optimizer step, if `optimizer` is given", "none, or derived", "10 ms",
         "optimizer_seconds", "step and stage", "stepping one stage, where the step has an optimizer",
     )  # fmt: skip
     activation_bytes: PerStage | None = _cost(

@@ -40,7 +40,7 @@ def recompute_levels(value: Any) -> str | tuple[str, ...]:
         if not isinstance(level, str) or (level not in RECOMPUTE and not {*level.split("+")} <= {*MODULES}):
             raise ConfigError(
                 f"{shown(level)} is not known; use one of: {', '.join(RECOMPUTE)}, or modules such as "
-                f"{'+'.join(MODULES[:3])} (of {', '.join(MODULES)}), or list one a stage"
+                f"{'+'.join(MODULES[:3])} (of {', '.join(MODULES)}), or a list per stage"
             )
     return value if isinstance(value, str) else levels
 
@@ -96,14 +96,14 @@ class Layout:
     )
     data: int = _group("size of the data-parallel group", "16")
     sequence_parallel: bool = _policy(
-        "split what tensor parallelism leaves whole along the sequence (Korthikanti et al. 2022)"
+        "split what tensor parallelism leaves whole (norms, dropout) along the sequence (Korthikanti et al. 2022)"
     )
     distributed_optimizer: bool = _policy("split the optimizer state over data x context (ZeRO stage 1)")
     sharded: bool = _policy(
         "split weights too (ZeRO stage 3): UNSHARD gathers a stage's before use, REDUCE_GRAD scatters its gradients"
     )
     replicas: int = _group(
-        "groups of data x context, each with all that is split over it (hybrid sharding, HSDP): gathers stay inside a "
+        "groups of the data x context GPUs, each with all sharded state (hybrid sharding, HSDP): gathers stay inside a "
         "group, gradients are reduced over all", "2",
     )  # fmt: skip
     microbatch_size: int = _group("sequences in one microbatch", "4")
@@ -119,7 +119,7 @@ class Layout:
     first_stage_layers: int | None = _stages("blocks of the first stage in addition to the embedding, with `even`", "5")
     last_stage_layers: int | None = _stages("blocks of the last stage in addition to the head, with `even`", "5")
     recompute: str | tuple[str, ...] = declared(
-        "`none`, `selective`, `full`, or one a stage", recompute_levels, "none", example="selective"
+        "`none`, `selective`, `full`, modules, or a list per stage", recompute_levels, "none", example="selective"
     )
     recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
     recompute_blocks: int | None = _stages("apply `recompute` to this many blocks of each stage", "2", "all")
@@ -133,7 +133,7 @@ class Layout:
     overlap_data: bool | None = _by_framework(
         "gradients are reduced by buckets while backwards run, weights gathered under the next forward"
     )
-    scatter_transfers: bool | None = _by_framework("a tensor-parallel group sends a border in parts and gathers them")
+    scatter_transfers: bool | None = _by_framework("GPUs of a tensor-parallel group each send a part of a transfer")
     sharded_by: str | None = declared(
         "with `sharded`: `stage`, gathered by UNSHARD (torchtitan's pipelines); `block`, gathered under the block "
         "before it and freed; or `step`, gathered once a step and held, gradients reduced after the last backward",
@@ -148,7 +148,7 @@ class Layout:
         rules.choice("gather", "ring", "all-to-all"), None, example="gather", default_text="the framework's",
     )  # fmt: skip
     overlap_context: bool | None = declared(
-        "that exchange overlaps the attention", rules.flag, None, example="false", default_text="of a ring alone",
+        "this exchange overlaps the attention", rules.flag, None, example="false", default_text="of a ring alone",
     )  # fmt: skip
     expert_tensor: int | None = declared(
         "GPUs that split the matrices of each expert; with 1, expert groups span the GPUs of tensor groups, each with "
@@ -159,12 +159,10 @@ class Layout:
         "`all-to-all`, or `hierarchical`: a token goes once to each node that has experts of it (DeepEP)",
         rules.choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
     )  # fmt: skip
-    grouped_experts: bool | None = _by_framework(
-        "a GPU's experts run as one kernel where the framework has one; else the host starts products of each expert"
-    )
-    expert_nodes: int | None = _stages("nodes that a token's experts lie in at most", "4", "no limit")
-    expert_groups: int = _group("equal groups of experts, of which a router takes a token's from a few", "8")
-    groups_per_token: int = _group("groups that it takes them from", "4")
+    grouped_experts: bool | None = _by_framework("a GPU's experts run as one kernel, if the framework has one")
+    expert_nodes: int | None = _stages("maximum nodes with experts of one token", "4", "no limit")
+    expert_groups: int = _group("equal groups of experts, from which a router first chooses `groups_per_token`", "8")
+    groups_per_token: int = _group("groups with experts of one token", "4")
     loss_bytes: int | None = declared(
         "bytes per logit that the loss holds in its backward, in addition to the fp32 logits: 2 if the gradient takes "
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
@@ -176,7 +174,7 @@ class Layout:
         "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
     )
     gradient_buffers: bool | None = _by_framework(
-        "a device holds a bf16 gradient of each shape of matrix in addition to the fp32 gradients that products add to"
+        "a device holds a bf16 gradient per shape of matrix, in addition to the fp32 gradients"
     )
     fp8: str = declared(
         "products of a block, all but the router's, run in fp8: `tensor`, with one scale for each tensor, from its "
@@ -192,7 +190,7 @@ class Layout:
     )
     fp8_inputs: bool | None = _by_framework("with `fp8`: inputs are held in fp8 for the backward, else in bf16")
     fp8_gather: bool = _policy("with `fp8`: sharded weights are gathered, and a distributed optimizer's kept, in fp8")
-    fp8_dispatch: bool = _policy("tokens go to their experts in fp8, and come back in bf16 (DeepSeek-V3)")
+    fp8_dispatch: bool = _policy("tokens are sent to experts in fp8, and returned in bf16 (DeepSeek-V3)")
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
     fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")
     fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)")

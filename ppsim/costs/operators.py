@@ -91,26 +91,28 @@ def _fitted(name: str, what: str, unit: str | None = None) -> Any:
 class OperatorLaw:
     """Speeds of a device's operators. Raises ConfigError with the field, its value and what is legal."""
 
-    products: float = declared("part of `peak` that the best matrix product reaches", fraction, example="0.8")
-    attention: float = declared("part of `peak` that the best attention kernel reaches", fraction, example="0.5")
-    flash_2: float = declared("the same of FlashAttention-2", fraction, example="0.34")
+    products: float = declared("fraction of `peak` that the best matrix product reaches", fraction, example="0.8")
+    attention: float = declared("fraction of `peak` that the best attention kernel reaches", fraction, example="0.5")
+    flash_2: float = declared("the same for FlashAttention-2", fraction, example="0.34")
     flash_1: float = declared(
-        "the same of FlashAttention 1; that of Triton is 2.03 times as fast in F, 1.1 in I", fraction, example="0.14"
+        "the same for FlashAttention 1; Triton's kernel is 2.03 times as fast in F, 1.1 in I", fraction, example="0.14"
     )
     source: str = declared("where these rates come from", text, "given", example="measured in May")
-    sdpa: float | None = declared("that of PyTorch's", fraction, None, example="0.27", default_text="like `flash_2`")
+    sdpa: float | None = declared(
+        "the same for PyTorch's kernel", fraction, None, example="0.27", default_text="like `flash_2`"
+    )
     products_fp8: float | None = declared(
-        "part of `peak_fp8` that the best fp8 matrix product reaches", fraction, None, example="0.78",
+        "fraction of `peak_fp8` that the best fp8 matrix product reaches", fraction, None, example="0.78",
         default_text="like `products`",
     )  # fmt: skip
-    sustained: float = _fitted("sustained", "part of `products` that training keeps up")
+    sustained: float = _fitted("sustained", "fraction of `products` that training sustains")
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
     exponentials: float | None = declared(
-        "exponentials a second, which narrow heads wait for", weight, None, example="3.9e12", unit="per second",
+        "exponentials per second, which limit narrow heads", weight, None, example="3.9e12", unit="per second",
         default_text="not counted",
     )  # fmt: skip
-    memory: float = _fitted("memory", "part of `memory_bandwidth` that element-wise passes reach")
+    memory: float = _fitted("memory", "fraction of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
     start: float = declared(
         "seconds that the host takes to start a kernel: a slow one two or three times as long", weight, 9e-6,

@@ -57,14 +57,14 @@ class Shape:
     )  # fmt: skip
     causal: bool = _flag("count half of the s x s matrices, as kernels do; published FLOP formulas count all", True)
     window: int = _size("tokens that a query attends to at most", "128", "0: all")
-    window_period: int = _size("of so many blocks in a row the last one has no window", "2", "0: all blocks have it")
+    window_period: int = _size("every n-th block has no window", "2", "0: all blocks have it")
     parallel_block: bool = _flag("attention and MLP read the same input and are added together (GPT-J, PaLM)")
     norm: str = _word("layernorm", "rmsnorm")
     positions: str = _word("rotary", "learned")
     attention_bias: bool = _flag("biases of Q, K and V")
     projection_bias: bool = _flag("bias of the attention's projection")
     mlp_bias: bool = _flag("biases of the MLP, of routed experts too")
-    clamped: bool = _flag("what enters the MLP's activation is clamped first (GPT OSS)")
+    clamped: bool = _flag("the input of the MLP's activation is clamped (GPT OSS)")
     head_norm: bool = _flag("norms of each head's Q and K")
     dropout: bool = _flag("dropout masks are held")
     query_rank: int = _size("rank of the queries of latent attention; 0 leaves them uncompressed", "1536")
@@ -76,7 +76,7 @@ class Shape:
     shared_experts: int = _size("experts that every token visits", "1")
     expert_ffn: int = _size("width of one expert", "2048", "`ffn`")
     dense_layers: int = _size("first blocks that keep a dense MLP of width `ffn`", "3")
-    shared_gate: bool = _flag("what the shared experts give is scaled by a gate of the token (Qwen)")
+    shared_gate: bool = _flag("a gate of the token scales the shared experts' output (Qwen)")
     expert_hidden: int = _size("width of tokens in routed experts (Nemotron 3 Super)", "1024", "`hidden`")
     attention_gate: bool = _flag("attention's output is scaled by a gate, as wide as it is (Qwen3-Next, Kimi K3)")
     full_gate: bool = _flag("the gate of Kimi delta attention's output is one matrix, not two of low rank (Kimi K3)")
@@ -94,7 +94,7 @@ class Shape:
     state_heads: int = _size("heads of a Mamba-2 layer, or value heads of a delta net", "128")
     state_head_size: int = _size("width of such a head", "64")
     state_size: int = _size("size of the state of a channel: the width of a key", "128")
-    state_groups: int = _size("heads share keys and queries in so many groups: the key heads of a delta net", "8", "1")
+    state_groups: int = _size("groups of heads that share keys and queries: the key heads of a delta net", "8", "1")
     conv_size: int = _size("tokens that the convolution before the scan reads", "4", "4")
     prediction_layers: int = _size(
         "multi-token-prediction modules after the last block (DeepSeek-V3)", "1", most=MAX_LAYERS
@@ -103,7 +103,9 @@ class Shape:
         "residual streams, mixed around each sublayer, all sent between stages (mHC)", "4", "1"
     )
     residual_block: int = _size(
-        "blocks that share a residual; a stage sends those of all blocks before (Kimi K3)", "12", "0: one residual"
+        "blocks that share a residual; a stage sends the residuals of all earlier blocks (Kimi K3)",
+        "12",
+        "0: one residual",
     )
 
     def __post_init__(self) -> None:

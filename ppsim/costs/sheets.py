@@ -27,9 +27,9 @@ class DeviceSheet:
 
     name: str = declared("name", rules.text, example="ours")
     peak: float = declared("FLOP/s, dense bf16 matrix products", rules.positive, unit="FLOP/s", example="400 TFLOP/s")
-    memory: float = declared("bytes, as the vendor says", rules.positive, unit="bytes", example="96 GB")
+    memory: float = declared("bytes, from the vendor's sheet", rules.positive, unit="bytes", example="96 GB")
     achieved: float | None = declared(
-        "part of `peak` that actions reach, without transfers and collectives, above 0 to 1, in place of `operators`",
+        "fraction of `peak` that actions reach, without transfers and collectives, above 0 to 1; replaces `operators`",
         rules.fraction, None, example="0.5", default_text="by `operators`",
     )  # fmt: skip
     usable: float | None = declared(
@@ -39,7 +39,7 @@ class DeviceSheet:
     source: str = _source("the numbers come")
     achieved_source: str = _source("`achieved` comes")
     memory_bandwidth: float | None = declared(
-        "bytes per second; what element-wise operations and the optimizer step are priced by", rules.positive, None,
+        "bytes per second; prices element-wise operations and the optimizer step", rules.positive, None,
         unit="bytes per second", example="2.4 TB/s", default_text="not known",
     )  # fmt: skip
     peak_fp8: float | None = declared(
@@ -47,7 +47,7 @@ class DeviceSheet:
         unit="FLOP/s", example="2 PFLOP/s", default_text="not known",
     )  # fmt: skip
     operators: OperatorLaw | None = declared(
-        "how fast matrix products, attention and element-wise operations run: a section, or a file of "
+        "rates of matrix products, attention and element-wise operations: a section, or a file of "
         "`ppsim calibrate --operators`",
         instance(OperatorLaw, "ppsim.costs.OperatorLaw(...) makes one"),
         None,
@@ -91,7 +91,7 @@ class LinkSheet:
     )
     source: str = _source("the numbers come")
     latency_source: str = _source("`latency` comes")
-    achieved: float = declared("part of `bandwidth` that collectives reach", rules.fraction, 1.0, example="0.8")
+    achieved: float = declared("fraction of `bandwidth` that collectives reach", rules.fraction, 1.0, example="0.8")
 
     def __post_init__(self) -> None:
         check_fields(self, f"; link {shown(self.name)}")
@@ -128,7 +128,7 @@ class Cluster:
     device: DeviceSheet = declared("a name of `ppsim hardware`, or a section", _DEVICE_WANTED, example="H100 SXM")
     link: LinkSheet = declared("the link inside a node: a name, or a section", _LINK_WANTED, example="NVLink 4")
     network: LinkSheet = declared(
-        "one network card of a node, one way: a name, or a section", _LINK_WANTED, example="InfiniBand NDR",
+        "one network card of a node, in one direction: a name, or a section", _LINK_WANTED, example="InfiniBand NDR",
         default_text="none: needed for GPUs on several nodes",
     )  # fmt: skip
     gpus_per_node: int = declared("GPUs", rules.whole_number(), 8, example="4")
@@ -137,11 +137,11 @@ class Cluster:
         default_text="one behind the other, in Megatron-LM's order of GPUs",
     )  # fmt: skip
     cards_per_node: int | None = declared(
-        "network cards that neighbouring GPUs share, on which transfers wait for each other", rules.whole_number(),
+        "network cards of a node, shared by neighbouring GPUs; transfers on one card wait", rules.whole_number(),
         None, example="4", default_text="one a GPU, no waiting",
     )  # fmt: skip
     node_wait: float = declared(
-        "seconds by which a collective between nodes lasts longer for each of its first 64 nodes: all wait for one",
+        "seconds that each of the first 64 nodes adds to a collective, because all wait for the last one",
         rules.weight, NODE_WAIT, unit="seconds", example="100 us", default_text="200 us",
     )  # fmt: skip
     host_bandwidth: float = declared(
@@ -152,7 +152,7 @@ class Cluster:
         "seconds of an OFFLOAD or RELOAD in addition to its bytes", rules.weight, 0.0, unit="seconds", example="10 us"
     )
     contention: float = declared(
-        f"part of the seconds of a hidden collective by which the overlapped computation grows ({FITTED_WORDS})",
+        f"slowdown of computation by a collective that overlaps it, per second of the collective ({FITTED_WORDS})",
         rules.weight, FITTED["contention"], example="0.3",
     )  # fmt: skip
     all_reduce: str = declared(
