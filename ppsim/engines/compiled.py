@@ -9,21 +9,22 @@ from ppsim.base.immutable import unwritable
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines import kernels
 from ppsim.engines.kernels import (
+    NEXT,
     RECEIVER,
     ROW_END,
     TRANSFER_END,
     TRANSFER_START,
-    BarrierColumns,
+    WAITS,
     Devices,
-    Queues,
+    Items,
+    Posted,
     Rows,
-    StreamColumns,
-    Streams,
 )
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
-from ppsim.plan.streams import SideStream, no_copies
+from ppsim.plan.streams import SideStream
+from ppsim.schedule.barriers import Barriers
 from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 
@@ -67,40 +68,105 @@ def _lengths(plan: Plan, by_kind: bool) -> Lengths:
 def _run_queued(plan: Plan, posts: Posts) -> Times:
     schedule, rows = plan.schedule, len(plan.schedule.kind)
     in_time_order = plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
-    links = np.empty((rows, 4), np.int32)
-    queues = Queues(posts.offsets, posts.transfer, posts.is_send, posts.before, posts.queue, links)
-    call_compiled(kernels.link_queues, queues)
+    posted, items, seconds = _posted_items(plan, posts)
+    times, devices = np.empty((len(items.links), 4)), _devices(plan, posted)
     by_kind = plan.transfer_lengths.ndim == plan.row_lengths.ndim == 2 and not in_time_order
-    lengths = _lengths(plan, by_kind)
     columns = Rows(
-        schedule.offsets, schedule.device, schedule.source, plan.fused, lengths, plan.blocking, plan.message_overhead
-    )
-    times, devices = np.empty((len(links), 4)), _devices(plan, posts)
-    scratch = np.arange(schedule.devices - 1, -1, -1, dtype=np.int32), np.empty(len(links), np.int32)
-    streams = _streams(plan)
-    if not in_time_order:
-        call_compiled(kernels.run_queues, columns, queues, streams, devices, *scratch, times)
-    else:
-        from ppsim.engines.contention import make_items, port_capacity, run_in_time_order
-
-        items, links = make_items(plan, posts, links, streams.barriers)
-        queues, times = queues._replace(links=links), np.empty((len(links), 4))
-        waits = lengths.waits, streams.copies.seconds, streams.barriers.seconds
-        columns = columns._replace(lengths=lengths._replace(waits=np.concatenate(waits)))
-        call_compiled(run_in_time_order, columns, queues, *streams, items, port_capacity(plan), devices, times)
-        cuts = items.first_copy, items.first_barrier
-        _, streams.copies.start[:], streams.barriers.start[:] = np.split(times[:, TRANSFER_START], cuts)
-        _, streams.copies.end[:], streams.barriers.end[:] = np.split(times[:, TRANSFER_END], cuts)
-    if not np.array_equal(devices.position, schedule.offsets[1:]):
-        arrived = plan.remote & (queues.links[:rows, RECEIVER] < 0)
-        state = devices.position, devices.next_post - posts.offsets[:-1], arrived
-        raise deadlock_error(schedule, plan.transport, posts, plan.fused, *state)
-    of_rows = unwritable(times)[:rows].T  # a timeline need not copy columns of a table that nobody can write to
-    gathers, copies, barriers = streams
-    return Times(
-        *of_rows, unshard_start=gathers.start, unshard_end=gathers.end, copy_start=copies.start, copy_end=copies.end,
-        barrier_start=barriers.start, barrier_end=barriers.end, **_step_end(plan, of_rows[ROW_END]),
+        schedule.offsets, schedule.device, schedule.source, plan.fused, _lengths(plan, by_kind), plan.blocking,
+        plan.message_overhead,
     )  # fmt: skip
+    if not in_time_order:
+        times[rows:, TRANSFER_START], times[rows:, TRANSFER_END] = 0.0, seconds
+        scratch = np.arange(schedule.devices - 1, -1, -1, dtype=np.int32), np.empty(len(times), np.int32)
+        call_compiled(kernels.run_queues, columns, posted, items, devices, *scratch, times)
+    else:
+        from ppsim.engines.contention import make_lines, run_in_time_order
+
+        items, lines = make_lines(plan, posts, items)
+        waits = np.concatenate([columns.lengths.waits, seconds])
+        columns = columns._replace(lengths=columns.lengths._replace(waits=waits))
+        call_compiled(run_in_time_order, columns, posted, items, lines, devices, times)
+    if not np.array_equal(devices.position, schedule.offsets[1:]):
+        arrived = plan.remote & (items.links[:rows, RECEIVER] < 0)
+        of_transfers = np.append(0, np.cumsum(posted.item < rows))
+        made = of_transfers[devices.next_post] - of_transfers[posted.offsets[:-1]]
+        raise deadlock_error(schedule, plan.transport, posts, plan.fused, devices.position, made, arrived)
+    times = unwritable(times)  # so that a timeline need not copy its columns
+    first_copy = rows + (0 if plan.gathers is None else len(plan.gathers.seconds))
+    of_rows, gathers, copies, barriers = (part.T for part in np.split(times, [rows, first_copy, items.first_barrier]))
+    unshard, copy, barrier = (part[TRANSFER_START:] for part in (gathers, copies, barriers))
+    return Times(
+        *of_rows, **_step_end(plan, of_rows[ROW_END]), unshard_start=unshard[0], unshard_end=unshard[1],
+        copy_start=copy[0], copy_end=copy[1], barrier_start=barrier[0], barrier_end=barrier[1],
+    )  # fmt: skip
+
+
+def _posted_items(plan: Plan, posts: Posts) -> tuple[Posted, Items, np.ndarray]:
+    """Return what the devices of a plan post, its items, and the seconds of the items that are not transfers."""
+    schedule, rows = plan.schedule, len(plan.schedule.kind)
+    links = np.empty((rows, 4), np.int32)
+    call_compiled(kernels.link_queues, posts.offsets, posts.transfer, posts.is_send, posts.queue, links)
+    posted = Posted(posts.offsets, posts.transfer, posts.is_send, posts.before)
+    if plan.gathers is None and plan.copies is None and plan.barriers is None:
+        return posted, Items(links, np.empty((0, 3), np.int32), rows), np.empty(0)
+    needed, count = np.full((rows, 3), -1, np.int32), rows
+    tables, seconds, made = [links], [], [(posts.device, posts.before, posts.transfer)]
+    for column, stream in enumerate((plan.gathers, plan.copies)):
+        if stream is not None:
+            number = count + np.arange(len(stream.seconds))
+            used = stream.user >= 0
+            needed[stream.user[used], column] = number[used]
+            tables.append(_stream_links(stream, count))
+            seconds.append(stream.seconds)
+            made.append((stream.device, stream.before, number))
+            count += len(number)
+    if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
+        needed[:, 2] = np.where(barriers.needs >= 0, count + barriers.needs, -1)
+        tables.append(_barrier_links(barriers, count))
+        seconds.append(plan.barrier_seconds)
+        # Before other posts at the same row: messages may take time of the host.
+        made.insert(0, (schedule.device[barriers.producer], barriers.producer + 1, count + barriers.of_producer))
+    items = Items(np.concatenate(tables), needed, count)
+    return _in_program_order(plan, posted, made), items, np.concatenate(seconds)
+
+
+def _in_program_order(plan: Plan, ends: Posted, made: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Posted:
+    """Return posts, given by device, next row and item, device by device; at equal rows they keep the order given.
+
+    `ends` are the posts of transfers alone.
+    """
+    device, before, item = (np.concatenate(column) for column in zip(*made, strict=True))
+    if plan.fused.any():
+        before = before + np.append(plan.fused, False)[before]  # no device posts within a slot
+    key = device + before  # rises within a device, and from device to device
+    order = np.argsort(key, kind="stable")
+    item = item[order].astype(np.int32)
+    is_send = np.zeros(len(item), bool)
+    is_send[item < len(plan.schedule.kind)] = ends.is_send  # they stay in program order
+    first_keys = np.append(plan.schedule.offsets[:-1] + np.arange(plan.schedule.devices), key.max() + 1)
+    return Posted(np.searchsorted(key[order], first_keys), item, is_send, before[order].astype(np.int32))
+
+
+def _stream_links(stream: SideStream, first: int) -> np.ndarray:
+    """Return the links of gathers or copies, whose numbers begin with `first`."""
+    links = np.full((len(stream.seconds), 4), -1, np.int32)
+    links[:, WAITS] = 1  # its post
+    links[:, RECEIVER] = stream.device
+    for column, before in enumerate((stream.previous, stream.after), NEXT):
+        waiting = np.flatnonzero(before >= 0)
+        links[waiting, WAITS] += 1
+        links[before[waiting], column] = first + waiting
+    return links
+
+
+def _barrier_links(barriers: Barriers, first: int) -> np.ndarray:
+    """Return the links of barriers, whose numbers begin with `first`; each device may wait for a barrier."""
+    links = np.full((len(barriers), 4), -1, np.int32)
+    earlier = np.flatnonzero(barriers.following >= 0)
+    links[:, WAITS] = np.diff(barriers.first)
+    links[earlier + 1, WAITS] += 1
+    links[earlier, NEXT] = first + earlier + 1
+    return links
 
 
 def _step_end(plan: Plan, row_end: np.ndarray) -> dict[str, np.ndarray]:
@@ -126,49 +192,15 @@ def _step_end(plan: Plan, row_end: np.ndarray) -> dict[str, np.ndarray]:
     return times
 
 
-def _devices(plan: Plan, posts: Posts) -> Devices:
+def _devices(plan: Plan, posted: Posted) -> Devices:
     """Return the state of all devices before their first row."""
     count = plan.schedule.devices
     return Devices(
         position=plan.schedule.offsets[:-1].copy(),
-        next_post=posts.offsets[:-1].copy(),
+        next_post=posted.offsets[:-1].copy(),
         waiting_for=np.full(count, -1, np.int64),
         running_until=np.full(count, -1, np.int64),
         free_at=np.zeros(count),
-        sends_done=posts.offsets[:-1].copy(),
+        sends_done=posted.offsets[:-1].copy(),
         sent_at=np.zeros(count),
     )
-
-
-def _streams(plan: Plan) -> Streams:
-    return Streams(_stream_columns(plan, plan.gathers), _stream_columns(plan, plan.copies), _barrier_columns(plan))
-
-
-def _stream_columns(plan: Plan, stream: SideStream | None) -> StreamColumns:
-    """Return the gathers or copies of a plan, with times to be filled."""
-    devices = plan.schedule.devices
-    stream = no_copies(devices) if stream is None else stream
-    count = len(stream.seconds)
-    of_row = np.full(len(plan.schedule.kind) if count else 0, -1, np.int32)
-    needed = np.flatnonzero(stream.user >= 0)
-    of_row[stream.user[needed]] = needed
-    start, end = np.full((2, count), np.nan)
-    return StreamColumns(
-        stream.offsets, stream.way, stream.before, stream.after, stream.seconds, start, end, of_row,
-        stream.offsets[:-1].copy(), np.zeros((devices, 2)),
-    )  # fmt: skip
-
-
-def _barrier_columns(plan: Plan) -> BarrierColumns:
-    """Return the barriers, with times to be filled."""
-    barriers = plan.barriers
-    if barriers is None or plan.barrier_seconds is None:
-        none, needs, seconds = np.empty(0, np.int32), unwritable(np.empty(0, np.int32)), unwritable(np.empty(0))
-        return BarrierColumns(needs, none, none, none, seconds, np.empty(0), np.empty(0))
-    feeds = np.full(len(barriers.needs), -1, np.int32)
-    feeds[barriers.producer] = barriers.of_producer
-    following = barriers.following
-    waits = np.diff(barriers.first).astype(np.int32)
-    waits[following[following >= 0]] += 1
-    start, end = np.zeros(len(barriers)), np.full(len(barriers), np.inf)
-    return BarrierColumns(barriers.needs, feeds, following, waits, plan.barrier_seconds, start, end)

@@ -135,12 +135,6 @@ class Copies(SideStream):
     host: np.ndarray  # int32: the device that holds the activation between the two copies, or HOST_MEMORY
 
 
-def no_copies(devices: int) -> Copies:
-    """Return the copies of lists that move nothing."""
-    none, ways, seconds = np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0)
-    return Copies(np.zeros(devices + 1, np.int64), none, ways, none, none, none, none, seconds, none, none, none)
-
-
 def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     """Return the OFFLOADs and RELOADs of a valid program and the moves of evicted activations, or None."""
     if not program.is_program and not len(program.evicted):
