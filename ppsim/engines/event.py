@@ -9,7 +9,7 @@ import numpy as np
 import simpy
 
 from ppsim.checks.deadlock import deadlock_error
-from ppsim.engines.event_resources import LAST, Arrival, BarrierStreams, PortLines, StepEnd, StreamProcesses
+from ppsim.engines.event_resources import LAST, Arrival, PortLines, SideWork, StepEnd
 from ppsim.engines.times import Times
 from ppsim.lowering.rows import consumers
 from ppsim.plan.resolve import Plan, Posts
@@ -44,14 +44,15 @@ class EventModel:
         self.queues: defaultdict[int, deque[int]] = defaultdict(deque)
         self.ends_first = bytearray(rows)
         self.queues_of: tuple[list[Any], list[Any]] = ([None] * rows, [None] * rows)  # of RECVs, of SENDs
-        self.gathers = StreamProcesses(self.env, plan, plan.gathers)
-        self.reductions = StreamProcesses(self.env, plan, plan.reductions)
-        self.barriers = BarrierStreams(self.env, plan)
+        self.gathers, self.reductions, self.copies = (
+            SideWork.of_stream(self.env, plan, stream) for stream in (plan.gathers, plan.reductions, plan.copies)
+        )
+        self.barriers = SideWork.of_barriers(self.env, plan)
         self.ports, self.first_copy = PortLines(plan, rows), rows
-        self.copies = StreamProcesses(
-            self.env, plan, plan.copies,
-            lambda copy: self.join_lines(rows + copy), lambda copy: self.leave_ports(rows + copy),
-        )  # fmt: skip
+        if plan.copies is not None:
+            self.copies.in_line = {*np.flatnonzero(plan.copies.line >= 0).tolist()}
+            self.copies.join = lambda copy: self.join_lines(rows + copy)
+            self.copies.leave = lambda copy: self.leave_ports(rows + copy)
         self.arbitrating = False
         self.optimizer = StepEnd(self.env, plan)
 
@@ -223,7 +224,7 @@ class EventModel:
         self.arbitrating = False
         for item in self.ports.start():
             if item >= self.first_copy:
-                self.copies.turns[item - self.first_copy].succeed()
+                self.copies.begin(item - self.first_copy)
             else:
                 self.start_transfer(item).callbacks.append(lambda _, item=item: self.leave_queues(item))
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from heapq import heappush
-from typing import Any
 
 import numpy as np
 import simpy
@@ -31,115 +30,102 @@ class Arrival(simpy.Event):
         self.env.schedule(self, EventPriority(priority), seconds)
 
 
-class _Awaited:
-    """Work that overlaps the rows of devices; `of_row` has the event that a row waits for."""
+class SideWork:
+    """Work that overlaps the rows of devices: UNSHARDs, gradient reductions, copies or barriers.
 
-    of_row: dict[int, Any]
-
-    def needed(self, row: int, end: int) -> list[Any]:
-        """Return the events that the slot of rows `row` to `end` waits for."""
-        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
-
-
-class StreamProcesses(_Awaited):
-    """The UNSHARDs of each device, its gradient reductions or its copies: one process for each.
-
-    Each waits for the one before it of its device and way, a RELOAD also for an OFFLOAD, then for its switch, a port:
-    `join` puts it in line, and its event in `turns` happens when it may start; `leave` frees the switch.
+    An item starts when its posts are made and the items before it have ended. If it goes through a switch, a port,
+    `join` then puts it in line, and the owner of the line calls `begin`; `leave` frees the switch.
     """
 
     def __init__(
         self,
         env: simpy.Environment,
         plan: Plan,
-        stream: SideStream | None,
-        join: Callable[[int], None] | None = None,
-        leave: Callable[[int], None] | None = None,
+        seconds: np.ndarray | None = None,
+        *,
+        posts: Iterable[tuple[int, int, int]] = (),  # device, next row and item, in program order
+        follows: Iterable[tuple[int, int]] = (),  # an item, and one that waits for its end
+        users: Iterable[tuple[int, int]] = (),  # a row, and the item whose end it waits for
     ):
-        self.env, self.join, self.leave = env, join, leave
-        # by device: the first row after each post, and its number
+        self.env, self.seconds = env, [] if seconds is None else seconds.tolist()
         self.unposted: list[deque[tuple[int, int]]] = [deque() for _ in range(plan.schedule.devices)]
-        self.seconds: list[float] = []
-        self.ended: list[simpy.Event] = []
-        self.needed_first: list[list[int]] = []
-        self.of_row: dict[int, simpy.Event] = {}
-        self.turns: dict[int, simpy.Event] = {}
-        if stream is not None:
-            for number, (device, before) in enumerate(zip(stream.device, stream.before.tolist(), strict=True)):
-                self.unposted[device].append((before, number))
-            self.seconds = stream.seconds.tolist()
-            self.ended = [env.event() for _ in self.seconds]
-            waits = zip(stream.previous.tolist(), stream.after.tolist(), strict=True)
-            self.needed_first = [[other for other in both if other >= 0] for both in waits]
-            of_row = zip(stream.user.tolist(), self.ended, strict=True)
-            self.of_row = {user: ended for user, ended in of_row if user >= 0}
-            self.turns = {number: env.event() for number in np.flatnonzero(stream.line >= 0).tolist()}
+        self.waits = [0] * len(self.seconds)
+        self.followers: list[list[int]] = [[] for _ in self.seconds]
+        for device, before, item in posts:
+            self.unposted[device].append((before, item))
+            self.waits[item] += 1
+        for item, follower in follows:
+            self.followers[item].append(follower)
+            self.waits[follower] += 1
+        self.ended = [Arrival(env) for _ in self.seconds]
+        self.of_row = {row: self.ended[item] for row, item in users}
+        self.in_line: set[int] = set()
+        self.join: Callable[[int], None] | None = None
+        self.leave: Callable[[int], None] | None = None
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
 
+    @classmethod
+    def of_stream(cls, env: simpy.Environment, plan: Plan, stream: SideStream | None) -> SideWork:
+        """Return the UNSHARDs, reductions or copies of a plan."""
+        if stream is None:
+            return cls(env, plan)
+        items = range(len(stream.seconds))
+        awaited = (zip(before.tolist(), items, strict=True) for before in (stream.previous, stream.after))
+        return cls(
+            env, plan, stream.seconds,
+            posts=zip(stream.device.tolist(), stream.before.tolist(), items, strict=True),
+            follows=((before, item) for pairs in awaited for before, item in pairs if before >= 0),
+            users=((row, item) for row, item in zip(stream.user.tolist(), items, strict=True) if row >= 0),
+        )  # fmt: skip
+
+    @classmethod
+    def of_barriers(cls, env: simpy.Environment, plan: Plan) -> SideWork:
+        """Return the barriers of a plan; the end of each row that a barrier needs is a post."""
+        barriers = plan.barriers
+        if barriers is None:
+            return cls(env, plan)
+        device, fed = (
+            plan.schedule.device.tolist(),
+            zip(barriers.producer.tolist(), barriers.of_producer.tolist(), strict=True),
+        )
+        return cls(
+            env, plan, plan.barrier_seconds,
+            posts=((device[row], row + 1, barrier) for row, barrier in sorted(fed)),
+            follows=((one, after) for one, after in enumerate(barriers.following.tolist()) if after >= 0),
+            users=((row, barrier) for row, barrier in enumerate(barriers.needs.tolist()) if barrier >= 0),
+        )  # fmt: skip
+
+    def needed(self, row: int, end: int) -> list[Arrival]:
+        """Return the events that the slot of rows `row` to `end` waits for."""
+        return [self.of_row[part] for part in range(row, end) if part in self.of_row]
+
     def post(self, device: int, row: int) -> None:
-        """Begin what is posted before a row of a device."""
+        """Make the posts of a device before a row."""
         unposted = self.unposted[device]
         while unposted and unposted[0][0] <= row:
-            self.env.process(self.run(unposted.popleft()[1]))
+            self._count_off(unposted.popleft()[1])
 
-    def run(self, number: int) -> Generator[simpy.Event]:
-        """Run one item: a process."""
-        for other in self.needed_first[number]:
-            if self.ended[other].callbacks is not None:
-                yield self.ended[other]
-        if number in self.turns and self.join:
-            self.join(number)
-            yield self.turns[number]
-        self.start[number] = self.env.now
-        yield self.env.timeout(self.seconds[number])
-        self.end[number] = self.env.now
-        self.ended[number].succeed()
-        if number in self.turns and self.leave:
-            self.leave(number)
+    def _count_off(self, item: int) -> None:
+        """Count one more thing that an item waits for; after the last it starts, or joins its line."""
+        self.waits[item] -= 1
+        if self.waits[item] == 0:
+            if item in self.in_line and self.join:
+                self.join(item)
+            else:
+                self.begin(item)
 
+    def begin(self, item: int) -> None:
+        """Start an item."""
+        self.start[item] = self.env.now
+        self.ended[item].callbacks.append(lambda _: self._finish(item))
+        self.ended[item].after(self.seconds[item])
 
-class BarrierStreams(_Awaited):
-    """The barriers of a plan: each begins when its rows and the one before it have ended, and rows wait for its end."""
-
-    def __init__(self, env: simpy.Environment, plan: Plan):
-        self.env = env
-        self.feeds: dict[int, int] = {}
-        self.of_row: dict[int, simpy.Event] = {}
-        self.seconds: list[float] = []
-        self.next_row = plan.schedule.offsets[:-1].tolist()  # the first row of each device that has not been counted
-        barriers = plan.barriers
-        if barriers is not None and plan.barrier_seconds is not None:
-            self.seconds = plan.barrier_seconds.tolist()
-            self.following = barriers.following.tolist()
-            self.waits = (barriers.first[1:] - barriers.first[:-1]).tolist()
-            for one in filter(lambda one: one >= 0, self.following):
-                self.waits[one] += 1
-            self.passed = [env.event() for _ in self.seconds]
-            self.feeds = dict(zip(barriers.producer.tolist(), barriers.of_producer.tolist(), strict=True))
-            self.of_row = {row: self.passed[one] for row, one in enumerate(barriers.needs.tolist()) if one >= 0}
-        self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
-
-    def post(self, device: int, row: int) -> None:
-        """Count the rows of a device below `row`, which have ended; the last row of a barrier begins it."""
-        for ended in range(self.next_row[device], row):
-            barrier = self.feeds.get(ended, -1)
-            if barrier >= 0:
-                self._count_off(barrier)
-        self.next_row[device] = row
-
-    def _count_off(self, barrier: int) -> None:
-        """Count one more end that a barrier waits for; the last one begins it."""
-        self.waits[barrier] -= 1
-        if self.waits[barrier] == 0:
-            self.start[barrier] = self.env.now
-            self.end[barrier] = self.env.now + self.seconds[barrier]
-            self.env.process(self._pass(barrier))
-
-    def _pass(self, barrier: int) -> Generator[simpy.Event]:
-        yield self.env.timeout(self.seconds[barrier])
-        self.passed[barrier].succeed()
-        if self.following[barrier] >= 0:
-            self._count_off(self.following[barrier])
+    def _finish(self, item: int) -> None:
+        self.end[item] = self.env.now
+        for follower in self.followers[item]:
+            self._count_off(follower)
+        if item in self.in_line and self.leave:
+            self.leave(item)
 
 
 class PortLines:
@@ -207,7 +193,7 @@ class StepEnd:
         self.seconds = [] if plan.optimizer_seconds is None else plan.optimizer_seconds.tolist()
         self.start, self.end = [0.0] * len(self.seconds), [0.0] * len(self.seconds)
 
-    def follow(self, devices: list[simpy.Process], reduced: list[simpy.Event]) -> None:
+    def follow(self, devices: Sequence[simpy.Process], reduced: Sequence[simpy.Event]) -> None:
         """Begin the steps that follow the processes of the devices and the ends of all reductions, device by device."""
         everything, reductions = self.env.all_of([*devices, *reduced]), self.plan.reductions
         for device in range(len(self.seconds)):
