@@ -30,7 +30,7 @@ ROW_START, ROW_END, TRANSFER_START, TRANSFER_END = range(4)
 
 
 class Posted(NamedTuple):
-    """What devices post, in order: ends of transfers, gathers, copies, and rows that have ended and a barrier needs.
+    """Posts in program order: ends of transfers, gathers, copies, and the end of each row that a barrier needs.
 
     Device d owns posts `offsets[d]:offsets[d + 1]`.
     """
