@@ -1,4 +1,4 @@
-"""Judges calibrations from a few measured steps; writes docs/data/calibration.json and docs/howto/calibrate.md.
+"""Judges calibrations from a few measured steps; writes docs/data/calibration.json, and a case of docs/howto/calibrate.md.
 
 `python scripts/judge_calibration.py FOLDER NAME...` takes about five CPU minutes a name; `all` is every name of `CHOSE`
 and `JUDGED`. 1B, 3B, 80B and 8B are nanotron's benchmark (Hugging Face, The Ultra-Scale Playbook,
@@ -51,10 +51,7 @@ HURTS = 0.005  # median error that a fit adds, from which it has hurt
 NEAR = {"1B": 2, "3B": 2, "8B": 2, "80B": 8}  # most nodes of a fitted run
 NODES, EVERY = {"1 to 4": 4, "1 to 16": 16, "1 to 64": 64}, {"all": 1 << 20}  # of predicted runs
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR", "gpus_per_node": 8}
-PLACE = re.compile(r"(<!-- made by judge_calibration.py -->\n).*?(<!-- end -->)", re.DOTALL)
 CASE = re.compile(r"(<!-- case by judge_calibration.py -->\n).*?(<!-- end of case -->)", re.DOTALL)
-HEADER = ("runs fitted", "nodes of the others", "median error without", "with", "Kendall's tau without", "with",
-          "memory error without", "with", "inside 90 %", "hurt", "largest harm")  # fmt: skip
 
 
 def stages_of(model: str, devices: int) -> str:
@@ -211,19 +208,8 @@ def main(folder: str, *names: str) -> None:
         stored = json.loads(DATA.read_text(encoding="utf-8"))
         rows = [*(row for row in stored if row["name"] != name), *rows]
         write_atomically(DATA, "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
-    table = [HEADER, ("---",) * len(HEADER)]
-    table += [_cells(row) for row in json.loads(DATA.read_text(encoding="utf-8")) if row["name"] == "8B"]
-    text = "".join(f"| {' | '.join(row)} |\n" for row in table)
-    page = PLACE.sub(lambda place: place[1] + text + place[2], PAGE.read_text(encoding="utf-8"))
+    page = PAGE.read_text(encoding="utf-8")
     write_atomically(PAGE, CASE.sub(lambda place: place[1] + case() + place[2], page))
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a row of the how-to's table."""
-    ends = [percent_text(row[key]) for key in ("inside", "hurt")] + [percent_text(row["harm"], signed=True)]
-    tau = [f"{one:.2f}" for one in row["tau"]]
-    return (str(row["fitted"]), row["nodes"], *map(percent_text, row["seconds"]), *tau,
-            *map(percent_text, row["memory"]), *ends)  # fmt: skip
 
 
 def case() -> str:
