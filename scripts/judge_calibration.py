@@ -1,4 +1,4 @@
-"""Judges calibrations from a few measured steps; writes docs/data/calibration.json, and a case of docs/howto/calibrate.md.
+"""Judges calibrations from a few measured steps; writes docs/data/calibration.json, a case of docs/howto/calibrate.md.
 
 `python scripts/judge_calibration.py FOLDER NAME...` takes about five CPU minutes a name; `all` is every name of `CHOSE`
 and `JUDGED`. 1B, 3B, 80B and 8B are nanotron's benchmark (Hugging Face, The Ultra-Scale Playbook,
