@@ -13,6 +13,7 @@ import ppsim
 from ppsim.config import as_config
 from ppsim.frameworks import LAUNCH_OPTIONS, options_of
 from ppsim.launch import read_launch
+from ppsim.launch.reading import hosts_of
 
 LAUNCHED = (
     "bloom-176b-384xa100", "glm-130b-768xa100", "gpt-145b-1536xa100", "gpt-3-175b-64xa100",
@@ -287,11 +288,16 @@ def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
     assert "interleaved-1f1b x2, 64 microbatches" in done.out
 
 
-def test_a_script_starts_as_many_processes_as_gpus_if_the_last_domain_is_not_full():
-    config = ppsim.load_config(CONFIGS / "qwen3-235b-256xgb200.yaml")  # domains of 72 GPUs, and 4 x 72 are 288
+def test_a_script_starts_four_processes_on_a_host_of_gb200_whose_domain_has_72():
+    config = ppsim.load_config(CONFIGS / "qwen3-235b-256xgb200.yaml")
     text = ppsim.to_launch(config, "Megatron-LM")
-    assert "--nproc-per-node 8 --nnodes 32 " in text
+    assert "--nproc-per-node 4 --nnodes 64 " in text
     assert ppsim.from_launch("Megatron-LM", text).data["hardware"]["gpus_per_node"] == 72
+
+
+@pytest.mark.parametrize(("gpus", "hosts"), [(4, (1, 4)), (12, (3, 4)), (256, (32, 8))])
+def test_hosts_start_equal_processes_as_many_as_the_job_has_gpus(gpus, hosts):
+    assert hosts_of(as_config(EXPERTS).costs.cluster, gpus) == hosts  # nodes of 8
 
 
 def test_export_writes_the_script_of_a_config(tmp_path):

@@ -36,6 +36,10 @@ class DeviceSheet:
         "bytes that programs can allocate, as the driver reports them; `fits`, `choose` and all others use it",
         rules.positive, None, unit="bytes", example="95 GB", default_text="`memory`",
     )  # fmt: skip
+    gpus_per_host: int | None = declared(
+        "GPUs of a host, on which launch scripts start a process each, if a node of `gpus_per_node` has several hosts",
+        rules.whole_number(), None, example="4", default_text="`gpus_per_node`",
+    )  # fmt: skip
     source: str = _source("the numbers come")
     achieved_source: str = _source("`achieved` comes")
     memory_bandwidth: float | None = declared(
@@ -173,6 +177,11 @@ class Cluster:
                 f"list {devices} nodes"
             )
         return list(self.node_of_device)
+
+    @property
+    def gpus_per_host(self) -> int:
+        """GPUs of a node that one host starts: all of them, unless the device's hosts have fewer."""
+        return min(self.device.gpus_per_host or self.gpus_per_node, self.gpus_per_node)
 
     @property
     def cards(self) -> int:

@@ -84,7 +84,7 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
         notes_text(notes_of(config)),
         EXPANDABLE,
         "unset CUDA_DEVICE_MAX_CONNECTIONS" if costs.layout.reduces_blocks else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
-        torchrun(gpus, costs.cluster.gpus_per_node),
+        torchrun(costs.cluster, gpus),
         f"  --master-addr ${{MASTER_ADDR:-localhost}} --master-port ${{MASTER_PORT:-29500}} {program} \\",
         *(f"  {flag} \\" for flag in _read_back(config, costs, schedule, version)),
         "  --bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4",

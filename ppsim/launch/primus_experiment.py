@@ -25,6 +25,7 @@ from ppsim.launch.reading import (
     cannot_run,
     differences,
     effective,
+    hosts_of,
     notes_in,
     notes_of,
     notes_text,
@@ -49,10 +50,10 @@ def experiment_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return the YAML of an experiment; ConfigError names what Primus cannot run."""
     config, costs, schedule = _checked(config)
     gpus, name = costs.gpus(schedule.devices), str(config.data.get("name", "A config")).replace("\n", " ")
-    nodes, keys = -(-gpus // costs.cluster.gpus_per_node), _read_back(config, costs, schedule, version) | RUN
+    (hosts, each), keys = hosts_of(costs.cluster, gpus), _read_back(config, costs, schedule, version) | RUN
     return f"""\
 # {name}: {gpus} GPUs, {schedule.name}; keys of Primus {version}
-# ./runner/primus-cli slurm srun -N {nodes} -- train pretrain --config THIS_FILE
+# GPUS_PER_NODE={each} ./runner/primus-cli slurm srun -N {hosts} -- train pretrain --config THIS_FILE
 {notes_text({**notes_of(config), "gpus": gpus})}
 work_group: ppsim
 user_name: ppsim

@@ -15,6 +15,7 @@ from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.config import Config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import DEFAULT_POLICIES
+from ppsim.costs.sheets import Cluster
 from ppsim.frameworks import DEFAULT, options_of, options_of_all
 from ppsim.launch.shell import UNRESOLVED
 from ppsim.run.schedules import Schedule
@@ -61,11 +62,16 @@ def notes_of(config: Config) -> dict[str, Any]:
     return {**notes, **own, "framework": layout.get("framework", DEFAULT)}
 
 
-def torchrun(gpus: int, gpus_per_node: int) -> str:
-    """Return the launcher's first line; its nodes have equal GPUs, because torchrun starts equal processes on each."""
-    node = min(gpus, gpus_per_node)
-    node = math.gcd(gpus, node) if gpus % node else node
-    return f"torchrun --nproc-per-node {node} --nnodes {gpus // node} --node-rank ${{NODE_RANK:-0}} \\"
+def torchrun(cluster: Cluster, gpus: int) -> str:
+    """Return the launcher's first line."""
+    hosts, each = hosts_of(cluster, gpus)
+    return f"torchrun --nproc-per-node {each} --nnodes {hosts} --node-rank ${{NODE_RANK:-0}} \\"
+
+
+def hosts_of(cluster: Cluster, gpus: int) -> tuple[int, int]:
+    """Return hosts and GPUs of each; all have equal GPUs, because launchers start equal processes on each."""
+    each = math.gcd(gpus, cluster.gpus_per_host) if gpus > cluster.gpus_per_host else gpus
+    return gpus // each, each
 
 
 def notes_text(notes: Mapping[str, Any]) -> str:

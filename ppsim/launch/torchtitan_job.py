@@ -43,7 +43,7 @@ def job_text(config: Config, version: str = OPTIONS["version"]) -> str:
         *([f"# products in fp8 ({costs.layout.fp8}) are set in CONFIG"] if costs.layout.fp8 != "none" else []),
         notes_text(_notes(config)),
         EXPANDABLE,
-        torchrun(gpus, costs.cluster.gpus_per_node),
+        torchrun(costs.cluster, gpus),
         "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} \\",
         f"  -m torchtitan.train --module {module} --config {known} \\",
         " \\\n".join(f"  {flag}" for flag in _read_back(config, costs, schedule, version)),
