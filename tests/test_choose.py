@@ -26,6 +26,7 @@ from ppsim.analysis import (
 from ppsim.frameworks import SCHEDULES, frameworks_running
 from ppsim.launch import FRAMEWORKS
 from ppsim.studies import Candidate
+from ppsim.studies.expansion import Expansion
 from ppsim.studies.points import placed, rank
 from ppsim.studies.space import keeps_activations, schedules_run_by, search_space
 
@@ -503,6 +504,15 @@ def test_only_schedules_that_a_framework_launches_in_the_layout_are_offered():
     assert set(names(torchtitan)) == {*SCHEDULES["PyTorch"]}
     assert "combined-1f1b" in names(MOE)
     assert "combined-1f1b" not in names()
+
+
+@pytest.mark.parametrize("fixed", [{"expert": 8}, {"expert": 4, "expert_tensor": 2}, {"expert": 4, "replicas": 8}])
+def test_groups_of_a_config_without_copies_are_those_of_every_layout(fixed):
+    space = search_space({**MOE, "layout": fixed})
+    layouts = [*space.layouts()]
+    assert {layout["layout.tensor"] for layout in layouts} == {1, 2, 4}
+    legal = [costs.layout for layout in layouts if (costs := Expansion(space, np.inf).costs(layout)) is not None]
+    assert {(layout.expert, layout.expert_gpus % layout.expert) for layout in legal} == {(fixed["expert"], 0)}
 
 
 def test_experts_are_not_sharded_where_one_gpu_alone_holds_each_and_the_framework_adds_them_up_wrongly():

@@ -372,9 +372,17 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
     placeholders = {"name": "1f1b", "devices": 1, "microbatches": 1}
     completed = {**data, "schedule": {**placeholders, **schedule}}
     if layout:
-        completed["layout"] = layout
+        completed["layout"] = {**_divided(layout), **layout}
     completed.pop("batch", None)
     return completed, gpus, batch
+
+
+def _divided(layout: Mapping[str, Any]) -> dict[str, int]:
+    """Return placeholders that the given sizes of a layout divide."""
+    expert, split, replicas = (
+        size if type(size := layout.get(key)) is int else 1 for key in ("expert", "expert_tensor", "replicas")
+    )
+    return {"tensor": split, "data": math.lcm(expert * split, replicas)}
 
 
 def _count(place: str, key: str, value: Any) -> int | None:
