@@ -20,19 +20,17 @@ SCHEMA = "ppsim.glossary/1"
 WORDS = {
     "stage": "A contiguous slice of the model's layers. There are `num_stages` of them, numbered from 0.",
     "device": (
-        "One place in the pipeline with one compute stream; `devices` of them, numbered from 0. With tensor or "
-        "context parallelism one device stands for a group of GPUs that work in step. 'Rank' is PyTorch's word and is "
-        "used only where PyTorch's formats are meant."
+        "One position in the pipeline, with one compute stream; `devices` of them, numbered from 0. With tensor or "
+        "context parallelism it represents a group of GPUs that do the same work. 'Rank', PyTorch's word, is used "
+        "only for PyTorch's formats."
     ),
-    "device share": (
-        "1/`devices` of the model: the part of each device if the model were cut into one stage per device."
-    ),
+    "device share": "1/`devices` of the model: one device's part, if each device had one equal stage.",
     "microbatch": (
         "A part of the batch that moves through the pipeline on its own, numbered from 0. Bidirectional schedules "
         "share one numbering between both directions."
     ),
-    "slice": "A piece of one microbatch, cut along the sequence. Slice numbering is `microbatch x slices + piece`.",
-    "action": "(kind, stage, microbatch): one thing that a device does.",
+    "slice": "A part of one microbatch, cut along the sequence. Its number is `microbatch x slices` + its index.",
+    "action": "(kind, stage, microbatch): one operation of a device.",
     "kind": "F, B, I, W, R, a transfer, a sharding action, a copy to host memory or back, or OVERLAP_F_B; see below.",
     "schedule": "The ordered list of compute actions of each device. A schedule is data, without times.",
     "program": "A lowered schedule: its lists also contain transfers and sharding actions.",
@@ -50,6 +48,10 @@ WORDS = {
     "warm-up, steady part, cool-down": "The fill, the repeating part and the drain of a device's list.",
     "transport": "How transfers queue; see below.",
     "step, iteration": "One pass over all microbatches of a batch, up to the last action of the pipeline.",
+    "usable, headroom, tight": (
+        "Usable is a device's memory less the headroom (10 % by default), which the framework and fragments need. "
+        "A run is tight if it needs more than that, but not more than the device has."
+    ),
     "asynchronous": (
         "A schedule whose iterations follow each other without a drain, on several versions of the weights."
     ),

@@ -29,9 +29,9 @@ def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versio
     "pipedream",
     group="asynchronous",
     title="PipeDream (asynchronous 1F1B)",
-    idea="1F1B that never drains: weights are updated while microbatches are under way, so device r keeps the p-r "
-    "versions of its weights that those started with. The lists hold `iterations` of m microbatches each, numbered on "
-    "(microbatch k of iteration i is i m + k); by default the least that show a steady part, 3 or more.",
+    idea="1F1B that never drains. Weights are updated while microbatches are in progress, so device r keeps the p-r "
+    "versions with which those started. The lists hold `iterations` of m microbatches each, numbered on "
+    "(microbatch k of iteration i is i m + k); the default is the fewest that show a steady part, at least 3.",
     constraints="iterations >= max(3, ceil((p+2)/m))",
     makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, {one iteration every|iteration time} m(F+B)",
     peak_activations="= p-r",
@@ -47,8 +47,8 @@ def pipedream(p: int, m: int, v: int, *, iterations: int | None = None) -> Sched
     "pipedream-2bw",
     group="asynchronous",
     title="PipeDream-2BW",
-    idea="PipeDream with gradients accumulated over the m >= p microbatches of an iteration: the weights change once "
-    "an iteration, and every device needs two versions of them only.",
+    idea="PipeDream with gradients accumulated over the m >= p microbatches of an iteration. The weights change once "
+    "per iteration, so that every device needs only two versions of them.",
     constraints="m >= p; iterations >= 3",
     makespan="= (m iterations + p-1)(F+B); steady bubble fraction 0, {one iteration every|iteration time} m(F+B)",
     peak_activations="= p-r",

@@ -30,10 +30,10 @@ def _evictions(p: int, m: int) -> Iterator[np.ndarray]:
     "bpipe",
     group="memory",
     title="BPipe",
-    idea="1F1B's order. Device r < p/2 evicts some activations to device p-1-r when their forward ends and calls them "
-    "back while the action before their backward runs, which levels the p to 1 activations of 1F1B to about p/2+1 on "
-    "every device. A move takes the latency of the link and the activation's bytes over its bandwidth; what one action "
-    "does not hide makes the step longer.",
+    idea="1F1B's order. Device r < p/2 evicts some activations to device p-1-r when their forward ends, and gets them "
+    "back during the action before their backward. This levels the p to 1 activations of 1F1B to about p/2+1 on "
+    "every device. A move takes the latency of the link plus the activation's bytes over its bandwidth; the part "
+    "that one action does not hide makes the step longer.",
     makespan="= (m+p-1)(F+B) + 2c floor((p-1)(m+p-1)/p){, where moves take no longer than F and B|, c <= min(F, B)}",
     peak_activations="<= ceil((p+2)/2) {where moves take no longer than F and B|, c <= min(F, B)}",
     source="Kim et al. 2023, BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models, ICML 2023",

@@ -27,11 +27,11 @@ def require_units(name: str, p: int, m: int) -> None:
     "chimera",
     group="two directions",
     title="Chimera",
-    idea="Two copies of the model in opposite directions, each running 1F1B on half of the microbatches in units of "
-    "p/2: at F = B the slots of one direction fall into the gaps of the other, and units follow without a gap. "
-    "Microbatches 0..m/2-1 enter at device 0, the others at device p-1. The paper (SC'21) has one backward a "
-    "microbatch: it is older than the split in I and W (arXiv 2401.10241), and its backward halving halves the "
-    "microbatch, not the gradient. So it gives no order of I and W that could be built.",
+    idea="Two copies of the model in opposite directions, each running 1F1B on half of the microbatches, in units of "
+    "p/2. At F = B the slots of one direction fall into the gaps of the other, and units follow without a gap. "
+    "Microbatches 0..m/2-1 enter at device 0, the others at device p-1. Backwards are whole: the paper (SC'21) is "
+    "older than the split into I and W (arXiv 2401.10241), and its backward halving halves the microbatch, not "
+    "the gradient.",
     constraints="p even, m a multiple of p",
     makespan="= (2m+p-2)F at F = B: bubble fraction (p-2)/(2m+p-2); "
     "{|bubble fraction }= (p-2)/(3m/2+p-2) at B = 2F for m = p{, more above}",

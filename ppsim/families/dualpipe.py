@@ -28,11 +28,11 @@ def require_filled(name: str, p: int, m: int) -> None:
     group="overlapped F, B",
     title="DualPipe",
     idea="Half of the microbatches enter at device 0, half at device p-1, through two copies of the model: device r "
-    "runs stage r for one direction and stage p-1-r for the other. In the steady part the F of one direction shares a "
-    "slot with the B of the other; W is split off only where it fills a gap. The published bubble needs a fused kernel "
-    "(`overlap` given) no shorter than B, F = I and W <= F. It is the idle time of the two middle devices, which fuse "
-    "most; outer devices fuse fewer pairs and idle less. It does not hold for F unlike I, W > F or a slot shorter than "
-    "B (the two directions then wait for each other), nor without a fused kernel, where it is (p/2-1)(F+I-W).",
+    "runs stage r for one direction and stage p-1-r for the other. In the steady part the F of one direction "
+    "shares a slot with the B of the other; W is split off only where it fills a gap. The published bubble is the "
+    "idle time of the two middle devices, which fuse most; outer devices fuse fewer pairs and idle less. It needs "
+    "a fused kernel (`overlap` given) no shorter than B, F = I and W <= F. Without a fused kernel the bubble is "
+    "(p/2-1)(F+I-W).",
     constraints="p even, m even, m >= 2p",
     makespan="= (m-p-1)F&B + (p+1)(F+B) + {bubble, bubble |}(p/2-1)(F&B+B-3W), where F = I, W <= F, B <= F&B",
     peak_activations="= p+1",
@@ -63,8 +63,8 @@ def dualpipe(p: int, m: int, v: int) -> Iterator[Block]:
     "dualpipe-v",
     group="overlapped F, B",
     title="DualPipe-V",
-    idea="One half of DualPipe, folded: stage r and stage 2p-1-r on device r, one copy of the model. The two legs of "
-    "the V stand for the two directions. PyTorch runs it as ScheduleDualPipeV. The bubble holds where DualPipe's does; "
+    idea="One half of DualPipe, folded: stages r and 2p-1-r on device r, with one copy of the model. The two legs of "
+    "the V replace the two directions. PyTorch runs it as ScheduleDualPipeV. The bubble has DualPipe's conditions; "
     'without a fused kernel it is (p-1)(f+i-w). `drain="whole"` keeps each B of the drain whole.',
     constraints="m >= 2p",
     makespan="= (2m-2p-1)f&b + (2p+1)(f+b) + {bubble, bubble |}(p-1)(f&b+b-3w), where f = i, w <= f, b <= f&b",

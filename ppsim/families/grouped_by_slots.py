@@ -15,9 +15,9 @@ from ppsim.schedule.blocks import Block, forward_run, in_slot_order
     "gis",
     group="interleaved",
     title="Grouped interleaved 1F1B by slots (PipeOffload)",
-    idea="The lists that PipeOffload's makers run: in units of f = i = w every pass of a group has a slot, W right "
-    "behind I, and the block of a group repeats every 3gv slots. A stage's passes follow those of the stage before on "
-    "the same device ceil(ceil(p/2)/g) groups later, so that groups may be as small as one microbatch. Surplus "
+    idea="The lists that PipeOffload's authors run. In units of f = i = w every pass of a group has a slot, W directly "
+    "after I, and the block of a group repeats every 3gv slots. A stage's passes come ceil(ceil(p/2)/g) groups "
+    "after those of the stage before on the same device, so that a group may be one microbatch. Surplus "
     "microbatches of the last group are dropped.",
     constraints="1 <= group_size <= p (default p)",
     makespan="= 3mvf + 2(p-1)f + (p-g)(v-1)f at f = i = w for g >= p/2, m mod g = 0",

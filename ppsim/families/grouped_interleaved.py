@@ -15,9 +15,9 @@ from ppsim.schedule.blocks import Block
     "grouped-interleaved",
     group="interleaved",
     title="Grouped interleaved 1F1B (GIS)",
-    idea="Interleaved 1F1B with half its extra warm-up, walked in groups of g <= p microbatches: a smaller group holds "
-    "fewer activations and leaves a gap in the fill and in the drain for each further stage of a device. For m not a "
-    "multiple of g the lists of the next multiple are built and the surplus is dropped.",
+    idea="Interleaved 1F1B with half its extra warm-up, in groups of g <= p microbatches. A smaller group holds fewer "
+    "activations, but leaves a gap in the fill and in the drain for each further stage of a device. If m is not a "
+    "multiple of g, the lists of the next multiple are built and the surplus is dropped.",
     constraints="ceil(p/2) <= group_size <= p (default p)",
     makespan="= (mv+p-1)(f+b) + (p-g)(v-1)(f+b) for m mod g = 0 where g(f+b) >= p max(f, b)",
     peak_activations="= min(mv, g(v-1)+p-r)/v for m mod g = 0",

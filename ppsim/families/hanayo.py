@@ -31,10 +31,10 @@ def _waves(v: int, waves: int | None) -> int:
     group="interleaved",
     title="Hanayo (wave pipeline)",
     idea="Stages run down the devices and back up, `waves` times, so v = 2 waves stages per device. In units of p, "
-    "microbatches enter every second slot: at f = b no two actions then meet on a device, and units follow each other "
-    "without a gap. At b = 2f each unit leaves gaps: more waves make them smaller, more microbatches do not. "
-    "The paper (SC'23) has one backward a stage and microbatch: it is older than the split in I and W (arXiv "
-    "2401.10241) and gives no order for it; `auto` with placement `wave` finds one.",
+    "microbatches enter every second slot: at f = b no two actions then meet on a device, and units follow each "
+    "other without a gap. At b = 2f each unit leaves gaps; more waves make them smaller, more microbatches do "
+    "not. Backwards are whole, because the paper (SC'23) is older than the split into I and W (arXiv 2401.10241); "
+    "`auto` with placement `wave` finds an order of I and W.",
     constraints="stages_per_device = 2 waves",
     makespan="= 2(mv+p-1)f at f = b for m mod p = 0: bubble fraction (p-1)/(mv+p-1)",
     peak_activations="= p - (p-1-r)/v for m >= p",

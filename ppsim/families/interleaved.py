@@ -91,12 +91,12 @@ def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> I
     "interleaved-1f1b",
     group="interleaved",
     title="Interleaved 1F1B",
-    idea="Each device holds v stages in a loop (stage s on device s mod p) and walks the microbatches in groups of g: "
-    "the fill is v times shorter, at v times the transfers and somewhat more activations. `grouping` names whose rule "
-    "makes the groups, which differ where m is below p or no multiple of it. `megatron`: groups of group_size (default "
-    "p), the last one shorter; Megatron-Core refuses m below p and a last group below p. `torch`: max(1, m // p) equal "
-    "groups, so m below p is one group; PyTorch refuses an m that they do not divide. `spread`: as many groups, the "
-    "remainder one microbatch each over the first ones; refuses nothing.",
+    idea="Each device holds v stages in a loop (stage s on device s mod p) and passes the microbatches through them in "
+    "groups of g. The fill is v times shorter, with v times the transfers and somewhat more activations. "
+    "`grouping` sets the rule for the groups, which matters if m is below p or not a multiple of p. `megatron`: "
+    "groups of group_size (default p), the last one shorter; as in Megatron-Core, m and the last group must be at "
+    "least p. `torch`: max(1, m // p) equal groups; as in PyTorch, they must divide m. `spread`: as many groups, "
+    "the remainder spread over the first ones; any m.",
     constraints=CONSTRAINTS,
     makespan="= (mv+p-1)(f+b) when g = p, m mod p = 0, c = 0: bubble fraction (p-1)/(vm+p-1)",
     peak_activations="= min(mv, 2(p-r-1)+(v-1)g+1)/v",

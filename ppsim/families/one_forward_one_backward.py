@@ -41,8 +41,8 @@ def one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
     "eager-1f1b",
     group="basic",
     title="Eager 1F1B",
-    idea="1F1B with twice the warm-up: each result has a slot of slack before it is needed, which hides transfers at "
-    "the price of about twice the activations.",
+    idea="1F1B with twice the warm-up. Each result is ready one slot before it is needed, which hides transfers, at "
+    "about twice the activations.",
     makespan="= (m+p-1)(F+B) + 2c(p-1) while 2c <= F+B",
     peak_activations="= min(m, 2(p-r)-1)",
     source="Zhuang et al. 2023, On Optimizing the Communication of Model Parallelism, arXiv 2211.05322",

@@ -22,8 +22,8 @@ def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str =
     "1f1b-overlap",
     group="overlapped F, B",
     title="1F1B with overlapped F and B",
-    idea="Eager 1F1B with one more warm-up forward: no forward of the steady part then waits for the backward beside "
-    "it, so the two share one OVERLAP_F_B slot, in which the transfers of the one hide behind the work of the other.",
+    idea="Eager 1F1B with one more warm-up forward. In the steady part no forward waits for the backward next to it, "
+    "so the two share one OVERLAP_F_B slot: the work of one hides the transfers of the other.",
     makespan="= p(F+B) + (m-1)o {with o the fused slot}, where max(F, B) <= o",
     peak_activations="= min(m, 2(p-r))",
     source="DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437 (the fused slot); NVIDIA Megatron-LM, combined 1F1B",
@@ -37,7 +37,7 @@ def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Bloc
     "interleaved-overlap",
     group="overlapped F, B",
     title="Interleaved 1F1B with overlapped F and B",
-    idea="Interleaved 1F1B with one more warm-up forward and F and B fused in the steady part. `order` says which part "
+    idea="Interleaved 1F1B with one more warm-up forward and F and B fused in the steady part. `order` sets which part "
     "a device without a fused kernel runs first: `f_b` or `b_f`. Groupings as in interleaved-1f1b.",
     constraints=CONSTRAINTS,
     makespan=_MAKESPAN,
@@ -58,10 +58,10 @@ def overlapped_interleaved(
     "combined-1f1b",
     group="overlapped F, B",
     title="Combined 1F1B (Megatron-Core)",
-    idea="Interleaved 1F1B with one more warm-up forward, so that the F and the B of each steady slot do not wait for "
-    "each other and run layer by layer beside each other: the exchange of tokens between experts of the one behind the "
-    "computation of the other. One device and one stage are legal. `layout.overlap: two-stream` prices the slot from "
-    "the pieces of its layers. Order and groupings as in interleaved-overlap.",
+    idea="Interleaved 1F1B with one more warm-up forward, so that F and B of a steady slot do not wait for each other. "
+    "They run layer by layer on two streams: the computation of one hides the other's exchange of tokens between "
+    "experts. One device and one stage are legal. `layout.overlap: two-stream` prices the slot from its layers. "
+    "Order and groupings as in interleaved-overlap.",
     constraints=CONSTRAINTS,
     makespan=_MAKESPAN,
     peak_activations=_PEAK_ACTIVATIONS,

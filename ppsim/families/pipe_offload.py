@@ -22,11 +22,11 @@ MIN_SLOTS = 3  # an activation that lives at most this number of slots is not co
     "pipe-offload",
     group="memory",
     title="Grouped interleaved 1F1B with offload (PipeOffload)",
-    idea="The lists of gis; activations of the first `chunks` stages of each device leave for host memory after F and "
-    "are back one backward before their own. Copies have slots of d2h + h2d (`d2h`, `h2d`: a copy out and one back, in "
-    "units of a pass f = i = w), in each of which a device copies one activation out and then one back; two neighbours "
-    "share a switch and are d2h apart, so that one copies out while the other copies back. What lives at most "
-    "3 (d2h + h2d), or finds no slots, stays. Simulate it with `offload_switch=2`.",
+    idea="The lists of gis. Activations of the first `chunks` stages of each device move to host memory after F, and "
+    "are back one backward before their own. Copies have slots of d2h + h2d (`d2h`, `h2d`: a copy out and one "
+    "back, in units of a pass f = i = w); in each slot a device copies one activation out and then one back. Two "
+    "neighbours share a switch and are d2h apart, so that one copies out while the other copies back. An "
+    "activation that lives at most 3 (d2h + h2d), or finds no slots, stays. Simulate it with `offload_switch=2`.",
     constraints="those of gis; 1 <= chunks <= v",
     makespan="= {gis's where copies take what d2h and h2d say|3mvf + 2(p-1)f + (p-g)(v-1)f at f = i = w for g >= p/2, "
     "m mod g = 0}",

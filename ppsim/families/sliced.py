@@ -31,9 +31,10 @@ def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Ki
     "seq1f1b",
     group="slices",
     title="Seq1F1B",
-    idea="1F1B over pieces of sequences: causal attention lets a piece's F follow the same stage's F of the piece "
-    "before, and its B the B of the piece behind. The fill is one piece long instead of one microbatch, and the "
-    "activations shrink alike. Slices are numbered microbatch x slices + piece; `slice_costs` gives uneven pieces.",
+    idea="1F1B over slices of sequences. With causal attention, the F of a slice needs the same stage's F of the slice "
+    "before, and its B the B of the slice after. The fill is one slice long instead of one microbatch, and the "
+    "activations shrink as much. A slice's number is microbatch x slices + its index; `slice_costs` gives uneven "
+    "slices.",
     constraints="slices >= 1 (default 2)",
     makespan="= (mk+p-1)(F+B)/k {with k slices}",
     peak_activations="= min(mk, k+p-1-r)/k",
@@ -48,8 +49,8 @@ def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     "terapipe",
     group="slices",
     title="TeraPipe",
-    idea="GPipe over pieces of sequences: all forwards of all pieces, then all backwards, the pieces of each "
-    "microbatch reversed. A fill of one piece, at the activations of GPipe.",
+    idea="GPipe over slices of sequences: all forwards of all slices, then all backwards, the slices of each "
+    "microbatch reversed. A fill of one slice, with the activations of GPipe.",
     constraints="slices >= 1 (default 2)",
     makespan="= (mk+p-1)(F+B)/k {with k slices}",
     peak_activations="= m",

@@ -61,10 +61,10 @@ def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> Sched
     "slimpipe",
     group="slices",
     title="SlimPipe",
-    idea="One microbatch at a time, cut in n uniform slices that follow each other through the stages, n a multiple of "
-    "p: a device holds little more than one microbatch. Causal attention makes later slices longer: "
-    "`slice_costs: {attention: part}` (of a model `causal`) prices that; exchanging context between devices evens "
-    "them, which is the default of equal slices. Slices are numbered microbatch x slices + piece.",
+    idea="One microbatch at a time, cut into n equal slices that follow each other through the stages, n a multiple of "
+    "p: a device holds little more than one microbatch. Causal attention makes later slices longer; `slice_costs: "
+    "{attention: part}` (of a model `causal`) prices this. By default slices take equal time, as if devices "
+    "exchanged context to balance them. A slice's number is microbatch x slices + its index.",
     constraints="slices a multiple of p (default p)",
     makespan="= (mnv+p-1)(f+b)/n {with n slices}",
     peak_activations="= min(mnv, nv+2(p-r-1))/(nv)",

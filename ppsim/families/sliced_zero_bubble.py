@@ -11,9 +11,9 @@ from ppsim.schedule.columns import ScheduleColumns
     "seq1f1b-zb",
     group="slices",
     title="Seq1F1B with split backward",
-    idea="Seq1F1B's order of F and I over pieces, and ZB-H1's of W: device r starts the W of its pieces after r I's, "
-    "so that W fill most of the drain. A bubble of pieces, and of that a third at F = I = W. Slices are numbered "
-    "microbatch x slices + piece.",
+    idea="Seq1F1B's order of F and I over slices, and ZB-H1's of W: device r starts the W of its slices after r I, so "
+    "that the W fill most of the drain. The bubble is that of slices, and at F = I = W a third of it. A slice's "
+    "number is microbatch x slices + its index.",
     constraints="slices >= 1 (default 2)",
     makespan="= m(F+I+W) + (p-1)(F+I-W)/k {with k slices}, for mk >= p+k-1, W <= F, W <= I",
     peak_activations="= min(mk, p+k-1)/k",

@@ -14,12 +14,12 @@ from ppsim.schedule.blocks import Block, concatenate, fuse, repeat
     "stp",
     group="overlapped F, B",
     title="STP (braided with tensor parallelism)",
-    idea="Stage r and stage 2p-1-r on device r. Forwards are braided with backwards so that each hides the other's "
-    "tensor-parallel all-reduces: where a whole backward runs beside a forward they share an OVERLAP_F_B slot; two "
-    "forwards, a forward and an I, or a forward and a W, which have no slot of their own kind, follow each other. "
-    "Each part then waits for its own input alone, which idles less where W is shorter than I: at F=1, I=1.2, W=0.8 "
-    "the formula's 1.4 for each further device, where the makers' pairs, whose parts start together, idle 2.0. I leave "
-    "their W for the drain. For m < 3p-1 the lists of 3p-1 microbatches are built and the surplus is dropped.",
+    idea="Stages r and 2p-1-r on device r. Forwards alternate with backwards so that each hides the other's "
+    "tensor-parallel all-reduces. A forward and a whole backward share an OVERLAP_F_B slot. Two forwards, or a "
+    "forward and an I or a W, have no fused slot and follow each other, each waiting for its own input alone. "
+    "Where W is shorter than I, this idles less than the authors' pairs, whose parts start together: at F=1, "
+    "I=1.2, W=0.8 the formula's 1.4 for each further device instead of 2.0. Each I leaves its W for the drain. "
+    "For m < 3p-1 the lists of 3p-1 microbatches are built and the surplus is dropped.",
     constraints="m >= 2p",
     makespan="= 6mf + (p-1)f at f = i = w, m >= 3p-1{, with or without a fused kernel}; ~ 2m(f+i+w) + (p-1)(f+i-w)",
     peak_activations="= max(3p+1, 3p+r)/2 for m >= 3p-1",

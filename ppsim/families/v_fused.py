@@ -19,9 +19,9 @@ LENGTH = np.array([1, 1, 2, 2])
     "1f1b-v",
     group="interleaved",
     title="1F1B-V",
-    idea="Stage r and stage 2p-1-r on device r, the backward in one piece. Every microbatch repeats one block of six "
-    "slots in which no two passes of a device meet; passes are then pulled earlier without raising the peak. About two "
-    "thirds of 1F1B's activations, with about three quarters of its bubble. Built for b = 2f.",
+    idea="Stages r and 2p-1-r on device r, with whole backwards. Every microbatch repeats one block of six slots in "
+    "which no two passes of a device meet; passes are then pulled earlier without a higher peak. About two thirds "
+    "of 1F1B's activations, with about three quarters of its bubble. Built for b = 2f.",
     makespan="~ at b = 2f, m >= 2p: 6mf + 4.5pf",
     peak_activations="{|largest }= floor(2p/3) + 1 {once m fills the pipeline|for m >= 2p}",
     source="Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362; "

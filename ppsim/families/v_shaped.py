@@ -13,10 +13,10 @@ from ppsim.schedule.blocks import Block, alternate, concatenate
     "zb-v",
     group="zero bubble",
     title="Zero bubble ZB-V",
-    idea="Device r of p has stages r and 2p-1-r: forwards go down one leg of a V and up the other, so that the last "
-    "stage is on the first's device and backwards start early everywhere, with the activations of 1F1B. If a stage's "
-    "F, I and W take equal time (f = i = w), no device is idle between its first and last action: only before and "
-    "after. For m < 2p-1 microbatches the lists of 2p-1 are built and the surplus is dropped.",
+    idea="Device r has stages r and 2p-1-r: forwards go down one leg of a V and up the other. The last stage is on "
+    "device 0, so backwards start early everywhere, with the activations of 1F1B. At f = i = w no device is idle "
+    "between its first and its last action. For m < 2p-1 the lists of 2p-1 microbatches are built and the surplus "
+    "is dropped.",
     makespan="= at f = i = w, m >= 2p-1: span = 6mf{ (span bubble 0)}, makespan = (6m+p-1)f",
     peak_activations="= p {on every device} for m >= 2p-1",
     source="Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 6; PyTorch 2.13, "

@@ -19,14 +19,14 @@ VARIANTS = ("1", "2", "interlaced")
 @family(
     "vocab-1f1b",
     title="1F1B with vocabulary parallelism",
-    idea="The output layer is cut over all devices, so that the last stage is no longer than the others. S makes a "
-    "device's part of the logits and the softmax statistics, T their gradient; the output of the last stage is "
-    "broadcast, the statistics and the input gradient are reduced beside the computing. Variant 1 reduces twice, with "
-    "a slot between S and T; in variant 2 S makes the gradient too, so that one reduction is left; `interlaced` runs T "
-    "right behind S, so that every device waits for both reductions. Where S and T stand follows from the seconds of F "
-    "and B (`forward`, `backward`; their ratio counts). The costs are `vocabulary_forward`, `vocabulary_backward`, "
-    "`vocabulary_reduce` and `vocabulary_statistics`; the look-up of the input embedding is priced with stage 0, its "
-    "weights are cut too.",
+    idea="The output layer is split over all devices, so that the last stage is no longer than the others. S computes "
+    "a device's part of the logits and the softmax statistics, T their gradient. The output of the last stage is "
+    "broadcast; the reductions of the statistics and of the input gradient overlap computation. Variant 1 has two "
+    "reductions, with a slot between S and T. In variant 2 S computes the gradient too, and one reduction is "
+    "left. `interlaced` runs T directly after S, so that every device waits for both reductions. The positions of "
+    "S and T follow from the ratio of `forward` and `backward`. The costs are `vocabulary_forward`, "
+    "`vocabulary_backward`, `vocabulary_reduce` and `vocabulary_statistics`. The look-up of the input embedding "
+    "is priced with stage 0; its weights are split too.",
     constraints="devices >= 1, microbatches >= 1, backward >= forward; variant 1 (default), 2 or interlaced",
     makespan="= (m+p-1)(F+B) + m(S+T) + c at p > 1{, 1F1B's bubble, with a reduction of c <= F in variant 2, and in "
     "variant 1 m > 1, statistics in at most F, the gradient in c <= S, and S and T at least F/4|, F <= B, variant < 3, "

@@ -33,7 +33,7 @@ def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Calla
     "zb-h1",
     group="zero bubble",
     title="Zero bubble ZB-H1",
-    idea="1F1B's order of F and I; device r starts its W after r I's, so that every device holds p activations at most "
+    idea="1F1B's order of F and I. Device r starts its W after r I, so that no device holds more than p activations, "
     "and the W fill most of the drain: a third of 1F1B's bubble at F = I = W.",
     makespan="= m(F+I+W) + (p-1)(F+I-W) for m >= p, (m+p-1)(F+I) + W for m < p; where W <= F, W <= I, c = 0; "
     "bubble fraction (p-1)/(3m+p-1) at F = I = W, m >= p",

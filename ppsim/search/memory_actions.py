@@ -201,10 +201,10 @@ RECOMPUTED_FRACTIONS = (0.5, 1.0)  # fractions of the stages, from stage 0 on: t
     "ripipe",
     group="memory",
     title="Interleaved 1F1B with R in idle time (RiPipe)",
-    idea="Interleaved 1F1B in which R is an action of its own. In mode `in-bubble` only what goes beyond p v live "
-    "stages is recomputed, as far as possible in idle time. In mode `in-advance` all stages are recomputed "
-    "but where a backward directly follows its forward, and R moves ahead into idle time, so that it does not wait for "
-    "the gradient. What is idle follows from `costs`.",
+    idea="Interleaved 1F1B with R as an action of its own. In mode `in-bubble` only live stages beyond p v are "
+    "recomputed, in idle time as far as possible. In mode `in-advance` all stages are recomputed, except where a "
+    "backward directly follows its forward, and R moves ahead into idle time, so that it does not wait for the "
+    "gradient. Idle time follows from `costs`.",
     constraints="those of interleaved-1f1b",
     makespan="<= {interleaved-1f1b's with backwards longer by what they recompute|"
     "(mv+p-1)(f+b+f) for c = 0, m mod p = 0}",
@@ -224,10 +224,9 @@ def ripipe(p: int, m: int, v: int = 2, *, mode: str = "in-bubble", costs: CostMo
     "mario",
     group="memory",
     title="1F1B with R in idle time and forwards pulled ahead (Mario)",
-    idea="1F1B that recomputes every stage but where a backward directly follows its forward. R runs before the "
-    "gradient arrives, and further ahead where the device is idle; forwards go ahead into idle time as far as the "
-    "memory that recomputing freed holds them: no device holds more than in 1F1B without it. What is idle follows from "
-    "`costs`.",
+    idea="1F1B that recomputes every stage, except where a backward directly follows its forward. R runs before the "
+    "gradient arrives, and earlier still if the device is idle. Forwards move ahead into idle time as far as "
+    "memory allows: no device holds more than in 1F1B without recomputation. Idle time follows from `costs`.",
     makespan="<= {1F1B's with backwards longer by a forward|(m+p-1)(F+B+F) + 2c floor((p-1)(m+p-1)/p)}",
     peak_activations="<= min(m, p-r)",
     source="Liu et al. 2025, Mario: Near Zero-cost Activation Checkpointing in Pipeline Parallelism, doi "
