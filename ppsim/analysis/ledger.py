@@ -89,6 +89,11 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
         """Idle seconds of each device, all causes together."""
         return np.sum(list(self.seconds.values()), axis=0)
 
+    @property
+    def by_cause(self) -> dict[str, float]:
+        """Idle seconds of each cause, all devices together."""
+        return {cause: float(seconds.sum()) for cause, seconds in self.seconds.items()}
+
     def table(self) -> str:
         """Return idle time by device and cause as text, in one unit, and the longest waits of each device."""
         rows, notes = ledger_parts(self)
@@ -105,7 +110,7 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
             "schema": "ppsim.ledger/1",
             "unit": "seconds",
             "definitions": dict(CAUSES),
-            "total": {cause: float(seconds.sum()) for cause, seconds in self.items()},
+            "total": self.by_cause,
             "devices": {cause: seconds.tolist() for cause, seconds in self.items()},
             "waited": {phase: seconds.tolist() for phase, seconds in self.waited.items()},
             "blame": [dict(zip(names, wait, strict=True)) for wait in longest_waits(self.run, self.factor)],

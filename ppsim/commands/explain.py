@@ -29,6 +29,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
 from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation, Steps
+from ppsim.studies.reasons import idle_shares
 from ppsim.studies.slow_parts import MeasuredStep, Slow, replayed_plan, slow_parts, stalls
 
 MAX_SLOW, MAX_RANKS = 12, 8
@@ -286,10 +287,9 @@ def _change(seconds: float, before: float) -> str:
 
 def _shares(run: Timeline) -> str:
     """Return the causes of idle time with their share of all devices' time, largest first."""
-    idle = {cause: float(seconds.sum()) for cause, seconds in run.ledger().items()}
-    total, whole = sum(idle.values()), run.schedule.devices * run.makespan
-    causes = sorted((one for one in idle if idle[one] > SAME * total), key=lambda one: -idle[one])
-    return ", ".join(f"{cause} {percent_text(idle[cause] / whole)}" for cause in causes) or "none"
+    shares = idle_shares(run)
+    shown = [cause for cause, share in shares.items() if share > SAME * sum(shares.values())]
+    return ", ".join(f"{cause} {percent_text(shares[cause])}" for cause in shown) or "none"
 
 
 def _suspects(explanation: Explanation, variant: str) -> str:
@@ -397,14 +397,14 @@ def _difference(explanation: Explanation) -> _Table | None:
 def _idle(explanation: Explanation) -> _Table:
     """Return a table of idle device-seconds by cause, measured and simulated."""
     runs = {"measured": explanation.measured, "simulated": explanation.simulated}
-    ledgers = {name: run.ledger() for name, run in runs.items() if run}
+    idle = {name: run.ledger().by_cause for name, run in runs.items() if run}
     rows: list[dict[str, str | float]] = []
-    for cause in ledgers["measured"]:
-        seconds = {name: float(ledger[cause].sum()) for name, ledger in ledgers.items()}
+    for cause in idle["measured"]:
+        seconds = {name: by_cause[cause] for name, by_cause in idle.items()}
         if max(seconds.values()) > 1e-6 * explanation.measured.makespan:
             rows.append({"idle by cause": cause, **seconds})
-    idle = {name: float(run.device_idle.sum()) for name, run in runs.items() if run}
-    return _Table([*rows, {"idle by cause": "all", **idle}])
+    whole = {name: float(run.device_idle.sum()) for name, run in runs.items() if run}
+    return _Table([*rows, {"idle by cause": "all", **whole}])
 
 
 def _variants(explanation: Explanation, with_reasons: bool) -> _Table:

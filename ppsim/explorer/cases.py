@@ -34,7 +34,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, schedule_from_csv
 from ppsim.search import families, find_family
-from ppsim.studies.reasons import largest_cause
+from ppsim.studies.reasons import idle_shares
 
 # Key of a case -> key of the config. Further keys: see `changes_of`.
 KEYS = {
@@ -298,7 +298,7 @@ def simulated_case(case: Case, configs: Configs) -> dict[str, Any]:
         "engine": run.engine,
         "chart": chart,
         "costs": costs_text([boxes]) if config.model else "",  # others are in the page's table
-        "cause": largest_cause(run),
+        "cause": next(iter(idle_shares(run).items())),
         "measures": [
             {
                 "name": measure.name, "title": measure.title, "meaning": measure.brief,

@@ -90,7 +90,7 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
 
 def _idle_lines(timeline: TimelineColumns) -> list[str]:
     """Return the causes of idle time with their share, a bar and their meaning, largest first."""
-    idle = {cause: float(seconds.sum()) for cause, seconds in ledger(timeline).items()}
+    idle = ledger(timeline).by_cause
     total = sum(idle.values())
     causes = sorted((one for one in idle if idle[one] > _SMALLEST_SHARE * total), key=lambda one: -idle[one])
     if not causes:

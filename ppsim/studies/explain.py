@@ -344,7 +344,7 @@ def _headline(run: Timeline) -> dict[str, Any]:
         "step": run.makespan,
         "bubble_fraction": run.bubble_fraction,
         "busy": float(run.device_busy.sum()),
-        "idle": {cause: float(seconds.sum()) for cause, seconds in run.ledger().items()},
+        "idle": run.ledger().by_cause,
     }
 
 

@@ -200,14 +200,13 @@ class PricedRun:
 
 
 class Peaks:
-    """Peak bytes of each device of a simulated step under other constants of memory, which they grow with linearly."""
+    """Peak bytes of each device of a simulated step under other constants of memory; a peak is linear in each."""
 
     def __init__(self, run: Timeline):
         self.now = np.asarray(run.peak_memory)
-        twice = [Timeline.__new__(Timeline) for _ in OF_MEMORY]
-        for other, name in zip(twice, OF_MEMORY, strict=True):  # the same actions, which hold what other costs say
-            other.__setstate__(run.__getstate__() | {"table": scaled(run.costs, {name: 2.0}).table(run.schedule)})
-        self.growth = np.array([np.asarray(other.peak_memory) - self.now for other in twice])
+        tables = [scaled(run.costs, {name: 2.0}).table(run.schedule) for name in OF_MEMORY]
+        doubled = [Timeline(run.plan, table, run.costs, run.times, engine=run.engine) for table in tables]
+        self.growth = np.array([np.asarray(other.peak_memory) - self.now for other in doubled])
 
     def under(self, logs: np.ndarray) -> np.ndarray:
         """Return the peaks with the constants multiplied by exp(logs)."""

@@ -56,9 +56,8 @@ def run_numbers(run: Timeline, *others: Timeline) -> Numbers:
     }
     numbers[BUSY] = (float(run.device_busy.sum()), IDLE_UNIT)
     noise = NOISE * run.makespan * run.schedule.devices
-    for cause, seconds in run.ledger().items():
-        total = float(seconds.sum())
-        numbers[f"{IDLE}{cause}"] = (total if total > noise else 0.0, IDLE_UNIT)
+    for cause, seconds in run.ledger().by_cause.items():
+        numbers[f"{IDLE}{cause}"] = (seconds if seconds > noise else 0.0, IDLE_UNIT)
     return numbers
 
 
