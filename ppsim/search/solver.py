@@ -22,6 +22,7 @@ TICKS = 100_000  # maximum number of ticks in the longest action
 GRAINS = 1_000_000  # grains of the largest activation; amounts are rounded down to grains
 WINDOW = 120  # rows of a window
 WINDOW_WORK = 0.2  # the solver's deterministic time on a window; a unit is about a second
+EXACT_THREADS = 2  # threads of the solver that looks for the exact optimum
 FOR_ROUNDS = 0.75  # fraction of the time for rounds, if windows follow
 
 
@@ -275,13 +276,13 @@ def _has_solver() -> bool:
     return True
 
 
-def solve_exactly(problem: Problem, time_limit: float, workers: int) -> tuple[TimedLists, float, bool]:
+def solve_exactly(problem: Problem, time_limit: float) -> tuple[TimedLists, float, bool]:
     """Return the shortest lists, a lower bound in seconds, and if all times were multiples of the solver's tick.
 
     The lists are those of a brief search if these are shorter, or if the solver found none in time.
     """
     known = search_briefly(problem, [])
     model = WindowModel(known, np.ones(problem.rows, bool))
-    found, bound = model.solve(max_time_in_seconds=float(time_limit), num_workers=workers)
+    found, bound = model.solve(max_time_in_seconds=float(time_limit), num_workers=EXACT_THREADS)
     best = known if found is None or found.makespan > known.makespan else found
     return best, max(bound, problem.lower_bound), model.exact

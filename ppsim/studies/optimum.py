@@ -16,7 +16,6 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.search.problem import Problem, devices_of_stages, limits_of
 from ppsim.search.solver import require_solver, solve_exactly
-from ppsim.studies.worker_pool import check_workers
 
 MAX_ACTIONS = 1500
 _limit = number(lambda value: 0 < value < math.inf, "must be a finite number above 0, such as 4")
@@ -52,7 +51,6 @@ def optimum(
     memory_limit: float | None = None,
     split: bool = True,
     time_limit: float = 60.0,
-    workers: int = 2,
 ) -> Optimum:
     """Return the shortest schedule on a placement if transfers never queue (transport `async`).
 
@@ -73,8 +71,6 @@ def optimum(
         True for backwards as I and W (the default), False for B.
     time_limit : seconds
         Time after which the solver stops, with the best schedule and bound so far.
-    workers : int
-        Threads of the solver.
 
     Raises
     ------
@@ -86,7 +82,6 @@ def optimum(
     argument("time_limit", time_limit, _limit)
     if memory_limit is not None:
         argument("memory_limit", memory_limit, _limit)
-    check_workers(workers)
     require_solver("the exact optimum")
     usual = 1 if isinstance(placement, str) and placement == "one" else 2
     per_device = require_count("stages_per_device", usual if stages_per_device is None else stages_per_device)
@@ -100,7 +95,7 @@ def optimum(
     problem = Problem.of(devices, microbatches, device_of, costs, split, limits)
     if problem.microbatches_differ:
         raise CostError("the exact optimum needs equal microbatches; leave microbatch_scale out")
-    lists, bound, exact = solve_exactly(problem, time_limit, workers)
+    lists, bound, exact = solve_exactly(problem, time_limit)
     run = simulate(Schedule.of(lists.columns().named("optimum")), costs)
     return Optimum(run, run.makespan, min(bound, run.makespan), run.makespan <= bound * (1 + 1e-9), exact)
 

@@ -27,7 +27,7 @@ from ppsim.base.rules import argument, whole_number
 from ppsim.studies.store import Store, noting_basis
 
 MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
-AT_ONCE = 64  # chunks handed to an executor that does not say how many workers it has
+UNKNOWN_CAPACITY = 64  # chunks that an executor gets at once if it does not say how many workers it has
 _DEATHS = ("KilledWorker", "UncompletedJobError")  # errors of Dask and submitit if a worker died
 _POLL_SECONDS = 0.3
 _ENDING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
@@ -44,11 +44,6 @@ class InProcess(Executor):
         future: Future = Future()
         future.set_result(fn(*args, **kwargs))
         return future
-
-
-def check_workers(workers: Any) -> None:
-    """Raise ConfigError unless `workers` is a number of processes that a machine can have."""
-    argument("workers", workers, whole_number(1, MAX_WORKERS))
 
 
 class Workers(Executor):
@@ -101,8 +96,6 @@ class SlurmJobs(Executor):
 
     `parameters` are those of submitit, such as slurm_partition.
     """
-
-    workers = AT_ONCE
 
     def __init__(self, parameters: Mapping[str, Any], folder: str = "slurm-%j", cluster: str | None = None):
         submitit = need("submitit", "running on Slurm")
@@ -168,7 +161,7 @@ def processors() -> int:
 def capacity(executor: Executor) -> int:
     """Return the number of chunks that an executor works on at once."""
     known = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)
-    return known if isinstance(known, int) else AT_ONCE
+    return known if isinstance(known, int) else UNKNOWN_CAPACITY
 
 
 def is_death(error: BaseException | None) -> bool:
@@ -245,7 +238,7 @@ def open_resources(
     invalid executor or number of workers, and for a store that cannot be opened.
     """
     if workers is not None:
-        check_workers(workers)
+        argument("workers", workers, whole_number(1, MAX_WORKERS))
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise ConfigError(f"executor={shown(executor)} must be a concurrent.futures.Executor")
     with ExitStack() as stack:
