@@ -38,9 +38,17 @@ from ppsim.interop.replays import Trace, program_of, read_trace
 from ppsim.lowering.rows import transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
 
-LAUNCH, KERNEL = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
-MAX_NUMBER = 1e18  # microseconds, and launches
+SUFFIXES = (".json", ".json.gz", NSIGHT, *OTLP)
+PREFIX, PYTORCH = "PP:", "PyTorch"  # of the names of its pipeline runtime's ranges, and their framework
+RECEIVED = ("gloo:recv", "nccl:recv")  # ranges in which the host waits for a RECV
+ENGINE = "autograd::engine::evaluate_function"  # ranges of backwards
+GPU = "gpu_user_annotation"  # category of ranges on a GPU
+LAUNCH, KERNEL = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")  # categories
 WAITING = "SendRecv"  # in the names of NCCL's point-to-point kernels, which wait for another rank
+STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # longer numbers are no actions
+BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # an action of a stage that is not the last
+MAX_NUMBER, MAX_NANOSECONDS = 1e18, 2**63  # of microseconds and launches, and of the base: far beyond any clock
+BLOCKED = 1e-4  # seconds; if an action waited less for its input, the input may have arrived long before
 
 
 class Launches:
@@ -88,17 +96,6 @@ class Launches:
         return launched[order], kernels[known[order], 1], kernels[known[order], 2]
 
 
-PREFIX, PYTORCH = "PP:", "PyTorch"
-RECEIVED = ("gloo:recv", "nccl:recv")
-ENGINE = "autograd::engine::evaluate_function"
-SUFFIXES = (".json", ".json.gz", NSIGHT, *OTLP)
-GPU = "gpu_user_annotation"
-STAGE = re.compile(r"\(?(\d{1,10})[FBIW]\d")  # longer numbers are no actions
-BEFORE_ANOTHER = re.compile(r"(\d{1,10})(SEND_F|RECV_B)\d")  # an action of a stage that is not the last
-MAX_MICROSECONDS, MAX_NANOSECONDS = 1e18, 2**63  # far beyond any clock
-BLOCKED = 1e-4  # seconds; if an action waited less for its input, the input may have arrived long before
-
-
 @dataclass(frozen=True)
 class _Rank:
     """One rank's file; seconds count from `base` nanoseconds."""
@@ -107,15 +104,15 @@ class _Rank:
     rank: int
     base: int
     host: str
-    device: str
-    ranges: dict[str, list[Span]]
-    received: np.ndarray
-    engine: np.ndarray
-    matches: list[list[Match]]
-    steps: list[float]
+    device: str  # name of the hardware
+    ranges: dict[str, list[Span]]  # by action, from ranges named `PP:<action>`, or found by a pattern
+    received: np.ndarray  # waits for RECVs, as `_sorted_spans` returns them
+    engine: np.ndarray  # autograd's ranges, likewise
+    matches: list[list[Match]]  # by pattern: the ranges that it matches
+    steps: list[float]  # starts of the profiler's steps
     world_size: int
-    pipeline: tuple[int, ...]
-    launches: Launches | None
+    pipeline: tuple[int, ...]  # as `pipeline_group` returns it
+    launches: Launches | None  # None if ranges on a GPU were recorded
 
     @cached_property
     def stages(self) -> frozenset[int]:
@@ -185,7 +182,7 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
 def _trace(folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Pattern, ...], recorded: int) -> Trace:
     """Return the trace of one pipeline's ranks; `recorded` is the number of ranks in the folder."""
     if all(rank.ranges for rank in ranks):
-        ranks, how = [replace(rank, ranges=_executed(rank.ranges, rank)) for rank in ranks], PREFIX
+        ranks, how = [replace(rank, ranges=_times_on_gpu(rank.ranges, rank)) for rank in ranks], PREFIX
     else:
         ranks, how = _named_by_pattern(folder, ranks, patterns)
     shifts = [(rank.base - ranks[0].base) / 1e9 for rank in ranks]
@@ -194,7 +191,7 @@ def _trace(folder: str | PathLike[str], ranks: list[_Rank], patterns: tuple[Patt
     orders = [list(rank.ranges) for rank in ranks]
     program = program_of(orders, Path(folder).resolve().name, f"{folder}: the {how} ranges are no valid program")
     hosts = len({rank.host for rank in ranks})
-    start, end, moved = on_one_clock(program, *_times(program, ranks), hosts)
+    start, end, moved = on_one_clock(program, *_times(program, ranks, shifts), hosts)
     refuse_other_pipelines(program, start, end, str(folder))
     return Trace.of_clock(
         str(folder),
@@ -238,11 +235,11 @@ def _named_by_pattern(
     for number, pattern in enumerate(patterns):
         if all(rank.matches[number] for rank in ranks):
             try:
-                matches = [_computation(pattern, outermost(rank.matches[number]), rank.received) for rank in ranks]
+                matches = [_without_waits(pattern, outermost(rank.matches[number]), rank.received) for rank in ranks]
                 named = named_ranges(matches, [rank.steps for rank in ranks])
             except ConfigError as error:
                 raise ConfigError(f"{folder}: {pattern.name} ranges: {error}") from None
-            executed = [replace(rank, ranges=_executed(one, rank)) for rank, one in zip(ranks, named, strict=True)]
+            executed = [replace(rank, ranges=_times_on_gpu(one, rank)) for rank, one in zip(ranks, named, strict=True)]
             return executed, pattern.name
     without = next(rank.path for rank in ranks if not rank.ranges)
     known = ", ".join(pattern.name for pattern in patterns)
@@ -253,14 +250,14 @@ def _named_by_pattern(
     )
 
 
-def _executed(ranges: dict[str, list[Span]], rank: _Rank) -> dict[str, list[Span]]:
+def _times_on_gpu(ranges: dict[str, list[Span]], rank: _Rank) -> dict[str, list[Span]]:
     """Return the times of a rank's actions; for host ranges that launch kernels, the times on the GPU."""
     if rank.launches is None:
         return ranges
     return {action: rank.launches.on_gpu(spans) for action, spans in ranges.items()}
 
 
-def _computation(pattern: Pattern, matches: list[Match], received: np.ndarray) -> list[Match]:
+def _without_waits(pattern: Pattern, matches: list[Match], received: np.ndarray) -> list[Match]:
     """Return the ranges without their waits for inputs at the start."""
     if not pattern.receives:
         return matches
@@ -342,27 +339,29 @@ def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Ra
     unique = [event for event in events if event.get("cat") != GPU] if on_host else _on_gpu_first(events)
     device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
     return _Rank(
-        place,
-        head.distributedInfo.rank,
-        head.baseTimeNanoseconds,
-        head.host_name,
-        device,
-        _ranges(unique),
-        _in_order([_span(event) for event in events if event["name"] in RECEIVED]),
-        _in_order(engine),
-        [[(*_span(event), kind) for event in unique if (kind := pattern.kind(event["name"]))] for pattern in patterns],
-        sorted({_span(event)[0] for event in unique if event["name"].startswith(STEP)}),
-        head.distributedInfo.world_size,
-        pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),
-        launches if on_host else None,
+        path=place,
+        rank=head.distributedInfo.rank,
+        base=head.baseTimeNanoseconds,
+        host=head.host_name,
+        device=device,
+        ranges=_named_actions(unique),
+        received=_sorted_spans([_span(event) for event in events if event["name"] in RECEIVED]),
+        engine=_sorted_spans(engine),
+        matches=[
+            [(*_span(event), kind) for event in unique if (kind := pattern.kind(event["name"]))] for pattern in patterns
+        ],
+        steps=sorted({_span(event)[0] for event in unique if event["name"].startswith(STEP)}),
+        world_size=head.distributedInfo.world_size,
+        pipeline=pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),
+        launches=launches if on_host else None,
     )
 
 
 def _event_faults(number: int, event: dict[str, Any]) -> Iterator[str]:
     """Yield the faults of a range's times; a schema would be too slow for so many events."""
-    for name, minimum in (("ts", -MAX_MICROSECONDS), ("dur", 0.0)):
+    for name, minimum in (("ts", -MAX_NUMBER), ("dur", 0.0)):
         value: Any = event.get(name)
-        if not (is_number(value) and minimum <= value <= MAX_MICROSECONDS):
+        if not (is_number(value) and minimum <= value <= MAX_NUMBER):
             fault = f"{name} {shown(value)} must be a finite number of microseconds, dur at least 0"
             yield f"range {number} ({shown(event['name'])}): {fault}"
 
@@ -389,15 +388,15 @@ def _stream(event: dict[str, Any]) -> str:
     return f"{event['pid']} {event['tid']}"
 
 
-def _ranges(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
-    """Return the (start, end) of each action's ranges in seconds, in time order; actions in order of their first."""
+def _named_actions(events: list[dict[str, Any]]) -> dict[str, list[Span]]:
+    """Return the (start, end) of each action's `PP:` ranges in seconds, both in the order of their starts."""
     ordered = sorted(events, key=lambda one: (one["ts"], one["dur"], one["name"]))
     return by_action(
         (one["name"].removeprefix(PREFIX), _span(one)) for one in ordered if one["name"].startswith(PREFIX)
     )
 
 
-def _in_order(spans: Any) -> np.ndarray:
+def _sorted_spans(spans: Any) -> np.ndarray:
     """Return starts and ends in seconds, in time order, float64 (spans, 2)."""
     pairs = np.array(spans, float).reshape(-1, 2)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
@@ -409,30 +408,29 @@ def _span(event: dict[str, Any]) -> Span:
     return start / 1e6, (start + float(event["dur"])) / 1e6
 
 
-def _times(program: ScheduleColumns, ranks: list[_Rank]) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end of each row of each step, seconds on rank 0's time base; nan for unrecorded times."""
+def _times(program: ScheduleColumns, ranks: list[_Rank], shifts: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Return start and end of each row of each step, seconds on the first rank's time base; nan for unrecorded times.
+
+    `shifts` are the seconds to add to each rank's times.
+    """
     steps = max(len(spans) for rank in ranks for spans in rank.ranges.values())
     start, end = (np.full((steps, len(program.kind)), np.nan) for _ in range(2))
-    for device, rank in enumerate(ranks):
-        shift = (rank.base - ranks[0].base) / 1e9
-        row = int(program.offsets[device])
+    ends = transfer_ends(program)
+    for device, (rank, shift) in enumerate(zip(ranks, shifts, strict=True)):
+        first = row = int(program.offsets[device])
         for action, spans in rank.ranges.items():
             parts = 2 if action.startswith("(") else 1
             for step, span in enumerate(spans):
-                edges = _edges(program, row, parts, span, rank)
-                start[step, row : row + parts] = edges[:-1]
-                end[step, row : row + parts] = edges[1:]
+                bounds = np.add(_bounds(program, row, parts, span, rank), shift)
+                start[step, row : row + parts], end[step, row : row + parts] = bounds[:-1], bounds[1:]
             row += parts
-        rows = slice(int(program.offsets[device]), row)
-        start[:, rows] += shift
-        end[:, rows] += shift
-        received = rank.received + shift
-        _set_arrivals(program, rows, received, start, end)
+        received = ~ends.is_send & (ends.row >= first) & (ends.row < row)
+        _set_arrivals(ends.row[received], ends.consumer[received], rank.received + shift, start, end)
     return start, end
 
 
-def _edges(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Rank) -> list[float]:
-    """Return the borders of the actions of one range, seconds; in a fused range, autograd's times are the backward."""
+def _bounds(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Rank) -> list[float]:
+    """Return the bounds of the actions of a range, in seconds; in a fused slot, autograd's ranges are the backward."""
     if parts == 1:
         return [span[0], span[1]]
     inside = rank.engine[(rank.engine[:, 0] >= span[0]) & (rank.engine[:, 1] <= span[1])]
@@ -442,20 +440,18 @@ def _edges(program: ScheduleColumns, row: int, parts: int, span: Span, rank: _Ra
 
 
 def _set_arrivals(
-    program: ScheduleColumns, rows: slice, received: np.ndarray, start: np.ndarray, end: np.ndarray
+    receives: np.ndarray, consumers: np.ndarray, waits: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> None:
-    """Set the end of each RECV, and the start of its consumer, to the end of the wait for the RECV.
+    """Set the end of each RECV, and the start of its consumer, to the end of the host's wait for the RECV.
 
     On a GPU the host does not wait, so nothing changes.
     """
-    ends = transfer_ends(program)
-    mine = ~ends.is_send & (ends.row >= rows.start) & (ends.row < rows.stop)
-    for receive, consumer in zip(ends.row[mine].tolist(), ends.consumer[mine].tolist(), strict=True):
+    for receive, consumer in zip(receives.tolist(), consumers.tolist(), strict=True):
         for step in range(len(start)):
-            inside = np.flatnonzero((received[:, 0] >= start[step, receive]) & (received[:, 0] <= end[step, receive]))
+            inside = np.flatnonzero((waits[:, 0] >= start[step, receive]) & (waits[:, 0] <= end[step, receive]))
             if not len(inside):
                 continue
-            arrived = float(received[inside[0], 1])
+            arrived = float(waits[inside[0], 1])
             waited = arrived - start[step, consumer]
             end[step, receive] = arrived if waited > BLOCKED else np.nan
             if waited > 0 and not arrived > end[step, consumer]:

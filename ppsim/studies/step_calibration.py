@@ -50,14 +50,14 @@ from ppsim.studies.free_keys import Key
 from ppsim.studies.space import search_space
 
 KEYS = ("config", "seconds", "peak_memory")
-MOST = {"seconds": 1e8, "bytes": 1e15}  # of a step: three years, and a thousand of the largest GPUs
-ROUNDS = 12  # most steps of the fit
-LONGEST_STEP = 0.7  # of the logarithm of a constant, in one step of the fit
-CLOSE = 3e-3  # the fit ends if no logarithm changes by more
-FAR = 0.1  # change of a logarithm after which slopes are found again
-TELLS = 1.1  # factor by which a constant's deviation grows without a run that tells of it
+LARGEST = {"seconds": 1e8, "bytes": 1e15}  # legal values of a step: three years, and a thousand of the largest GPUs
+ROUNDS = 12  # Gauss-Newton steps of a fit, at most
+LONGEST_STEP = 0.7  # largest change of a logarithm in one step
+CONVERGED = 3e-3  # the fit ends if no logarithm changes by more
+STALE_SLOPES = 0.1  # slopes are found again after the largest changes of logarithms add up to more than this
+INFORMS = 1.1  # a run informs about a constant if the constant's deviation grows by this factor without the run
 OF_TIME, OF_MEMORY = (tuple(name for name in CONSTANTS if CONSTANTS[name].of_memory == of) for of in (False, True))
-SURELY = 2.0  # logarithm of likelihoods by which peaks must fit the first device better than the fullest one
+CLEARLY_BETTER = 2.0  # log likelihood ratio from which peaks count as those of the first device, not the fullest
 MAX_TRIED = 16  # layouts that are tried for the next run
 SMALL_CHANGE = 0.02  # of the logarithm of a constant, to find the slope of a peak
 
@@ -143,8 +143,8 @@ def _amount(value: Any, unit: str, place: str, example: str) -> float:
         amount = parse_quantity(value, unit)
     except ConfigError as wrong:
         raise ConfigError(f"{place}: {wrong}") from None
-    if not 0 < amount <= MOST[unit]:
-        most = f"{MOST[unit]:.0e} {unit}"
+    if not 0 < amount <= LARGEST[unit]:
+        most = f"{LARGEST[unit]:.0e} {unit}"
         raise ConfigError(f"{place}: {shown(value)} must be above 0 and at most {most}, such as {example}")
     return amount
 
@@ -248,37 +248,41 @@ def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted
 
 
 def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
-    """Return the part of the fit up to which each run comes nearer if a fit to the others predicts it.
+    """Return for each run the largest part of the fit that brings it nearer, where a fit to the others predicts it.
 
-    Slopes do not change here. A run that the others do not move supports any part.
+    Slopes do not change here. A run whose prediction the others do not change supports any part.
     """
-    moved = fit.residual + fit.slopes @ fit.logs
-    predicted, runs = np.zeros(len(moved)), len(moved)
+    unfitted = fit.residual + fit.slopes @ fit.logs  # log(measured / predicted) without the fit
+    predicted, runs = np.zeros(len(unfitted)), len(unfitted)
     if runs < FEWEST:
         return predicted
     for run, slope in enumerate(fit.slopes):
-        others, of_others = np.delete(moved, run), np.delete(fit.slopes, run, 0)
-        predicted[run] = slope @ _most_probable(others, names, of_others.__matmul__, lambda _, own=of_others: own).logs
-    sure = np.sign(moved) * np.maximum(np.abs(moved) - fit.error / min(runs - FEWEST + 1, FEWEST), 0)
-    return np.divide(2 * sure, predicted, out=np.full(runs, np.inf), where=np.abs(predicted) > CLOSE)
+        others, slopes = np.delete(unfitted, run), np.delete(fit.slopes, run, 0)
+        predicted[run] = slope @ _most_probable(others, names, slopes.__matmul__, lambda _, slopes=slopes: slopes).logs
+    scatter = fit.error / min(runs - FEWEST + 1, FEWEST)
+    sure = np.sign(unfitted) * np.maximum(np.abs(unfitted) - scatter, 0)
+    # |sure - part x predicted| < |sure| up to this part:
+    return np.divide(2 * sure, predicted, out=np.full(runs, np.inf), where=np.abs(predicted) > CONVERGED)
 
 
 def _most_probable(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
     """Return the most probable constants, by Gauss-Newton steps with reweighted runs."""
     precision = _precision(names)
     logs, error = np.zeros(len(names)), PRIOR_ERROR
-    residual, jacobian, moved = measured - predict(logs), slopes(logs), 0.0
+    residual, jacobian = measured - predict(logs), slopes(logs)
+    changed = 0.0  # largest changes of logarithms since the slopes were found, added up
     for _ in range(ROUNDS):
         error = _error(residual, error)
         weight = _weights(residual, error)
-        jacobian, moved = (slopes(logs), 0.0) if moved > FAR else (jacobian, moved)
+        if changed > STALE_SLOPES:
+            jacobian, changed = slopes(logs), 0.0
         curvature = jacobian.T @ (weight[:, None] * jacobian) / error**2 + precision
         gradient = jacobian.T @ (weight * residual) / error**2 - precision @ logs
         step = np.linalg.solve(curvature, gradient)
         step *= min(1.0, LONGEST_STEP / max(np.abs(step).max(initial=0.0), 1e-300))
-        logs, longest = logs + step, float(np.abs(step).max(initial=0.0))
-        residual, moved = measured - predict(logs), moved + longest
-        if longest < CLOSE:
+        logs, largest = logs + step, float(np.abs(step).max(initial=0.0))
+        residual, changed = measured - predict(logs), changed + largest
+        if largest < CONVERGED:
             break
     return _fit_at(logs, residual, error, slopes(logs), names)
 
@@ -356,7 +360,7 @@ def fitted_to(priced: Sequence[PricedRun]) -> Calibration:
     if peaks and all(simulated[number].peak_memory is not None for number in peaks):
         of_runs = [Peaks(simulated[number]) for number in peaks]
         both = [fit_memory([*peaks.values()], of_runs, first) for first in (False, True)]
-        first = len(peaks) * math.log(both[0].error / both[1].error) > SURELY
+        first = len(peaks) * math.log(both[0].error / both[1].error) > CLEARLY_BETTER
         fits.append((OF_MEMORY, both[first]))
     logs, covariance = dict.fromkeys(CONSTANTS, 0.0), np.diag([one.deviation**2 for one in CONSTANTS.values()])
     for names, one in fits:
@@ -390,7 +394,7 @@ def _measured(
     return MeasuredRun(
         run.config.name, run.seconds, before[number].iteration_time, after[number].iteration_time,
         min(float(fit.weight[number]), 1.0),
-        OF_TIME[int(grows.argmax())] if grows.max() >= TELLS else "", run.peak_memory, peak(before[number]),
+        OF_TIME[int(grows.argmax())] if grows.max() >= INFORMS else "", run.peak_memory, peak(before[number]),
         peak(after[number]),
     )  # fmt: skip
 

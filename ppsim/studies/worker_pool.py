@@ -28,10 +28,18 @@ from ppsim.studies.store import Store, noting_basis
 
 MAX_WORKERS = 4096  # a mistyped number must not fill a machine with processes
 UNKNOWN_CAPACITY = 64  # chunks that an executor gets at once if it does not say how many workers it has
-_DEATHS = ("KilledWorker", "UncompletedJobError")  # errors of Dask and submitit if a worker died
+FEW = 64  # fewer items finish before worker processes have started
+MAX_CHUNK = 32  # items of one call of an executor
+DEATHS = 4  # workers that an item may kill when it runs alone, until it is given up
+_WORKER_DIED = ("KilledWorker", "UncompletedJobError")  # errors of Dask and submitit
 _POLL_SECONDS = 0.3
 _ENDING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
 _END_SECONDS = 0.5  # maximum wait for the thread that manages the processes
+_LEFT_OUT = "left out: "
+_REPEAT = "repeat the call to go on: a store keeps the results so far"
+_RAISED = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")  # the line of a traceback that names the error
+
+Outcome = dict[str, Any]  # plain values that a store can hold; {"refused": reason} for an item that is given up
 
 
 class InProcess(Executor):
@@ -55,7 +63,7 @@ class Workers(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         """Run a call in one of the processes, as any executor does."""
-        with signals_blocked(_ENDING):  # until `_begin` runs in a process that this starts
+        with signals_blocked(_ENDING):  # until `_set_up_worker` runs in a process that this starts
             return self._pool.submit(fn, *args, **kwargs)
 
     def serve(self, processes: int) -> None:
@@ -167,7 +175,7 @@ def capacity(executor: Executor) -> int:
 def is_death(error: BaseException | None) -> bool:
     """Return True if a future failed because its worker died, not because of the call."""
     timed_out = type(error).__name__ == "FailedJobError" and "UncompletedJobError" in str(error)
-    return timed_out or isinstance(error, BrokenExecutor) or type(error).__name__ in _DEATHS
+    return timed_out or isinstance(error, BrokenExecutor) or type(error).__name__ in _WORKER_DIED
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
@@ -176,10 +184,10 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     can_fork = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     context = multiprocessing.get_context("fork" if can_fork else "spawn")
     with signals_blocked(_ENDING):  # multiprocessing starts a process that must outlive a hangup
-        return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),))
+        return ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up_worker, initargs=(os.getpid(),))
 
 
-def _begin(parent: int) -> None:
+def _set_up_worker(parent: int) -> None:
     """Leave Ctrl-C to the parent, end at any other signal, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _ENDING - {signal.SIGINT}:
@@ -187,23 +195,13 @@ def _begin(parent: int) -> None:
             signal.signal(number, signal.SIG_DFL)  # the parent's handler would only end the running call
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     os._exit(1)
-
-
-FEW = 64  # fewer items finish before worker processes have started
-MAX_CHUNK = 32
-DEATHS = 4  # of a worker that had nothing else to do, until its item is given up
-_LEFT_OUT = "left out: "
-_REPEAT = "repeat the call to go on: a store keeps the results so far"
-_RAISED = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")  # the line of a traceback that names the error
-
-Outcome = dict[str, Any]  # plain values that a store can hold; {"refused": reason} for an item that is given up
 
 
 def is_left_out(refused: str | None) -> bool:
@@ -211,7 +209,7 @@ def is_left_out(refused: str | None) -> bool:
     return refused is not None and refused.startswith(_LEFT_OUT)
 
 
-def _cause(error: BaseException | None, processes: Sequence[Any]) -> str:
+def _cause_of_death(error: BaseException | None, processes: Sequence[Any]) -> str:
     """Return how a worker died: its signal or exit status if it is a process of this machine."""
     for status in (process.exitcode for process in processes):
         if status is not None:
@@ -251,15 +249,16 @@ def open_resources(
         yield executor, store
 
 
-_unpickled = functools.lru_cache(4)(pickle.loads)  # chunks of one work share what it has computed in a process
+_unpickled = functools.lru_cache(4)(pickle.loads)  # a process unpickles a work once, with what the work caches
 
 
-def _worked(
+def _run_chunk(
     work: Callable[[Any], Outcome] | bytes, items: list[Any], stored: bool
 ) -> tuple[list[tuple[Outcome, Any]], list[Path]]:
-    """Return each item's outcome, and the digests of the files that it follows from; None if it is not to be stored.
+    """Return each item's outcome with its basis, and all files that were read, for the process that asked.
 
-    Also return all files that were read, for the process that asked. `work` may be pickled.
+    A basis is the digest of each file that the outcome follows from; None if the outcome must not be stored. `work` may
+    be pickled.
     """
     run: Callable[[Any], Outcome] = _unpickled(work) if isinstance(work, bytes) else work
     read, found = list[Path](), list[tuple[Outcome, Any]]()
@@ -274,7 +273,7 @@ def _worked(
 class JobRunner:
     """Job runner: sends items to an executor in chunks; retries the items of a dead worker one at a time.
 
-    Any worker may die of what another one does, so that no death counts against an item unless its worker had no other.
+    A death counts against an item only if the item ran alone: otherwise another item may have killed the worker.
 
     Parameters
     ----------
@@ -306,10 +305,10 @@ class JobRunner:
         order = list(range(len(items)))
         size = max(1, min(MAX_CHUNK, len(order) // (4 * capacity(executor))))
         self.waiting = deque(order[first : first + size] for first in range(0, len(order), size))
-        self.suspects: deque[list[int]] = deque()
+        self.suspects: deque[int] = deque()  # items whose worker died
         self.running: dict[Future, list[int]] = {}
         self.alone = False  # whether the running item is a suspect
-        self.deaths: Counter[int] = Counter()  # per item, of workers that had only this item
+        self.deaths: Counter[int] = Counter()  # by item: workers that died when it ran alone
 
     def in_order(self) -> Iterator[Outcome]:
         """Yield the outcome of every item in the order of the items, each as soon as all earlier ones are known.
@@ -337,7 +336,7 @@ class JobRunner:
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
         """Yield the index and outcome of every item when it is known."""
-        said, client = False, getattr(self.executor, "_client", None)  # of a Dask cluster
+        has_warned, client = False, getattr(self.executor, "_client", None)  # of a Dask cluster
         while self.waiting or self.suspects or self.running:
             yield from self._submit()
             done = wait(self.running, _POLL_SECONDS, FIRST_COMPLETED).done
@@ -346,24 +345,25 @@ class JobRunner:
                 with suppress(Exception):
                     self.executor.shutdown(wait=False)  # a later shutdown would wait for them for ever
                 raise ConfigError(f"the Dask scheduler is gone; start it, and {_REPEAT}")
-            if not done and not said and not getattr(client, "_scheduler_identity", {}).get("workers", True):
+            if not done and not has_warned and not getattr(client, "_scheduler_identity", {}).get("workers", True):
                 say("ppsim: the Dask cluster has no worker; waiting (Ctrl-C stops)")
-                said = True
+                has_warned = True
             dead = []
             if isinstance(self.executor, Workers):
                 dead = self.executor.dead()
-                if dead or any(is_death(_error(future)) for future in done):
+                if dead or any(is_death(_failure(future)) for future in done):
                     self.executor.shutdown()  # a pool that lost a process does no more work
                     done = set(self.running)
             for future in done:
-                chunk, error = self.running.pop(future), _error(future)
+                chunk, error = self.running.pop(future), _failure(future)
                 if error is None:
-                    worked, read = future.result()
+                    found, read = future.result()
                     for path in read:
                         note_read(path)
-                    yield from self._store(chunk, worked)
+                    self._save(chunk, found)
+                    yield from zip(chunk, (outcome for outcome, _ in found), strict=True)
                 elif is_death(error):
-                    yield from self._suspect(chunk, _cause(error, dead))
+                    yield from self._suspect(chunk, _cause_of_death(error, dead))
                 else:
                     raise error
 
@@ -375,26 +375,24 @@ class JobRunner:
         if isinstance(self.executor, Workers):
             self.executor.serve(1 if self.alone else self.executor.workers)
         if self.alone:
-            chunk = self.suspects.popleft()
-            time.sleep(_POLL_SECONDS * self.deaths[chunk[0]])  # what killed its worker may pass
-            self._start(chunk)
+            item = self.suspects.popleft()
+            time.sleep(_POLL_SECONDS * self.deaths[item])  # what killed its worker may pass
+            self._start([item])
             return
-        found: list[tuple[int, Outcome]] = []
-        most = 1 if isinstance(self.executor, InProcess) else 2 * capacity(self.executor)
+        stored: list[tuple[int, Outcome]] = []
+        limit = 1 if isinstance(self.executor, InProcess) else 2 * capacity(self.executor)
         with getattr(self.executor, "batch", nullcontext)():  # all calls become one job array
-            while self.waiting and len(self.running) < most:
-                known, chunk = self._known(self.waiting.popleft())
-                found += known
+            while self.waiting and len(self.running) < limit and len(stored) < MAX_CHUNK:
+                known, chunk = self._split_stored(self.waiting.popleft())
+                stored += known
                 if chunk:
                     self._start(chunk)
-                if len(found) >= MAX_CHUNK:
-                    break
-        yield from found
+        yield from stored
 
     def _start(self, chunk: list[int]) -> None:
         try:
             items = [self.items[index] for index in chunk]
-            future = self.executor.submit(_worked, self.work, items, self.store is not None)
+            future = self.executor.submit(_run_chunk, self.work, items, self.store is not None)
         except Exception as error:
             if not is_death(error):
                 raise
@@ -402,7 +400,7 @@ class JobRunner:
             future.set_exception(error)
         self.running[future] = chunk
 
-    def _known(self, chunk: list[int]) -> tuple[list[tuple[int, Outcome]], list[int]]:
+    def _split_stored(self, chunk: list[int]) -> tuple[list[tuple[int, Outcome]], list[int]]:
         """Return the stored outcomes of a chunk, and the items without one."""
         if self.store is None:
             return [], chunk
@@ -412,26 +410,25 @@ class JobRunner:
         known = [(index, stored[self.keys[index]]) for index in chunk if self.keys[index] in stored]
         return known, [index for index in chunk if self.keys[index] not in stored]
 
-    def _store(self, chunk: list[int], worked: list[tuple[Outcome, Any]]) -> Iterator[tuple[int, Outcome]]:
-        outcomes = [outcome for outcome, _ in worked]
+    def _save(self, chunk: list[int], found: list[tuple[Outcome, Any]]) -> None:
+        """Store the outcomes of a chunk that have a basis."""
         if self.store is not None and None not in self.files.values():
-            kept = [(self.keys[index], {**self.files, **read}, outcome)
-                    for index, (outcome, read) in zip(chunk, worked, strict=True) if read is not None]  # fmt: skip
+            kept = [(self.keys[index], {**self.files, **basis}, outcome)
+                    for index, (outcome, basis) in zip(chunk, found, strict=True) if basis is not None]  # fmt: skip
             self.store.save(kept, self.place)
-        yield from zip(chunk, outcomes, strict=True)
 
     def _suspect(self, chunk: list[int], cause: str) -> Iterator[tuple[int, Outcome]]:
         """Requeue each item of a dead worker alone, to find the one that kills it; give up an item after `DEATHS`."""
         for index in chunk:
             self.deaths[index] += self.alone
             if self.deaths[index] < DEATHS:
-                self.suspects.append([index])
+                self.suspects.append(index)
             else:
                 died = f"its worker died {DEATHS} times while it ran alone ({cause}); repeat the call to retry it"
                 yield index, {"refused": _LEFT_OUT + died}
 
 
-def _error(future: Future) -> BaseException | None:
+def _failure(future: Future) -> BaseException | None:
     """Return why a call failed; a death if its worker was ended before the call did."""
     if future.cancelled() or not future.done():
         return BrokenExecutor("its pool was closed")
