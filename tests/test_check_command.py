@@ -48,6 +48,14 @@ def test_limits_need_no_baseline():
     assert outcome.status == 1
     assert "over the limit" in outcome.out
     assert ppsim("check", CONFIGS / "llama-3-8b-8xh100.yaml", "--max-memory", "1 GB").status == 1
+    asynchronous = (
+        "check",
+        UNIT_COSTS,
+        "--set",
+        "schedule.name=pipedream",
+    )  # 8 microbatches of 3 s; three steps last 81 s
+    assert ppsim(*asynchronous, "--max-step-time", "24s").status == 0
+    assert "iteration_time - 24 s 23 s" in " ".join(ppsim(*asynchronous, "--max-step-time", "23s").out.split())
 
 
 def test_a_config_that_is_not_in_the_baseline_fails_and_one_that_is_not_checked_is_named(baseline):

@@ -21,6 +21,7 @@ from ppsim.analysis.ledger import ledger
 from ppsim.analysis.memory import peak_activations, peak_memory
 from ppsim.base.units import percent_text, value_text
 from ppsim.plan.lengths import collective_fraction
+from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
 
 Output = Literal["summary", "devices", "json", "compare", "what-if", "batch"]
@@ -91,7 +92,7 @@ class Measure:
     def is_shown_for(self, run: TimelineColumns) -> bool:
         """Return whether the output for this run shows the measure."""
         if self.schedules == "asynchronous" and run.schedule.iterations == 1:
-            return False
+            return self.of is iteration_time and run.plan.optimizer == POST_VALIDATED  # it differs from the makespan
         return not self.optional or bool(np.any(self.of(run)))
 
 

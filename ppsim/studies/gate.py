@@ -202,7 +202,7 @@ def check_configs(
     PpsimError
         As in `Config.simulate`.
     """
-    limits, tolerance = limits or Limits(), tolerance or Tolerance()
+    step, limits, tolerance = MEASURES["iteration_time"], limits or Limits(), tolerance or Tolerance()
     if baseline is None and not limits.of_measures():
         raise ConfigError(
             "nothing to check against: give a baseline, or the largest bubble, memory or step time allowed"
@@ -212,7 +212,8 @@ def check_configs(
     return [
         replace(finding, fit=fit_of(run))
         for config, run in measure_configs(paths, baseline, overrides).items()
-        for finding in config_findings(config, gate_numbers(run), old, tolerance, limits)
+        for steps in ({step.name: (step.number(run), step.unit)} if step.is_shown_for(run) else {},)
+        for finding in config_findings(config, gate_numbers(run) | steps, old, tolerance, limits)
     ]
 
 
@@ -247,7 +248,8 @@ def config_findings(
         findings.append(Finding(config, "makespan", unit, None, value, "new"))
     elif baseline is not None:
         findings += [_against(config, name, numbers, baseline[config], tolerance) for name in guarded()]
-    for name, limit in limits.of_measures():
+    for measure, limit in limits.of_measures():
+        name = "iteration_time" if measure == "makespan" and "iteration_time" in numbers else measure
         value, unit = numbers[name]
         if value is None:
             raise ConfigError(f"{config}: no limit of {name} can be checked: the costs do not give the memory")
