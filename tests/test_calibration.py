@@ -115,7 +115,7 @@ def test_a_profile_s_noise_draws_with_the_spread_that_was_measured(tmp_path):
     }  # fmt: skip
     (tmp_path / "c.yaml").write_text(json.dumps(config))
     assert ppsim.load_config(tmp_path / "c.yaml").simulate().makespan == pytest.approx(once.makespan, rel=1e-6)
-    with pytest.raises(ppsim.ConfigError, match=r"jitter\.actions .*: measured goes with costs\.profile"):
+    with pytest.raises(ppsim.ConfigError, match=r"jitter\.actions .*: measured needs costs\.profile"):
         ppsim.load_config(tmp_path / "c.yaml", overrides={"costs": {"forward": 1.0}})
 
 
@@ -183,7 +183,7 @@ def test_a_config_takes_a_profile_beside_it(tmp_path):
     config.write_text(
         "schedule: {name: 1f1b, devices: 4, microbatches: 8}\ncosts: {profile: profile.yaml, forward: 1}\n"
     )
-    with pytest.raises(ppsim.ConfigError, match=r"forward.*does not go with profile"):
+    with pytest.raises(ppsim.ConfigError, match=r"forward.*excludes profile"):
         ppsim.load_config(config)
 
 

@@ -109,7 +109,7 @@ def test_a_csv_file_is_found_beside_the_config(write):
     write("0F0,,0B0\n1F0,1B0\n", "hand.csv")
     path = write("schedule: {csv: hand.csv}\n")
     assert load_config(path).build().orders() == [["0F0", "0B0"], ["1F0", "1B0"]]
-    assert "schedule.devices: does not go with csv" in fault_of(path, **{"schedule.devices": 4})
+    assert "schedule.devices: excludes csv" in fault_of(path, **{"schedule.devices": 4})
 
 
 def test_options_reach_the_family(write):
@@ -176,7 +176,7 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         ({"hardware.cards_per_node": 0}, "hardware.cards_per_node: 0 must be a whole number of at least 1"),
         (
             {"layout.first_stage_layers": 1, "layout.partition": "greedy"},
-            "layout.*first_stage_layers=1 goes with partition 'even'",
+            "layout.*first_stage_layers=1 needs partition 'even'",
         ),
     ],
 )
@@ -382,7 +382,7 @@ def test_sharding_stands_for_its_keys_in_a_file_and_in_a_change(kind):
             {"layout.sharding": "weights", "layout.sharded": True},
             "layout.sharding: stands for .*; leave out it or sharded",
         ),
-        ({"layout.sharding": "hybrid"}, "layout.sharding: hybrid goes with replicas above 1"),
+        ({"layout.sharding": "hybrid"}, "layout.sharding: hybrid needs replicas above 1"),
     ],
 )
 def test_sharding_that_is_wrong_or_given_twice_is_named(changes, fault):

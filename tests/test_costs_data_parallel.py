@@ -141,7 +141,7 @@ def test_a_window_of_gathered_stages_changes_what_a_device_holds_and_how_often_i
 
 def test_a_window_that_nothing_uses_is_a_fault_of_the_config():
     config = {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 4, "look_ahead": "auto"}}
-    with pytest.raises(ppsim.ConfigError, match=r"schedule\.look_ahead: goes with weights that are gathered by stage"):
+    with pytest.raises(ppsim.ConfigError, match=r"schedule\.look_ahead: needs weights that are gathered by stage"):
         as_config(config)
     given = {**config, "costs": {"unshard": 0.5}}
     given["schedule"] = {**config["schedule"], "look_ahead": [1, 2, 3]}

@@ -139,7 +139,7 @@ def test_reductions_and_optimizer_follow_the_order_that_ran():
         ("1f1b", {"memory_limit": [9, 9]}, {}, r"memory_limit=\[9, 9\] must be activations"),
         ("1f1b", {"memory_limit": "9"}, {}, "memory_limit='9' must be activations"),
         ("1f1b", {"dispatch": "soon"}, {}, "use one of: list, ready"),
-        ("1f1b", {"dispatch": "list", "memory_limit": 5}, {}, "goes with dispatch='ready'"),
+        ("1f1b", {"dispatch": "list", "memory_limit": 5}, {}, "needs dispatch='ready'"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(name, options, costs, message):

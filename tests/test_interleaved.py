@@ -116,7 +116,7 @@ def test_groups_hold_every_microbatch_once_and_a_refusal_names_legal_values(p, m
         (4, 11, {"grouping": "torch"}, "microbatches=11 with devices=4: grouping='torch' makes 2 rounds, and "
                                        "microbatches must be a multiple of the rounds; use 10 or 12 microbatches, or "
                                        "grouping='spread'"),
-        (4, 8, {"grouping": "torch", "group_size": 4}, "group_size=4 goes with grouping='megatron' only; "
+        (4, 8, {"grouping": "torch", "group_size": 4}, "group_size=4 needs grouping='megatron'; "
                                                        "grouping='torch' chooses its own"),
         (4, 8, {"grouping": None}, "grouping=None is not known; use one of: megatron, torch, spread"),
     ],

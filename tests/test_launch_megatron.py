@@ -581,10 +581,10 @@ def test_residual_streams_are_printed_and_read():
     ("changes", "message"),
     [
         ({"model.residual_block": 4}, "model.residual_block=4: it has no flag for this"),
-        ({"model.residual_streams": 4}, "model.residual_streams=4: goes with no pipeline"),
-        ({"model.residual_streams": 4, "layout.recompute": "full"}, "residual_streams=4: goes with no full recompute"),
-        ({"model.residual_streams": 4, "model.prediction_layers": 1}, "residual_streams=4: goes with no prediction"),
-        ({"model.residual_streams": 4, "model.experts": 8, "model.experts_per_token": 2}, "=4: goes with no experts"),
+        ({"model.residual_streams": 4}, "model.residual_streams=4: excludes pipeline"),
+        ({"model.residual_streams": 4, "layout.recompute": "full"}, "residual_streams=4: excludes full recompute"),
+        ({"model.residual_streams": 4, "model.prediction_layers": 1}, "residual_streams=4: excludes prediction"),
+        ({"model.residual_streams": 4, "model.experts": 8, "model.experts_per_token": 2}, "=4: excludes experts"),
         ({"layout.recompute": "streams"}, "layout.recompute=streams: the model has one residual"),
     ],
 )

@@ -154,7 +154,7 @@ def test_a_wrong_file_is_one_error(tmp_path, text, message):
             {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 4}},
             "schedule.microbatches: follows from lengths",
         ),
-        ({"costs": {"microbatch_scale": [1]}}, "costs.microbatch_scale: does not go with lengths"),
+        ({"costs": {"microbatch_scale": [1]}}, "costs.microbatch_scale: excludes lengths"),
     ],
 )
 def test_what_does_not_go_together_is_one_error(change, message):

@@ -117,9 +117,9 @@ def test_a_config_asks_for_r_or_copies_of_any_family_and_compare_puts_them_into_
     ("schedule", "sentence"),
     [
         ({"recompute": "some"}, "schedule.recompute: 'some' must be all, first:1"),
-        ({"recompute": "needed"}, "schedule.recompute: needed goes with memory_limit"),
+        ({"recompute": "needed"}, "schedule.recompute: needed requires memory_limit"),
         ({"recompute_placing": "idle"}, "schedule.recompute_placing: has no effect without recompute; give recompute"),
-        ({"recompute": "all", "offload": "all"}, "schedule.offload: does not go with recompute"),
+        ({"recompute": "all", "offload": "all"}, "schedule.offload: excludes recompute"),
         ({"offload": "needed"}, "schedule.offload: 'needed' must be all, first:1"),
         ({"recompute": "all", "recompute_placing": "soon"}, "use one of: backward, idle, idle"),
     ],

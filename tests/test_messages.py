@@ -67,7 +67,7 @@ def test_no_action_can_grow_by_more_than_its_slack_without_a_longer_step(seed):
 
 def test_shared_ports_are_refused_with_messages():
     costs = SharedPorts(Hosted(), [0, 0])
-    with pytest.raises(ppsim.CostError, match="message_overhead does not go with shared network cards"):
+    with pytest.raises(ppsim.CostError, match="message_overhead excludes shared network cards"):
         ppsim.simulate(ppsim.Schedule.from_orders(ORDERS), costs)
 
 

@@ -97,8 +97,8 @@ def test_a_config_cuts_a_profile_and_gives_it_a_link(tmp_path):
         ("profile: profile.yaml, stage_layers: [8, 8, 8, 9]", "hold 33 layers, but the profile was measured on 32"),
         ("profile: profile.yaml, stage_layers: [8, 8, 8, 0]", "costs.stage_layers (line 2): 0 must be a whole number"),
         ("profile: profile.yaml, latency: [1, 2]", "costs.latency (line 2): [1.0, 2.0] must be one number"),
-        ("profile: profile.yaml, forward: 1", "does not go with profile"),
-        ("forward: 1, stage_layers: [8, 8, 8, 8]", "goes with costs.profile"),
+        ("profile: profile.yaml, forward: 1", "excludes profile"),
+        ("forward: 1, stage_layers: [8, 8, 8, 8]", "needs costs.profile"),
     ],
 )
 def test_cuts_and_links_that_do_not_fit_are_refused(tmp_path, costs, said):

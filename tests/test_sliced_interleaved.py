@@ -63,7 +63,7 @@ def test_causal_slices_are_priced_by_their_part_of_the_time_and_by_a_model():
 
 @pytest.mark.parametrize(
     ("costs", "sentence"),
-    [("causal", "goes with a model"), ({"attention": 2}, "from 0 to 1"), ({"part": 1}, "must give attention")],
+    [("causal", "needs a model"), ({"attention": 2}, "from 0 to 1"), ({"part": 1}, "must give attention")],
 )
 def test_slice_costs_refuse_what_is_not_legal(costs, sentence):
     with pytest.raises(ppsim.CostError, match=sentence):

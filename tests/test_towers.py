@@ -366,7 +366,7 @@ def test_two_encoders_share_the_backbones_devices(placement):
     ("change", "message"),
     [
         ({"placement": "first"}, "encoder.another.placement: must be that of the encoder before it"),
-        ({"copies": 2}, "encoder.another.copies: goes with one encoder"),
+        ({"copies": 2}, "encoder.another.copies: needs one encoder"),
         ({"name": "ViT"}, "encoder.another.name: must differ"),
         ({"stage": 2}, "encoder.another.stage: unknown key"),
     ],

@@ -61,7 +61,7 @@ def calibrate(
             "--operators FILE.json"
         )
     if layers and not traces:
-        raise ConfigError(f"--layers {layers} goes with traces; leave it out")
+        raise ConfigError(f"--layers {layers} needs traces; leave it out")
     if operators:
         _calibrate_operators(operators, output, json)
     elif steps:

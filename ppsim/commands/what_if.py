@@ -74,7 +74,7 @@ def what_if(
     else:
         if over:
             raise ConfigError(
-                f"--over {over} goes with --break-even A vs B; for one row a value: "
+                f"--over {over} needs --break-even A vs B; for one row a value: "
                 f"ppsim sweep {config} --over {over if '=' in over else f'{over}=VALUES'}"
             )
         if not settings and not any(flags.values()):

@@ -80,7 +80,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         costs = _profile(checked, faults)
     elif "stage_layers" in given:
         faults.append(
-            (("costs", "stage_layers"), "goes with costs.profile; a model's layers are cut by layout.partition")
+            (("costs", "stage_layers"), "needs costs.profile; a model's layers are cut by layout.partition")
         )
     elif not faults:
         costs = faults.attempt(("costs",), lambda: Costs(**given))
@@ -155,13 +155,13 @@ def legal_microbatches(schedule: Mapping[str, Any], least: int) -> int:
 
 def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
     schedule, given, has_model = checked["schedule"], checked.get("costs", {}), "model" in checked
-    why = "does not go with lengths, which give the microbatches and their order"
+    why = "excludes lengths, which give the microbatches and their order"
     of_model = "follows from the model; leave it out" if has_model else "needed without model"
-    of_csv = "does not go with schedule.csv: a step has the microbatches that its sequences need"
+    of_csv = "excludes schedule.csv: a step has the microbatches that its sequences need"
     devices = schedule.get("devices", 1)
     of_dynamic = f"{DYNAMIC} runs without a pipeline, as in Megatron-LM, but there are {devices} devices; use balance"
     rules: dict[Fault, bool] = {
-        **{(("lengths",), f"does not go with {key}"): key in checked for key in ("encoder", "batch")},
+        **{(("lengths",), f"excludes {key}"): key in checked for key in ("encoder", "batch")},
         (("lengths",), of_csv): "csv" in schedule,
         **{(("lengths", key), of_model): (key in section) == has_model for key in ("tokens", "attention")},
         **{(("costs", key), why): key in given for key in ("microbatch_scale", "microbatch_order")},
@@ -244,7 +244,7 @@ def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: La
     if another and another.get("name", EncoderTower.name) == section.get("name", EncoderTower.name):
         found.append((("another", "name"), "must differ from the name of the encoder before it"))
     if another.get("copies", 1) > 1:
-        found.append((("another", "copies"), "goes with one encoder; use another.layout.data"))
+        found.append((("another", "copies"), "needs one encoder; use another.layout.data"))
     if layout is None:
         return found
     gpus = [own.get(name, 1) for name in ("tensor", "context", "data")]
@@ -262,7 +262,7 @@ def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults
     section.pop("seed", None)
     if section.get("actions") == MEASURED:
         if not measured:
-            faults.append((("jitter", "actions"), f"{MEASURED} goes with costs.profile; give a number such as 0.05"))
+            faults.append((("jitter", "actions"), f"{MEASURED} needs costs.profile; give a number such as 0.05"))
         if not isinstance(costs, Profile):
             return None
         section["actions"] = costs.jitter
@@ -285,7 +285,7 @@ def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
         return _given_twice("schedule", "csv", [key for key in FAMILY_KEYS if key in section])
     faults = missing_keys(section)
     if "slices" in section:
-        faults.append((("schedule", "slices"), "goes with csv; a family takes it as an option"))
+        faults.append((("schedule", "slices"), "needs csv; a family takes it as an option"))
     if "name" in section:
         family = find_family(section["name"])
         known = ", ".join(name for name in family.options if name != "costs") or "none"
@@ -302,14 +302,14 @@ def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Faul
     known = find_family(section["name"]).options if "name" in section else ()
     limited_twice = has_limit and "memory_limit" in section.get("options", {}) and "memory_limit" in known
     rules = {
-        ("offload", "does not go with recompute; leave one of them out"): {"recompute", "offload"} <= section.keys(),
+        ("offload", "excludes recompute; leave one of them out"): {"recompute", "offload"} <= section.keys(),
         ("recompute_placing", "has no effect without recompute; give recompute too, such as all"): (
             "recompute_placing" in section and "recompute" not in section
         ),
-        ("recompute", f"{NEEDED} goes with memory_limit, such as memory_limit: 4"): (
+        ("recompute", f"{NEEDED} requires memory_limit, such as memory_limit: 4"): (
             section.get("recompute") == NEEDED and not has_limit
         ),
-        ("options.memory_limit", "does not go with memory_limit; give one of them"): limited_twice,
+        ("options.memory_limit", "excludes memory_limit; give one of them"): limited_twice,
     }
     return [(("schedule", *key.split(".")), rule) for (key, rule), is_broken in rules.items() if is_broken]
 
@@ -318,7 +318,7 @@ def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[s
     """Return the faults of the window of gathered stages: an invalid one, or one without weights gathered by stage."""
     keys = [key for key in WINDOW if key in section]
     if keys and not ("unshard" in given or (layout and layout.shards_by("stage"))):
-        why = "goes with weights that are gathered by stage: layout.sharded with sharded_by: stage, or costs.unshard"
+        why = "needs weights that are gathered by stage: layout.sharded with sharded_by: stage, or costs.unshard"
         return [(("schedule", key), why) for key in keys]
     try:
         Window(**{key: section[key] for key in keys}).distances(section.get("devices", 1))
@@ -330,7 +330,7 @@ def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[s
 def _given_twice(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
     """Return a fault for each key that the file already gives."""
     return [
-        ((section, key), f"does not go with {file}: the file gives it; leave it out") for key in keys if key != file
+        ((section, key), f"excludes {file}: the file gives it; leave it out") for key in keys if key != file
     ]
 
 
@@ -371,7 +371,7 @@ def _profile(checked: dict[str, Any], faults: _Faults) -> Profile | None:
     given = checked["costs"]
     faults += _given_twice("costs", "profile", given.keys() - {"stage_layers", *LINK})
     if "model" in checked:
-        faults.append((("model",), "does not go with costs.profile, which prices a model by itself; leave one out"))
+        faults.append((("model",), "excludes costs.profile, which prices a model by itself; leave one out"))
     profile = faults.attempt(("costs", "profile"), lambda: read_profile(given["profile"]))
     link = {name: given[name] for name in LINK if name in given}
     for name, value in link.items():

@@ -174,7 +174,7 @@ class Config:
         searches = "name" in section and "memory_limit" in find_family(section["name"]).options
         if None not in (self.memory_limit, self.derived) and not (places or searches or self.dispatch == "ready"):
             raise ConfigError(
-                f"{self.path}: memory_limit: nothing uses it here; it goes with dispatch: ready, with "
+                f"{self.path}: memory_limit: nothing uses it here; use it with dispatch: ready, with "
                 f"schedule.recompute: {NEEDED}, with a recompute_placing other than backward, or with a schedule that "
                 f"is searched within it, such as auto"
             )

@@ -255,7 +255,7 @@ def sharding_fault(section: Mapping[str, Any]) -> str | None:
         return f"stands for {', '.join(SHARDING_KEYS)}; leave out it or {', '.join(given)}"
     copies = section.get("replicas")
     if section.get("sharding") == "hybrid" and copies in (None, 1):
-        return "hybrid goes with replicas above 1: the groups that hold all weights, such as the nodes of the job"
+        return "hybrid needs replicas above 1: the groups that hold all weights, such as the nodes of the job"
     return None
 
 

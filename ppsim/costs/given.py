@@ -355,7 +355,7 @@ class Costs:
         if self.slice_costs is None:
             return np.full(slices, 1.0 / slices)
         if self.slice_costs == CAUSAL:
-            raise CostError("slice_costs=causal goes with a model; give its part of the time, such as {attention: 0.2}")
+            raise CostError("slice_costs=causal needs a model; give its part of the time, such as {attention: 0.2}")
         if isinstance(self.slice_costs, Mapping):
             return np.array(causal_slice_costs(slices, self.slice_costs["attention"]))
         weights = _for_each("slice_costs", self.slice_costs, slices, "slices")

@@ -212,7 +212,7 @@ class Layout:
         for name in ("first_stage_layers", "last_stage_layers"):
             value = getattr(self, name)
             if value is not None and self.partition != "even":
-                raise ConfigError(f"{name}={value} goes with partition 'even'; leave one of them out")
+                raise ConfigError(f"{name}={value} needs partition 'even'; leave one of them out")
 
     def chosen(self, policy: str) -> Any:
         """Return the value of a policy: this layout's own, or else the framework's."""

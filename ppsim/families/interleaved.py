@@ -24,7 +24,7 @@ def group_sizes(p: int, m: int, grouping: str, group_size: int | None) -> np.nda
         return _megatron_groups(p, m, group_size)
     if group_size is not None:
         raise BuildError(
-            f"group_size={group_size!r} goes with grouping='megatron' only; grouping={grouping!r} chooses its own"
+            f"group_size={group_size!r} needs grouping='megatron'; grouping={grouping!r} chooses its own"
         )
     rounds = max(1, m // p)
     if grouping == "torch" and m % rounds:

@@ -22,9 +22,9 @@ SCHEDULES = ("1f1b", "interleaved-1f1b", *ALGORITHMS)
 # te_wgrad_store.py (a W after its B), and primus/core/projection/config_validation.py.
 SPLIT_NEEDS: dict[str, tuple[Any, str]] = {
     "overlap_data": (False, "needs overlap_grad_reduce false"),
-    "overlap_tensor": (False, "goes with no tp_comm_overlap"),
+    "overlap_tensor": (False, "excludes tp_comm_overlap"),
     "recompute": ("none", "keeps the inputs that a recompute frees"),
-    **dict.fromkeys(("sharded", "sharded_gradients"), (False, "goes with no FSDP")),
+    **dict.fromkeys(("sharded", "sharded_gradients"), (False, "excludes FSDP")),
 }
 _NEEDS = {key: value for key, (value, _) in SPLIT_NEEDS.items()}
 NEEDS = dict.fromkeys(ALGORITHMS, _NEEDS)

@@ -136,11 +136,11 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         if layout.expert == 1:
             yield "layout.expert=1: combined-1f1b needs expert parallelism (--expert-model-parallel-size above 1)"
         if layout.recompute == "full":
-            yield "layout.recompute=full: combined-1f1b goes with none or selective"
+            yield "layout.recompute=full: combined-1f1b needs none or selective"
         if layout.reduces_blocks:  # core/distributed/fsdp/mcore_fsdp_adapter.py
-            yield "layout.sharding: combined-1f1b goes with no --fsdp-double-buffer; use optimizer"
+            yield "layout.sharding: combined-1f1b excludes --fsdp-double-buffer; use optimizer"
         if model.prediction_layers > 1:
-            yield f"model.prediction_layers={model.prediction_layers}: combined-1f1b goes with at most 1"
+            yield f"model.prediction_layers={model.prediction_layers}: combined-1f1b allows at most 1"
         if layout.overlap != "two-stream":
             yield f"layout.overlap={layout.overlap}: combined-1f1b hides the exchange of experts; set it to two-stream"
         if v == 1 and schedule.devices > 1:
@@ -149,7 +149,7 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
     if "activations" in modules and not (model.experts and layout.chosen("grouped_experts")):
         yield "layout.recompute=activations: it recomputes those of experts, with layout.grouped_experts=true"
     if layout.fp8 == "delayed" and {"norms", "activations"} & {*modules}:
-        yield "layout.fp8=delayed: goes with no recompute of norms or activations"
+        yield "layout.fp8=delayed: excludes recompute of norms or activations"
     if model.residual_streams > 1:  # core/transformer: transformer_config.py, transformer_layer.py
         rejected = {
             "pipeline, whose buffers hold one stream": schedule.devices > 1, "experts": model.experts,
@@ -157,7 +157,7 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
             "full recompute": layout.recompute == "full",
         }  # fmt: skip
         for what, used in rejected.items():
-            yield from [f"model.residual_streams={model.residual_streams}: goes with no {what}"] * bool(used)
+            yield from [f"model.residual_streams={model.residual_streams}: excludes {what}"] * bool(used)
     elif "streams" in modules:
         yield "layout.recompute=streams: the model has one residual"
     if "latent" in modules and not model.key_value_rank:

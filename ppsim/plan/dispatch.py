@@ -58,7 +58,7 @@ def check_dispatch(dispatch: Any, memory_limit: Any) -> None:
     """Raise ConfigError for an unknown dispatch, or for a limit with dispatch "list", which ignores it."""
     argument("dispatch", dispatch, choice(*DISPATCHES))
     if dispatch == "list" and memory_limit is not None:
-        raise ConfigError(f"memory_limit={shown(memory_limit)} goes with dispatch='ready'; lists hold what they hold")
+        raise ConfigError(f"memory_limit={shown(memory_limit)} needs dispatch='ready'")
 
 
 def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choices:
@@ -98,7 +98,7 @@ def check_plan(plan: Plan) -> None:
         (schedule.iterations > 1, "iterations that follow each other without a drain", "a synchronous schedule"),
     ):
         if found:
-            raise ConfigError(f"dispatch='ready' does not go with {what}; use {legal}, or dispatch='list'")
+            raise ConfigError(f"dispatch='ready' excludes {what}; use {legal}, or dispatch='list'")
 
 
 def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net: np.ndarray, given: Any) -> np.ndarray:

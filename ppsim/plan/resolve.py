@@ -174,7 +174,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     elif not (gathers is None and ports is None and copies is None and barriers is None):
         posts = unqueued_posts(compute)
     if table.message_overhead and (ports is not None or (copies is not None and copies.lines)):
-        raise CostError("message_overhead does not go with shared network cards or switches; leave one of them out")
+        raise CostError("message_overhead excludes shared network cards or switches; leave one of them out")
     costs = _costs_of(compute, table, gathers, find_reductions(schedule, table), copies, barriers, optimizer)
     blocking = transport == "blocking"
     return _without_shortest(

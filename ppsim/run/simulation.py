@@ -106,7 +106,7 @@ def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer
         raise ConfigError(f"simulate takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     if optimizer is not None and schedule.iterations > 1:
         raise ConfigError(
-            f"optimizer={optimizer!r} does not go with schedule {schedule.name!r}: its iterations follow each other "
+            f"optimizer={optimizer!r} excludes schedule {schedule.name!r}: its iterations follow each other "
             f"without a common end; leave it out"
         )
     validate(schedule)
