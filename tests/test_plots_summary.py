@@ -38,7 +38,7 @@ span                  15.04 ms             max over devices of (its last end - i
 bubble_fraction       0.2021 (20.2 %)      1 - sum(busy) / (devices x makespan): idle / total
 bubble_ratio          0.2533 (25.3 %)      sum(idle) / sum(busy): idle / ideal
 span_bubble_fraction  0.2021 (20.2 %)      1 - max(busy) / span: for equal devices the zero-bubble papers' bubble rate
-peak_activations      2 (device 0)         most live activations of a device, in microbatches of one device share
+peak_activations      2 (device 0)         maximum live activations of a device, in microbatches of one device share
 peak_memory           8 GB (device 0)      largest of a device: weights, gradients, optimizer, activations, buffers
 
 device   busy     idle  idle / makespan  exposed communication  peak activations  peak memory

@@ -190,7 +190,7 @@ class Bubbles(SizedColumns, EqualColumns):
     device: np.ndarray = declared("int32")
     start: np.ndarray = declared("float64, seconds")
     seconds: np.ndarray = declared("float64")
-    activations: np.ndarray = declared("most live activations in the bubble, in microbatches of one device share")
+    activations: np.ndarray = declared("maximum live activations in the bubble, in microbatches of one device share")
     free_memory: np.ndarray = declared("bytes: memory of the device - most memory held; nan if either is unknown")
 
 

@@ -197,7 +197,7 @@ _ROWS = (
         "per device: largest number of live activations. F adds its stage's share at its start; B frees it at its end; "
         "I frees the part that only it needs, W the rest; if an R follows, F adds only the stored input and R the rest",
         peak_activations, (*_PAGES, "devices", "batch"),
-        short="most live activations of a device, in microbatches of one device share", guarded=True,
+        short="maximum live activations of a device, in microbatches of one device share", guarded=True,
         fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
         short_unit="microbatches per device",
     ),

@@ -79,9 +79,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     if "profile" in given:
         costs = _profile(checked, faults)
     elif "stage_layers" in given:
-        faults.append(
-            (("costs", "stage_layers"), "needs costs.profile; a model's layers are cut by layout.partition")
-        )
+        faults.append((("costs", "stage_layers"), "needs costs.profile; a model's layers are cut by layout.partition"))
     elif not faults:
         costs = faults.attempt(("costs",), lambda: Costs(**given))
         if costs and model and cluster and layout:
@@ -329,9 +327,7 @@ def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[s
 
 def _given_twice(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
     """Return a fault for each key that the file already gives."""
-    return [
-        ((section, key), f"excludes {file}: the file gives it; leave it out") for key in keys if key != file
-    ]
+    return [((section, key), f"excludes {file}: the file gives it; leave it out") for key in keys if key != file]
 
 
 def _missing_partners(checked: dict[str, Any]) -> list[Fault]:

@@ -59,7 +59,7 @@ class Config:
     optimizer: str | None = declared('"sync" or "post-validated"; None leaves the optimizer step out', default=None)
     dispatch: str = declared("list or ready", default="list")
     memory_limit: float | list[float] | None = declared(
-        'most live activations per device, for dispatch "ready" and `schedule.recompute`', default=None
+        'maximum live activations per device, for dispatch "ready" and `schedule.recompute`', default=None
     )
     model: Model | None = declared("None if all costs are given", default=None)
     lengths: PackedLengths | None = declared(

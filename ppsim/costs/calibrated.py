@@ -181,7 +181,7 @@ class Calibration:
 
     @property
     def name(self) -> str:
-        """Words for outputs: "calibrated with 10 runs"."""
+        """Text for outputs: "calibrated with 10 runs"."""
         return f"calibrated with {counted(self.runs, 'run')}"
 
     @property
@@ -226,13 +226,13 @@ class Calibration:
 
     @property
     def support_words(self) -> str:
-        """Words for outputs: how many runs fits to the others predict better, and the part of the fit used."""
+        """Text for outputs: how many runs fits to the others predict better, and the part of the fit used."""
         each = ", ".join(support.words(what) for what, support in self.support.items())
         return f"fits to the other runs predict better: {each}"
 
     @property
     def next_words(self) -> str:
-        """Words for outputs: the run to do next, and between which seconds its step is; empty if there is none."""
+        """Text for outputs: the run to do next, and between which seconds its step is; empty if there is none."""
         if not (self.next_run and self.next_interval):
             return ""
         low, high = (seconds_text(one, 3) for one in self.next_interval)

@@ -112,12 +112,11 @@ class Costs:
     Bytes are never scaled. A list holds one value per stage. A list of times may instead hold one value per device: a
     stage then takes the value of the device that holds it, so that the list fits schedules with any number of stages.
     Raises CostError with the parameter, its value and what is legal.
-
-    The declarations are the only place that describes a cost: config, summary, JSON and pages read them. `group` is
-    action, slot, again (R), vocabulary (S and T), copy, transfer, step, held or share; `of` ends its unit in JSON;
-    `note` describes it in the summary; `column` returns its values in a CostTable, None if it has none.
     """
 
+    # Config, summary, JSON and pages read these declarations. `group` is action, slot, again (R), vocabulary (S and
+    # T), copy, transfer, step, held or share; `of` ends the unit in JSON; `note` describes the cost in the summary;
+    # `column` returns its values in a CostTable, None if it has none.
     forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
     backward: PerStage | None = _time(
         "seconds of B", "`input_grad` + `weight_grad`; else 2 s, or derived", "24 ms", Kind.B

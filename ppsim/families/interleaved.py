@@ -23,9 +23,7 @@ def group_sizes(p: int, m: int, grouping: str, group_size: int | None) -> np.nda
     if grouping == "megatron":
         return _megatron_groups(p, m, group_size)
     if group_size is not None:
-        raise BuildError(
-            f"group_size={group_size!r} needs grouping='megatron'; grouping={grouping!r} chooses its own"
-        )
+        raise BuildError(f"group_size={group_size!r} needs grouping='megatron'; grouping={grouping!r} chooses its own")
     rounds = max(1, m // p)
     if grouping == "torch" and m % rounds:
         legal = _nearest(m, lambda count: count % max(1, count // p) == 0)

@@ -129,7 +129,7 @@ class Choice:
 
     @property
     def points(self) -> str:
-        """Words for outputs: how many points there are, and what became of them."""
+        """Text for outputs: how many points there are, and what became of them."""
         counts = self.counts
         return (
             f"{counted(counts['points'], 'point')}: {counts['refused']:,} not possible, {counts['memory']:,} proven "
@@ -165,7 +165,7 @@ class Choice:
 
     @property
     def nothing_fits(self) -> str:
-        """Words for outputs if nothing is ranked: why, and the nearest batches if no layout divides the config's."""
+        """Text for outputs if nothing is ranked: why, and the nearest batches if no layout divides the config's."""
         if near := [] if self.counts["points"] else self.space.near_batches():
             words = f"no layout of {self.space.gpus:,} GPUs divides a batch of {self.space.batch}"
             return f"{words}; the nearest that some divide: {', '.join(map(str, near))}"
