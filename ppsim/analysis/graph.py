@@ -289,7 +289,7 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         add_stream(kind, copies, run.copy_start, run.copy_end, copies.microbatch)
     if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
         own = add(COLLECTIVE, plan.barrier_seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)
-        waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)
+        waiting, earlier = np.flatnonzero(barriers.needs >= 0), barriers.followed
         edges += [
             (node[barriers.producer], own[barriers.of_producer]),
             (own[earlier], own[earlier + 1]),

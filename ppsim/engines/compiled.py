@@ -162,10 +162,9 @@ def _stream_links(stream: SideStream, first: int) -> np.ndarray:
 def _barrier_links(barriers: Barriers, first: int) -> np.ndarray:
     """Return the links of barriers, whose numbers begin with `first`; each device may wait for a barrier."""
     links = np.full((len(barriers), 4), -1, np.int32)
-    earlier = np.flatnonzero(barriers.following >= 0)
     links[:, WAITS] = np.diff(barriers.first)
-    links[earlier + 1, WAITS] += 1
-    links[earlier, NEXT] = first + earlier + 1
+    links[barriers.followed + 1, WAITS] += 1
+    links[barriers.followed, NEXT] = first + barriers.followed + 1
     return links
 
 

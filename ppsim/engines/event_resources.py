@@ -91,7 +91,7 @@ class SideWork:
         return cls(
             env, plan, plan.barrier_seconds,
             posts=((device[row], row + 1, barrier) for row, barrier in sorted(fed)),
-            follows=((one, after) for one, after in enumerate(barriers.following.tolist()) if after >= 0),
+            follows=((barrier, barrier + 1) for barrier in barriers.followed.tolist()),
             users=((row, barrier) for row, barrier in enumerate(barriers.needs.tolist()) if barrier >= 0),
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ppsim.base.errors import BuildError
 from ppsim.families.one_forward_one_backward import one_forward_one_backward
-from ppsim.families.registry import family, require_count, require_few_actions
+from ppsim.families.registry import family
 from ppsim.schedule.columns import ScheduleColumns
 
 MIN_ITERATIONS = 3
@@ -13,13 +13,12 @@ MIN_ITERATIONS = 3
 def _continuous(name: str, p: int, m: int, iterations: int | None, weight_versions: np.ndarray) -> ScheduleColumns:
     """Return 1F1B over the microbatches of all iterations; microbatch k of iteration i is number i m + k."""
     least = max(MIN_ITERATIONS, -(-(p + 2) // m))  # each device runs a pair of F and B between its fill and drain
-    count = least if iterations is None else require_count("iterations", iterations)
+    count = least if iterations is None else iterations
     if count < least:
         raise BuildError(
             f"{name}: iterations={count} with devices={p}, microbatches={m} only fill and drain; a steady part needs "
             f"at least {least} iterations; use {least}"
         )
-    require_few_actions(name, devices=p, microbatches=m, iterations=count)
     return ScheduleColumns.from_blocks(
         one_forward_one_backward(p, m * count, 1), iterations=count, weight_versions=weight_versions
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.families.registry import family, require_choice
-from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, forward_run, straight_runs
+from ppsim.schedule.blocks import Block, alternate, backward_run, concatenate, forward_run, straight_runs, warmed_up
 
 
 @family(
@@ -62,6 +62,4 @@ def looped_bfs(p: int, m: int, v: int = 2, *, memory: str = "full") -> Iterator[
             yield concatenate(forwards, backward_run(local_stage * p + r, microbatches)[::-1])
             continue
         backwards = backward_run(local_stage[::-1] * p + r, microbatches)
-        warm_up = m * (v - 1) + min(p - r - 1, m)
-        pairs = m * v - warm_up
-        yield concatenate(forwards[:warm_up], alternate(forwards[warm_up:], backwards[:pairs]), backwards[pairs:])
+        yield warmed_up(forwards, backwards, m * (v - 1) + p - r - 1)

@@ -6,9 +6,8 @@ import numpy as np
 
 from ppsim.base.errors import BuildError
 from ppsim.families.interleaved import looped_runs
-from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_count
-from ppsim.schedule.blocks import Block
+from ppsim.schedule.blocks import Block, warmed_up
 
 
 @family(
@@ -33,5 +32,5 @@ def grouped_interleaved(p: int, m: int, v: int = 2, *, group_size: int | None = 
         )
     groups = -(-m // g)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, np.full(groups, g))):
-        rows = warmed_up(forwards, backwards, min((v - 1) * g + p - r - 1, groups * g * v))
+        rows = warmed_up(forwards, backwards, (v - 1) * g + p - r - 1)
         yield rows[rows.microbatch < m]

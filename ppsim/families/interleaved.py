@@ -7,9 +7,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
-from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_choice, require_count
-from ppsim.schedule.blocks import Block
+from ppsim.schedule.blocks import Block, warmed_up
 
 GROUPINGS = ("megatron", "torch", "spread")
 CONSTRAINTS = (
@@ -106,4 +105,4 @@ def interleaved_one_forward_one_backward(
     """Yield 2(p-r-1) + (v-1)g forwards, at most mv; then F, B pairs; then B."""
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
-        yield warmed_up(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]), m * v))
+        yield warmed_up(forwards, backwards, 2 * (p - r - 1) + (v - 1) * int(sizes[0]))

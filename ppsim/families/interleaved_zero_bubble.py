@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from ppsim.actions import Kind
 from ppsim.families.interleaved import group_sizes, looped_runs
-from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family, require_choice
 from ppsim.families.zero_bubble import with_delayed_weights
-from ppsim.schedule.blocks import Block
+from ppsim.schedule.blocks import Block, warmed_up
 
 GROUPINGS = ("torch", "spread")
 
@@ -31,5 +30,5 @@ def interleaved_zero_bubble(p: int, m: int, v: int = 2, *, grouping: str = "torc
     require_choice("grouping", grouping, GROUPINGS)
     sizes = group_sizes(p, m, grouping, None)
     for r, (forwards, inputs) in enumerate(looped_runs(p, v, sizes, Kind.I)):
-        warmup = min((v - 1) * int(sizes[0]) + p - 1 - r, m * v)
-        yield with_delayed_weights(warmed_up(forwards, inputs, warmup), min(r, m * v))
+        warmup = (v - 1) * int(sizes[0]) + p - 1 - r
+        yield with_delayed_weights(warmed_up(forwards, inputs, warmup), r)

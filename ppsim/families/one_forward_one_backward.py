@@ -2,24 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, straight_runs
-
-
-def warmed_up(forwards: Block, backwards: Block, warmup: int) -> Block:
-    """Return `warmup` forwards, then pairs of a forward and a backward, then the remaining backwards."""
-    paired = len(forwards) - warmup
-    drain = warmup + 2 * paired
-    table = np.empty((4, drain + warmup), np.int32)
-    table[:, :warmup], table[:, warmup:drain:2] = forwards.table[:, :warmup], forwards.table[:, warmup:]
-    table[:, warmup + 1 : drain : 2], table[:, drain:] = backwards.table[:, :paired], backwards.table[:, paired:]
-    return Block.of(table)
+from ppsim.schedule.blocks import Block, straight_runs, warmed_up
 
 
 def _one_stage_a_device(p: int, m: int, warmup: Callable[[int], int]) -> Iterator[Block]:
-    return (warmed_up(*runs, min(warmup(r), m)) for r, runs in enumerate(straight_runs(p, m)))
+    return (warmed_up(*runs, warmup(r)) for r, runs in enumerate(straight_runs(p, m)))
 
 
 @family(

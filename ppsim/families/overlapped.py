@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from ppsim.families.interleaved import CONSTRAINTS, group_sizes, looped_runs
 from ppsim.families.registry import family, require_choice
-from ppsim.schedule.blocks import Block, concatenate, fuse, straight_runs
+from ppsim.schedule.blocks import Block, fuse, straight_runs, warmed_up
 
-ORDERS = ("f_b", "b_f")
 _MAKESPAN = "= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o"
 _PEAK_ACTIVATIONS = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
 
 
-def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str = "f_b") -> Block:
-    """Return `warmup` forwards, then OVERLAP_F_B slots of a forward and a backward, then the other backwards."""
-    paired = len(forwards) - warmup
-    pair = (forwards[warmup:], backwards[:paired])
-    return concatenate(forwards[:warmup], fuse(*(pair if order == "f_b" else pair[::-1])), backwards[paired:])
+def _backward_first(forwards: Block, backwards: Block) -> Block:
+    """Return OVERLAP_F_B slots with the backward as the first part."""
+    return fuse(backwards, forwards)
+
+
+ORDERS = {"f_b": fuse, "b_f": _backward_first}
 
 
 @family(
@@ -30,7 +30,7 @@ def fused_when_warm(forwards: Block, backwards: Block, warmup: int, order: str =
 )
 def overlapped_one_forward_one_backward(p: int, m: int, v: int) -> Iterator[Block]:
     """Return min(2(p-r-1) + 1, m) F; then OVERLAP(F, B); then B."""
-    return (fused_when_warm(*runs, min(2 * (p - r - 1) + 1, m)) for r, runs in enumerate(straight_runs(p, m)))
+    return (warmed_up(*runs, 2 * (p - r - 1) + 1, fuse) for r, runs in enumerate(straight_runs(p, m)))
 
 
 @family(
@@ -51,7 +51,7 @@ def overlapped_interleaved(
     require_choice("order", order, ORDERS)
     sizes = group_sizes(p, m, grouping, group_size)
     for r, (forwards, backwards) in enumerate(looped_runs(p, v, sizes)):
-        yield fused_when_warm(forwards, backwards, min(2 * (p - r - 1) + (v - 1) * int(sizes[0]) + 1, m * v), order)
+        yield warmed_up(forwards, backwards, 2 * (p - r - 1) + (v - 1) * int(sizes[0]) + 1, ORDERS[order])
 
 
 @family(

@@ -23,6 +23,7 @@ from ppsim.schedule.columns import ScheduleColumns
 BYTES_AN_ACTION = 64  # to build and simulate if nothing queues; benchmarks/test_speed_of_growth.py measures it
 MAX_NUMBERED = 2**29  # largest number that the columns of a schedule can hold
 MAX_DEVICES = 2**14
+REPEATING = ("slices", "iterations")  # options whose number multiplies the actions
 # In a text of closed forms, words that are only printed, or such words, "|" and what tests evaluate in their place.
 BRACES = re.compile(r"\{([^{|}]*)\|?([^{}]*)\}")
 
@@ -74,8 +75,10 @@ class RegisteredFamily:
         if unknown:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
-        require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v)
-        schedule = self._as_schedule(self.generate(p, m, v, **options))
+        repeated = {name: options.get(name, self.options[name].default) for name in REPEATING if name in self.options}
+        repeated = {name: require_count(name, count) for name, count in repeated.items() if count is not None}
+        require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v, **repeated)
+        schedule = self._as_schedule(self.generate(p, m, v, **options | repeated))
         validate(schedule)
         if (schedule.devices, schedule.microbatches_of_a_step) != (p, m):
             raise ScheduleError(

@@ -5,26 +5,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.families.one_forward_one_backward import warmed_up
-from ppsim.families.registry import family, require_count, require_few_actions
-from ppsim.schedule.blocks import Block, concatenate, straight_runs
+from ppsim.families.registry import family
+from ppsim.schedule.blocks import Block, concatenate, straight_runs, warmed_up
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def sliced_runs(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
-    """Return for each device all F in order, and all backwards with microbatches in order and slices reversed.
-
-    Raises BuildError if `slices` is not a count, or makes too many actions.
-    """
-    require_few_actions(name, devices=p, microbatches=m, slices=require_count("slices", slices))
-    pieces_reversed = np.arange(m * slices).reshape(m, slices)[:, ::-1].ravel()
-    return ((forwards, backwards[pieces_reversed]) for forwards, backwards in straight_runs(p, m * slices, backward))
+def sliced_runs(p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:
+    """Return for each device all F in order, and all backwards with microbatches in order and slices reversed."""
+    reversed_slices = np.arange(m * slices).reshape(m, slices)[:, ::-1].ravel()
+    return ((forwards, backwards[reversed_slices]) for forwards, backwards in straight_runs(p, m * slices, backward))
 
 
-def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[Block]:
-    """Return for each device min(p-r-1 + slices-1, m slices) F; then F, backward pairs; then the other backwards."""
-    runs = enumerate(sliced_runs(name, p, m, slices, backward))
-    return (warmed_up(*of_device, min(p - r - 1 + slices - 1, m * slices)) for r, of_device in runs)
+def warmed_up_slices(p: int, m: int, slices: int, backward: Kind = Kind.B) -> Iterator[Block]:
+    """Return for each device p-r-1 + slices-1 F; then F, backward pairs; then the other backwards."""
+    runs = enumerate(sliced_runs(p, m, slices, backward))
+    return (warmed_up(*of_device, p - r - 1 + slices - 1) for r, of_device in runs)
 
 
 @family(
@@ -42,7 +37,7 @@ def warmed_up_slices(name: str, p: int, m: int, slices: int, backward: Kind = Ki
 )
 def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """Return min(p-r-1 + k-1, mk) F of slices; then F, B pairs; then B."""
-    return ScheduleColumns.from_blocks(warmed_up_slices("seq1f1b", p, m, slices), slices=slices)
+    return ScheduleColumns.from_blocks(warmed_up_slices(p, m, slices), slices=slices)
 
 
 @family(
@@ -58,5 +53,5 @@ def seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
 )
 def terapipe(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """Return all F of slices; then all B."""
-    blocks = (concatenate(*runs) for runs in sliced_runs("terapipe", p, m, slices))
+    blocks = (concatenate(*runs) for runs in sliced_runs(p, m, slices))
     return ScheduleColumns.from_blocks(blocks, slices=slices)

@@ -4,32 +4,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
-from ppsim.families.interleaved import grouped_order
-from ppsim.families.one_forward_one_backward import warmed_up
-from ppsim.families.registry import family, nearest_multiples, require_count, require_few_actions
-from ppsim.schedule.blocks import Block, backward_run, forward_run
+from ppsim.families.interleaved import looped_runs
+from ppsim.families.registry import family, nearest_multiples
+from ppsim.schedule.blocks import Block, warmed_up
 from ppsim.schedule.columns import ScheduleColumns
 
 
-def _looped_pieces(p: int, m: int, v: int, slices: int, group: int) -> Iterator[Block]:
+def _looped_slices(p: int, m: int, v: int, slices: int, group: int) -> Iterator[Block]:
     """Yield 2(p-r-1) + (v-1)g + k-1 F of slices; then F, B pairs; then B, the slices of each microbatch reversed.
 
     `group` is the number g of slices, in whole microbatches, that a device runs on one stage before the next stage.
     """
-    local_stage, piece = grouped_order(np.full(m * slices // group, group), v)
-    reversed_piece = piece - piece % slices + slices - 1 - piece % slices
-    for r in range(p):
-        forwards = forward_run(local_stage * p + r, piece)
-        backwards = backward_run((v - 1 - local_stage) * p + r, reversed_piece)
-        warmup = 2 * (p - r - 1) + (v - 1) * group + slices - 1
-        yield warmed_up(forwards, backwards, min(warmup, m * slices * v))
-
-
-def _checked_slices(name: str, p: int, m: int, v: int, slices: int) -> int:
-    slices = require_count("slices", slices)
-    require_few_actions(name, devices=p, microbatches=m, stages_per_device=v, slices=slices)
-    return slices
+    for r, (forwards, backwards) in enumerate(looped_runs(p, v, np.full(m * slices // group, group))):
+        of_slice = backwards.microbatch % slices
+        reversed_slices = Block(Kind.B, backwards.stage, backwards.microbatch - of_slice + slices - 1 - of_slice)
+        yield warmed_up(forwards, reversed_slices, 2 * (p - r - 1) + (v - 1) * group + slices - 1)
 
 
 @family(
@@ -47,14 +38,13 @@ def _checked_slices(name: str, p: int, m: int, v: int, slices: int) -> int:
 )
 def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> ScheduleColumns:
     """Return groups of the fewest whole microbatches that have p slices."""
-    k = _checked_slices("seq1f1b-i", p, m, v, slices)
-    together = -(-p // k)
+    together = -(-p // slices)
     if m % together:
         raise BuildError(
-            f"seq1f1b-i: microbatches={m} with devices={p}, slices={k}: a group holds ceil(devices / slices) = "
+            f"seq1f1b-i: microbatches={m} with devices={p}, slices={slices}: a group holds ceil(devices / slices) = "
             f"{together} whole microbatches; use {nearest_multiples(m, together)} microbatches"
         )
-    return ScheduleColumns.from_blocks(_looped_pieces(p, m, v, k, together * k), slices=k)
+    return ScheduleColumns.from_blocks(_looped_slices(p, m, v, slices, together * slices), slices=slices)
 
 
 @family(
@@ -72,10 +62,10 @@ def interleaved_seq1f1b(p: int, m: int, v: int = 2, *, slices: int = 2) -> Sched
 )
 def slimpipe(p: int, m: int, v: int = 1, *, slices: int | None = None) -> ScheduleColumns:
     """Return groups of the slices of one microbatch."""
-    n = p if slices is None else _checked_slices("slimpipe", p, m, v, slices)
+    n = p if slices is None else slices
     if n % p:
         raise BuildError(
             f"slimpipe: slices={n} with devices={p}: each device takes as many slices of a microbatch; use "
             f"{nearest_multiples(n, p)} slices"
         )
-    return ScheduleColumns.from_blocks(_looped_pieces(p, m, v, n, n), slices=n)
+    return ScheduleColumns.from_blocks(_looped_slices(p, m, v, n, n), slices=n)

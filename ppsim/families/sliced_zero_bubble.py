@@ -21,6 +21,6 @@ from ppsim.schedule.columns import ScheduleColumns
 )
 def split_seq1f1b(p: int, m: int, v: int, *, slices: int = 2) -> ScheduleColumns:
     """Return min(p-r-1 + k-1, mk) F of slices; then F, I pairs, with a W after each I from the r-th on."""
-    bodies = enumerate(warmed_up_slices("seq1f1b-zb", p, m, slices, Kind.I))
-    blocks = (with_delayed_weights(body, min(r, m * slices)) for r, body in bodies)
+    bodies = enumerate(warmed_up_slices(p, m, slices, Kind.I))
+    blocks = (with_delayed_weights(body, r) for r, body in bodies)
     return ScheduleColumns.from_blocks(blocks, slices=slices)

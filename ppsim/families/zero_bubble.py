@@ -6,9 +6,8 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
-from ppsim.families.one_forward_one_backward import warmed_up
 from ppsim.families.registry import family
-from ppsim.schedule.blocks import Block, concatenate, straight_runs
+from ppsim.schedule.blocks import Block, concatenate, straight_runs, warmed_up
 
 
 def with_delayed_weights(body: Block, delay: int) -> Block:
@@ -16,17 +15,17 @@ def with_delayed_weights(body: Block, delay: int) -> Block:
     is_input = body.kind == Kind.I
     inputs = body[is_input]
     weights = Block(Kind.W, inputs.stage, inputs.microbatch)
-    due = np.maximum(len(inputs) - delay, 0)
-    after = np.flatnonzero(is_input)[min(delay, len(inputs)) :]
+    after = np.flatnonzero(is_input)[delay:]
     # Sorting by (row that the entry follows, body before W) merges both runs in linear space.
-    keys = np.concatenate([2 * np.arange(len(body)), 2 * after + 1, np.full(len(weights) - due, 2 * len(body) + 1)])
+    at_end = np.full(len(weights) - len(after), 2 * len(body) + 1)
+    keys = np.concatenate([2 * np.arange(len(body)), 2 * after + 1, at_end])
     return concatenate(body, weights)[np.argsort(keys, kind="stable")]
 
 
 def zero_bubble_lists(p: int, m: int, warmup: Callable[[int], int], delay: Callable[[int], int]) -> Iterator[Block]:
     """Yield `warmup(r)` F; then F, I pairs; then I; a W after each I from the `delay(r)`-th on, the rest at the end."""
     for r, runs in enumerate(straight_runs(p, m, Kind.I)):
-        yield with_delayed_weights(warmed_up(*runs, min(warmup(r), m)), min(delay(r), m))
+        yield with_delayed_weights(warmed_up(*runs, warmup(r)), delay(r))
 
 
 @family(

@@ -146,7 +146,7 @@ def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     barriers, rows = plan.barriers, len(plan.source)
     if barriers is None or plan.barrier_seconds is None:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    waiting, earlier = np.flatnonzero(barriers.needs >= 0), np.flatnonzero(barriers.following >= 0)
+    waiting, earlier = np.flatnonzero(barriers.needs >= 0), barriers.followed
     added = np.sort(barriers.producer)
     same_device = np.flatnonzero(np.diff(plan.schedule.device[added]) == 0)
     source = [added[same_device], barriers.producer, rows + earlier, rows + barriers.needs[waiting]]

@@ -46,11 +46,9 @@ class Barriers(SizedColumns, EqualColumns):
     own_output: np.ndarray
 
     @property
-    def following(self) -> np.ndarray:
-        """The next barrier in the stream of each barrier, or -1; int32."""
-        following = np.arange(1, len(self) + 1, dtype=np.int32)
-        following[self.streams[1:] - 1] = -1
-        return following
+    def followed(self) -> np.ndarray:
+        """Barriers that another one follows in their stream; its number is one higher. int64."""
+        return np.delete(np.arange(len(self)), self.streams[1:] - 1)
 
     @property
     def of_producer(self) -> np.ndarray:

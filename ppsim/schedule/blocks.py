@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -93,6 +93,15 @@ def alternate(*blocks: Block) -> Block:
     for column, block in enumerate(blocks):
         table[:, :, column] = block.table
     return Block.of(table.reshape(4, -1))
+
+
+def warmed_up(
+    forwards: Block, backwards: Block, warmup: int, pair: Callable[[Block, Block], Block] = alternate
+) -> Block:
+    """Return `warmup` forwards (at most all), then pairs of a forward and a backward, then the remaining backwards."""
+    warmup = min(warmup, len(forwards))
+    paired = len(forwards) - warmup
+    return concatenate(forwards[:warmup], pair(forwards[warmup:], backwards[:paired]), backwards[paired:])
 
 
 def in_slot_order(*rows: tuple[Block, np.ndarray]) -> Block:
