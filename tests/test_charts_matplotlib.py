@@ -1030,11 +1030,27 @@ def test_a_logarithmic_axis_has_a_tick_at_each_doubling_of_a_round_number():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "have_space"), [([8, 12, 16, 20, 24], True), ([0.0, 0.1, 0.2, 0.4], True), ([1, 2, 3, 100], False)]
+    ("numbers", "have_space"),
+    [([8, 12, 16, 20, 24], True), ([0.0, 0.1, 0.2, 0.4], True), ([1, 2, 3, 100], True), ([0, 1, 2, 100], False)],
 )
 def test_ticks_of_a_sweep_are_its_numbers_where_they_have_space(numbers, have_space):
     (axes,) = draw_lines({"1f1b": [(number, 1.0 + number) for number in numbers]}, "costs.latency", "t", "seconds").axes
     assert (axes.get_xticks().tolist() == numbers) == have_space
+
+
+def test_one_number_is_in_the_middle_and_a_constant_is_drawn_from_zero():
+    (axes,) = draw_lines({"1f1b": [(8.0, 4.0)]}, "schedule.microbatches", "peak", "activations").axes
+    assert axes.get_xticks().tolist() == [8] == [sum(axes.get_xlim()) / 2]
+    (axes,) = draw_lines({"1f1b": [(8.0, 4.0), (9.0, 4.0)]}, "schedule.microbatches", "peak", "activations").axes
+    assert axes.get_ylim()[0] == 0
+
+
+@pytest.mark.parametrize("width", [3.3, 7.0])
+def test_title_and_name_of_the_upright_axis_begin_at_one_edge(width):
+    figure = draw_lines({"1f1b": [(8.0, 1e6), (9.0, 2e6)]}, "schedule.microbatches", "step", "seconds", width)
+    figure.draw_without_rendering()
+    title, name = figure.findobj(lambda part: getattr(part, "get_text", str)() in ("step", "step (s)"))
+    assert title.get_window_extent().x0 == pytest.approx(name.get_window_extent().x0, abs=2)
 
 
 def test_bars_are_sorted_and_have_their_values_with_a_true_minus():

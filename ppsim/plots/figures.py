@@ -21,6 +21,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Annotation
 from matplotlib.textpath import TextPath
+from matplotlib.transforms import blended_transform_factory
 from PIL import Image
 
 from ppsim.base.errors import ConfigError, shown
@@ -100,12 +101,19 @@ def wrapped(text: str, width: float) -> str:
 
 
 class _RoundedLayout(ConstrainedLayoutEngine):
-    """Layout by matplotlib's solver, rounded because its last digits differ between runs."""
+    """Layout by matplotlib's solver, rounded because its last digits differ between runs.
+
+    The name of the upright axis is above the axes, and begins where the title does.
+    """
 
     def execute(self, fig: Figure) -> None:
         """Lay out the figure."""
-        super().execute(fig)
         for axes in fig.axes:
+            axes.yaxis.set_label_coords(0.0, 1.02)  # else the name's width would move the axes
+        super().execute(fig)
+        left = cast(Any, self).get()["w_pad"] / fig.get_figwidth()
+        for axes in fig.axes:
+            axes.yaxis.set_label_coords(left, 1.02, blended_transform_factory(fig.transFigure, axes.transAxes))
             axes.set_position(np.round(axes.get_position(original=True).bounds, 9).tolist(), which="original")
             axes.set_in_layout(True)  # set_position has removed the axes from the layout
 
@@ -248,7 +256,7 @@ def titled_axes(
     wide = checked_width(width)
     height = height or (max(0.55 * wide, 2.1) if wide < 5 else 0.45 * wide)
     figure = Chart(figsize=(wide, height), facecolor=theme.paper)
-    axes, margin, layout = figure.add_subplot(), _MARGIN if wide >= 5 else 0.02, cast(Any, figure.get_layout_engine())
+    axes, margin, layout = figure.add_subplot(), _MARGIN if wide >= 5 else 0.05, cast(Any, figure.get_layout_engine())
     layout.set(w_pad=margin)
     plain_axes(axes, theme, SMALL)
     for axis in (axes.xaxis, axes.yaxis):
@@ -262,7 +270,6 @@ def titled_axes(
         style |= {"xytext": (6 * beside, 0), "textcoords": "offset points", "annotation_clip": False}
         figure.add_artist(Annotation(note, (float(beside), 0), parse_math=False, **style)).set_in_layout(False)
     axes.set_ylabel(name, rotation=0, ha="left", va="bottom")
-    axes.yaxis.set_label_coords(0.0, 1.02)
     return figure, axes
 
 

@@ -101,14 +101,13 @@ def draw_lines(
                 axes.plot(numbers, scaled, **{**size, **own})
             ends.append((numbers[-1], scaled[-1], name, style["color"]))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
-        if unit != "fraction" and _spread(
-            axes, "y", [value * factor for pairs in lines.values() for _, value in pairs]
-        ):
+        drawn = [value * factor for pairs in lines.values() for _, value in pairs]
+        if unit != "fraction" and _spread(axes, "y", drawn):
             axes.yaxis.label.set_text(f"{axes.get_ylabel()}, logarithmic")
-        elif (lowest := min(axes.dataLim.intervaly)) >= 0 and lowest < max(axes.dataLim.intervaly) / 2:
-            axes.set_ylim(bottom=0)  # no tick of zero above the axis
-        if axes.get_yscale() == "linear":
+        else:
             axes.locator_params(axis="y", steps=[1, 2, 5, 10])
+            if min(drawn) >= 0 and not max(drawn) / 2 <= min(drawn) < (1 - _SAME) * max(drawn):
+                axes.set_ylim(bottom=0)  # no tick of zero above the axis; a constant is far from it
         axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
         direct = len(ends) <= MAX_DIRECT
         _explain(axes, fits.values(), colours)
@@ -168,24 +167,23 @@ def _distinct(
 
 
 def _number_axis(axes: Axes, numbers: Sequence[float]) -> bool:
-    """Give ticks to few numbers, round ones to many, a logarithmic axis to doubling ones; return whether it is one."""
-    room = 0.75 * PIXELS * figure_of(axes).get_figwidth()
-    apart = (max(text_width(number_text(one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(numbers)
-    is_log = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
-    if is_log:
-        _make_logarithmic(axes, "x", numbers)
-    elif len(numbers) <= _MOST_TICKS and min(np.diff(numbers), default=0.0) > apart:
-        axes.set_xticks(numbers, [*map(number_text, numbers)])
-    else:
+    """Give ticks to few numbers, round ones to many; return whether the axis is logarithmic, as for doubling ones."""
+    doubles = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
+    is_log = _spread(axes, "x", numbers) or doubles
+    places, room = np.log(numbers) if is_log else numbers, 0.75 * PIXELS * figure_of(axes).get_figwidth()
+    apart = (max(text_width(number_text(one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(places)
+    if doubles or (len(numbers) <= _MOST_TICKS and min(np.diff(places), default=1.0) > apart):
+        _set_ticks(axes, "x", numbers, is_log)
+    elif not is_log:
         axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=all(float(one).is_integer() for one in numbers))
-    axes.set_xlim(right=numbers[-1])  # where names of lines begin
+    axes.set_xlim(right=numbers[-1] if len(numbers) > 1 else None)  # where names of lines begin
     return is_log
 
 
-def _make_logarithmic(axes: Axes, name: str, ticks: Sequence[float]) -> None:
-    """Give the axis "x" or "y" a logarithmic scale with plain numbers at these ticks."""
-    axes.set(**{f"{name}scale": "log"})
+def _set_ticks(axes: Axes, name: str, ticks: Sequence[float], is_log: bool) -> None:
+    """Give the axis "x" or "y" plain numbers at these ticks, and a logarithmic scale if it `is_log`."""
     axis: Any = getattr(axes, f"{name}axis")
+    axes.set(**{f"{name}scale": "log"} if is_log else {})
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
@@ -361,10 +359,11 @@ def _draw_points(
         mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
         faces = [ink if fits[number] == "fits" else theme.paper for number in mine]
         xy = [points[number] for number in mine]
-        over = [one for one, group in zip(points, groups, strict=True) if kinds.index(group) > kinds.index(kind)]
-        apart = np.abs(np.array(xy)[:, None] - np.reshape(over, (1, -1, 2)))
-        under = np.all(apart < near, axis=2).sum(axis=1)  # marks that lie upon each
-        wide = {**size, "s": 13 + 25 * under}
+        later = [[one for one, own in zip(points, groups, strict=True) if own == group]
+                 for group in kinds[kinds.index(kind) + 1 :]]  # fmt: skip
+        apart = [np.abs(np.array(xy)[:, None] - np.array(every)) for every in later]
+        under = np.sum([np.any(np.all(one < near, axis=2), axis=1) for one in apart], axis=0)  # groups upon each
+        wide = {**size, "s": (3.6 + 1.7 * under) ** 2}
         axes.scatter(*zip(*xy, strict=True), marker=marker, edgecolors=ink, facecolors=faces, **wide)
         if tight := [points[number] for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
@@ -390,7 +389,7 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
     first = power * max(digit for digit in (1, 2, 4, 5, 8) if digit * power <= low * (1 + 1e-9))
     times = 2.0 if high / first < 2.0**_MOST_TICKS else 10.0
     ticks = [first * times**step for step in range(int(np.log(high / first) / np.log(times)) + 2)]
-    _make_logarithmic(axes, axis, ticks)
+    _set_ticks(axes, axis, ticks, is_log=True)
     getattr(axes, f"set_{axis}lim")(min(first, getattr(axes, f"get_{axis}lim")()[0]))
     return True
 
@@ -492,8 +491,8 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     room, columns = figure.get_figwidth() * PIXELS - 28, len(entries)
     while columns > 1 and sum(max(widths[column::columns]) for column in range(columns)) > room:
         columns -= 1
-    figure.set_figheight(figure.get_figheight() + 0.06 + 0.12 * -(-len(entries) // columns))
-    style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.0}
-    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / SMALL}
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.12 * -(-len(entries) // columns))
+    style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.5}
+    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / SMALL - 0.5}
     by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
     figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, **style)

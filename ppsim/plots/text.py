@@ -27,6 +27,7 @@ from ppsim.timeline import TimelineColumns
 MIN_WIDTH = 40
 MAX_WIDTH = 1_000_000  # columns
 MAX_ROWS = 32  # of more devices some are shown
+_NAMED = 60  # columns; in narrower charts the names of devices are numbers alone
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
 _NARROWEST_CELL = 2  # columns; boxes have edges if all are wider
 _MANY = 3  # actions; mixes of kinds have shades if a column is longer
@@ -90,7 +91,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
         raise ConfigError(f"width={width} is too narrow for a chart; use at least {MIN_WIDTH} columns")
     if columns > MAX_WIDTH:
         raise ConfigError(f"width={shown(width)} is too wide for a chart; use at most {MAX_WIDTH:,} columns")
-    boxes, names = make_boxes(timeline), device_labels(timeline, "device")
+    boxes, names = make_boxes(timeline), device_labels(timeline, "device" if columns >= _NAMED else "")
     style, theme = _UNICODE if unicode else _ASCII, _terminal_theme()
     devices = named_devices(len(names), 0.75 * MAX_ROWS / len(names), 1) if len(names) > MAX_ROWS else range(len(names))
     margin = max(map(len, names)) + 1
@@ -104,7 +105,9 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
         _fill_columns(cells, boxes, devices, per_second, style, theme)
     else:
         _fill_boxes(cells, boxes, devices, per_second, labels, style, theme)
-    lines = within(headline(timeline), columns).splitlines()
+    heading = headline(timeline)
+    heading = heading if len(heading) <= columns else re.sub(r": (?=step \d)", ":\n  ", heading)
+    lines = within(re.sub(r"(?<=\d) (?=[a-z])", NO_BREAK, heading), columns).splitlines()
     lines += [names[device].ljust(margin) + cells.line(device, style, color) for device in devices]
     lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, room, style)]
     legend = _legend(boxes, cells, devices, labels is not None, per_second, style, theme if color else None)
