@@ -598,11 +598,13 @@ SWEPT = ppsim.sweep(
 def test_a_chart_in_a_notebook_is_light_or_dark_as_the_page_around_it(drawing):
     draw = drawing()
     light, dark = on_page(draw()).split(f'<div style="{ON_DARK}">')
-    always_dark = draw(theme="dark")
-    for seen, theme, figure in ((light, LIGHT, draw(theme="light")), (dark, DARK, always_dark)):
+    for seen, theme, name in ((light, LIGHT, "light"), (dark, DARK, "dark")):
         assert theme.paper in seen
-        assert WORDS.findall(seen) == WORDS.findall(figure.to_svg())
-    assert "var(" not in on_page(always_dark)
+        assert WORDS.findall(seen) == WORDS.findall(draw(theme=name).to_svg())
+
+
+def test_a_chart_whose_theme_is_given_keeps_it():
+    assert "var(" not in on_page(run().plot(theme="dark"))
 
 
 def test_a_chart_that_its_user_changes_stays_light():

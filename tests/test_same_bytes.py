@@ -16,8 +16,7 @@ UNIT = "unit.yaml"
 CALLS = {
     "simulate": f"simulate {UNIT} --json simulate.json --gantt gantt.svg --trace trace.pftrace --csv order.csv"
     " --program program.csv --table table.csv --bubbles bubbles.csv --ledger-chart ledger.svg --text",
-    "draw": f"simulate {UNIT} --gantt gantt.png --trace trace.json --ledger-chart ledger.pdf",
-    "print": f"simulate {UNIT} --gantt gantt.pdf --ledger --json -",
+    "print": f"simulate {UNIT} --gantt gantt.pdf --trace trace.json --ledger --json -",
     "page": f"simulate {UNIT} --gantt gantt.html",
     "noise": f"simulate {UNIT} --set jitter.actions=0.1 --set jitter.links=0.2 --set jitter.devices=0.1 --json -",
     "compare": f"compare {UNIT} --json compare.json --gantt compare.html",
