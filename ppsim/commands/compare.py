@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,47 +78,60 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     """
     rows, is_whole = comparison.rows(), bool(comparison.named) or verbose
     own = None if comparison.current is None else comparison.current.schedule.name
-    states = _states(comparison)
     now = None if comparison.current is None else comparison.current.iteration_time
+    states = _states(comparison)
     over = [row for row in rows if states[row["schedule"]] == "over"]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
-    left_out = [] if comparison.named else [row for row in rows if row in over or row in slower]
+    left_out = [] if comparison.named else [*over, *slower]
     best = [row for row in rows if row["schedule"] == own or row not in left_out]
     shown = rows if verbose else best
     if not shown:
         return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
     table = shown if is_whole else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
-    mfu = ["mfu"] * (verbose and any(row["mfu"] is not None for row in rows))
-    versus_own = [f"vs {_short_name(own)}"] if own else []
-    cells = [("#", "schedule", "step", *versus_own, "bubble", "memory", "", *mfu, "runs in")]
     ranks = _ranks(shown, spread(comparison.timelines[0]) is not None)
-    for row in table:
-        rank = ranks[shown.index(row)]
-        bubble = row["steady_bubble_fraction"] if row["asynchronous"] else row["bubble_fraction"]
-        marks = " (config)" * (row["schedule"] == own) + " (asynchronous)" * row["asynchronous"]
-        cells.append((
-            rank, _short_name(row["schedule"]) + marks, step_text(row["iteration_time"]),
-            *([versus(row["iteration_time"], now)] if now else []), percent_text(bubble), _peak(row),
-            "" if states[row["schedule"]] == "fits" else states[row["schedule"]],
-            *(value_text(row[name], "fraction") for name in mfu), runs_in(row["schedule"], case),
-        ))  # fmt: skip
-    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]  # those with values
-    left = [number for number, (head, *_) in enumerate(columns) if head in ("schedule", "", "runs in")]
-    lines = [*paragraph(_verdict(best or rows, states, own, now, case)), ""]
-    lines += aligned([*zip(*columns, strict=True)], left)
-    lines += more_lines(len(shown) - len(table), "")
-    notes = [] if is_whole else [_left_out("over the memory of a device", over)]
-    notes += [] if is_whole else [_left_out(f"not faster than {own}", [row for row in slower if row not in over])]
-    notes += [] if is_whole else [_left_out("not run", [{"schedule": name} for name in comparison.refused])]
-    notes += [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
+    cells = [
+        {"#": ranks[row["schedule"]], **_cells(row, states[row["schedule"]], own, now, case, verbose)} for row in table
+    ]
+    notes = [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
     notes += [_interval_line(comparison), _certainty(comparison) * verbose]
-    legend = [LEGEND] if any(cell[-1] not in ("-", "runs in") for cell in cells) else []
+    if not is_whole:
+        notes = [
+            _left_out("over the memory of a device", [row["schedule"] for row in over]),
+            _left_out(f"not faster than {own}", [row["schedule"] for row in slower if row not in over]),
+            _left_out("not run", comparison.refused),
+            *notes,
+        ]
+    legend = [LEGEND] * any(one["runs in"] != "-" for one in cells)
     if any(states[row["schedule"]] == "tight" for row in table):
         legend.append(f"tight: more than the {usable_text(case, comparison.headroom)}, but within the device")
+    lines = [*paragraph(_verdict(best or rows, states, own, now, case)), "", *_table(cells)]
+    lines += more_lines(len(shown) - len(table), "")
     lines += ["", *(line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note))]
     lines += ["", *_layouts(rows)] if verbose else []
     lines += ["", *_refusals(comparison.refused)] if is_whole else []
     return "\n".join(lines).rstrip("\n")
+
+
+def _cells(row: dict, state: str, own: str | None, now: float | None, case: Config, verbose: bool) -> dict[str, str]:
+    """Return the cells of a schedule by the heads of their columns, except its rank; "" for what does not apply."""
+    marks = " (config)" * (row["schedule"] == own) + " (asynchronous)" * row["asynchronous"]
+    return {
+        "schedule": _short_name(row["schedule"]) + marks,
+        "step": step_text(row["iteration_time"]),
+        f"vs {_short_name(own or '')}": versus(row["iteration_time"], now) if now else "",
+        "bubble": percent_text(row["steady_bubble_fraction" if row["asynchronous"] else "bubble_fraction"]),
+        "memory": _peak(row),
+        "": "" if state == "fits" else state,
+        "mfu": value_text(row["mfu"], "fraction", unknown="") if verbose else "",
+        "runs in": runs_in(row["schedule"], case),
+    }
+
+
+def _table(rows: list[dict[str, str]]) -> list[str]:
+    """Return the lines of a table, without the columns that are empty in all rows."""
+    heads = [head for head in rows[0] if any(row[head] for row in rows)]
+    left = [number for number, head in enumerate(heads) if head in ("schedule", "", "runs in")]
+    return aligned([heads, *([row[head] for head in heads] for row in rows)], left)
 
 
 def _states(comparison: Comparison) -> dict[str, str]:
@@ -155,8 +168,8 @@ def _peak(row: dict) -> str:
     return gigabytes(float(np.max(row["peak_memory"])))
 
 
-def _ranks(rows: list[dict], uncertain: bool) -> list[str]:
-    """Return `1`, `3=` ...: rows whose predicted steps published pairs cannot tell apart from the group's first."""
+def _ranks(rows: list[dict], uncertain: bool) -> dict[str, str]:
+    """Return the rank of each schedule: `3=` if published pairs cannot tell its step from that of the group's first."""
     apart = order_error("schedules").apart if uncertain else 1 + SAME
     ranks, first = [], 0
     for number, row in enumerate(rows):
@@ -164,7 +177,8 @@ def _ranks(rows: list[dict], uncertain: bool) -> list[str]:
         if is_slower or row["asynchronous"] != rows[first]["asynchronous"]:
             first = number
         ranks.append(first)
-    return [f"{rank + 1}{'=' if ranks.count(rank) > 1 else ' '}" for rank in ranks]
+    texts = [f"{rank + 1}{'=' if ranks.count(rank) > 1 else ' '}" for rank in ranks]
+    return {row["schedule"]: text for row, text in zip(rows, texts, strict=True)}
 
 
 def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None, case: Config) -> str:
@@ -199,9 +213,8 @@ def _against_own(own: str, now: float, rows: list[dict]) -> str:
     return f"{name} {verb} {longer} {_short_name(own)} (config)"
 
 
-def _left_out(label: str, rows: list[dict]) -> str:
-    names = [_short_name(row["schedule"]) for row in rows]
-    return f"{label}: {first_names(names, MAX_NAMED)}" if names else ""
+def _left_out(label: str, names: Collection[str]) -> str:
+    return f"{label}: {first_names([*map(_short_name, names)], MAX_NAMED)}" if names else ""
 
 
 def _short_name(name: str) -> str:
