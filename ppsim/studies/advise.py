@@ -223,16 +223,16 @@ class Fitting(list[Candidate]):
 
 
 @checked_call()
-def what_fits(config: Config, headroom: float = HEADROOM, *, executor: Executor | None = None) -> Fitting:
+def what_fits(config: Config, headroom: float = HEADROOM) -> Fitting:
     """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 
-    These are the fastest changes of `advise` that fit, at most four and one per idea; `headroom` and `executor` are its
-    own. Raises CostError if the costs do not give the bytes held, or name no device.
+    These are the fastest changes of `advise` that fit, at most four and one per idea; `headroom` is its own. Raises
+    CostError if the costs do not give the bytes held, or name no device.
     """
     unchanged = _with_spare(config, _candidate(config.simulate(), headroom, {}), headroom)
     if unchanged.fits:
         return Fitting([unchanged])
-    best = advise(config, headroom, executor=executor).better[:MAX_FITTING]
+    best = advise(config, headroom).better[:MAX_FITTING]
     return Fitting(_with_spare(config, one, headroom) for one in best)
 
 

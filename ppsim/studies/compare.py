@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from html import escape
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, cast
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.interval import INTERVAL, surely_faster
@@ -31,7 +29,6 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families, find_family, split_stages
 from ppsim.studies.points import change_between, fits_within
-from ppsim.studies.worker_pool import InProcess
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -42,10 +39,15 @@ if TYPE_CHECKING:
 
 SCHEMA = "ppsim.comparison/1"
 SEARCHES = "uses a search; runs only if named in --schedules"
-_Chosen = tuple[RegisteredFamily | Schedule, str, int | None]  # what runs, its name in the table, stages per device
 _LAST_COLUMNS = ("fits", "step_difference", "layout_string")
 MAX_PANELS = 6  # of the chart of all schedules
 READY = "+ready"  # suffix of a schedule's name: dispatch "ready", its lists are priorities
+
+
+class _Chosen(NamedTuple):
+    item: RegisteredFamily | Schedule
+    label: str  # its name in the table
+    stages: int | None  # per device; None is the family's default
 
 
 @described
@@ -257,7 +259,6 @@ def compare(
     costs: CostModel | None = None,
     transport: str = "async",
     headroom: float | None = None,
-    executor: Executor | None = None,
 ) -> Comparison:
     """Run schedules at equal work: with a config's sizes, costs, transport and jitter.
 
@@ -274,8 +275,6 @@ def compare(
         For schedules in a list, as in `ppsim.simulate`.
     headroom : float, optional
         Leave out schedules that do not fit with this fraction of each device's memory kept free.
-    executor : concurrent.futures.Executor, optional
-        Builds and runs the schedules; default: this process.
 
     Raises
     ------
@@ -293,18 +292,16 @@ def compare(
         raise ConfigError(f"schedules={schedules!r} must be a list of schedules, such as ['1f1b', 'zb-h1']")
     case = as_config(given)
     listed = [] if schedules is None else list(schedules)
-    chosen = {one[1]: one for one in (_chosen(item, case) for item in listed or families())}
+    chosen = {one.label: one for one in (_chosen(item, case) for item in listed or families())}
     # The searches of families that a framework runs are short.
     searching = [name for name in chosen if not listed and "costs" in find_family(name).options]
     refused = {name: SEARCHES for name in searching if not frameworks_running(name)}
-    tried = [one for name, one in chosen.items() if name not in refused]
-    attempt = functools.partial(_attempt, case=case, sizes=_sizes(case), headroom=headroom)
-    timelines: list[Timeline] = []
-    for (_, label, _), found in zip(tried, (executor or InProcess()).map(attempt, tried), strict=True):
-        if isinstance(found, str):
-            refused[label] = found
-        else:
-            timelines.append(found)
+    timelines, sizes = list[Timeline](), _sizes(case)
+    for one in [one for name, one in chosen.items() if name not in refused]:
+        try:
+            timelines.append(_run(one, case, sizes, headroom))
+        except PpsimError as error:
+            refused[one.label] = str(error).removeprefix(f"{one.item.name}: ")
     timelines.sort(
         key=lambda run: (asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name)
     )
@@ -341,34 +338,31 @@ def _compare_list(items: Sequence[Any], costs: CostModel | None, transport: str)
     return Comparison(runs, {}, runs[0], named=[run.schedule.name for run in runs])
 
 
-def _attempt(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: float | None) -> Timeline | str:
-    """Return the run of one schedule, or the reason why there is none."""
+def _run(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: float | None) -> Timeline:
+    """Return the run of one schedule; raise PpsimError if it cannot run at these sizes, or does not fit."""
     item, label, stages = chosen
-    try:
-        if isinstance(item, RegisteredFamily):
-            options = case.schedule.get("options", {}) if item.name == case.schedule.get("name") else {}
-            schedule = Schedule.of(case.build_family(item, *sizes, stages, options).named(label))
-        else:
-            schedule = case.completed(_checked_size(item, *sizes))
-        found = case.simulate(schedule, dispatch="ready" if label.endswith(READY) else case.dispatch)
-        if headroom is not None and fits_within(found, headroom) is False:
-            return f"does not fit: {value_text(-found.memory().spare(headroom).min(), 'bytes')} too much"
-    except PpsimError as error:
-        return str(error).removeprefix(f"{item.name}: ")
+    if isinstance(item, RegisteredFamily):
+        options = case.schedule.get("options", {}) if item.name == case.schedule.get("name") else {}
+        schedule = Schedule.of(case.build_family(item, *sizes, stages, options).named(label))
+    else:
+        schedule = case.completed(_checked_size(item, *sizes))
+    found = case.simulate(schedule, dispatch="ready" if label.endswith(READY) else case.dispatch)
+    if headroom is not None and fits_within(found, headroom) is False:
+        raise ConfigError(f"does not fit: {value_text(-found.memory().spare(headroom).min(), 'bytes')} too much")
     return found
 
 
 def _chosen(item: str | Schedule, case: Config) -> _Chosen:
-    """Return a schedule or family, its name in the table, and its stages per device; None is the family's default."""
+    """Return what runs for a name or a schedule in the list of `compare`."""
     if not isinstance(item, str):
         if not isinstance(item, ScheduleColumns):
             raise ConfigError(f"{shown(item)} is no schedule to compare; give names such as '1f1b', or schedules")
-        return item, item.name, None
+        return _Chosen(item, item.name, None)
     name, stages = split_stages(item.removesuffix(READY))
     family, own = find_family(name), case.schedule.get("stages_per_device")
     if stages is None:
         stages = None if family.fixed_stages or own == 1 else own
-    return family, item, stages
+    return _Chosen(family, item, stages)
 
 
 def _checked_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
