@@ -227,7 +227,7 @@ def test_the_chart_of_all_schedules_has_the_base_and_the_fastest_and_says_how_ma
     [
         ([UNIT_COSTS, "--schedules", "1f1b,zb-h9"], "unknown schedule 'zb-h9'"),
         ([UNIT_COSTS, "--schedules", ","], "names none"),
-        ([UNIT_COSTS, "--gantt", "chart.gif"], "use one of: .png, .svg, .pdf"),
+        ([UNIT_COSTS, "--gantt", "chart.gif"], "must end in one of: .png, .svg, .pdf"),
         (["--schedules", "1f1b"], "nothing to simulate without --devices, --microbatches"),
         ([UNIT_COSTS, "--schedules", "none.csv"], "none.csv: cannot be read"),
     ],

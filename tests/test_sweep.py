@@ -128,7 +128,7 @@ def test_values_as_text(text, values):
         ([UNIT_COSTS, "--over", "costs.latency=0:1:100001"], "more than 100,000 values"),
         ([UNIT_COSTS, "--over", "schedule.microbaches=8,16"], "unknown key; did you mean microbatches?"),
         ([UNIT_COSTS, *FLAGS, "--set", "transport=asinc"], "transport: 'asinc' is not known"),
-        ([UNIT_COSTS, *FLAGS, "--table", "t.xls"], "use one of: .csv, .md, .tex"),
+        ([UNIT_COSTS, *FLAGS, "--table", "t.xls"], "must end in one of: .csv, .md, .tex"),
         ([UNIT_COSTS, *FLAGS, "--workers", 2, "--dask", "tcp://localhost:1"], "give one of them"),
     ],
 )
