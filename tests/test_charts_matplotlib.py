@@ -1047,6 +1047,21 @@ def test_one_number_is_in_the_middle_and_a_constant_is_drawn_from_zero():
     assert axes.get_ylim()[0] == 0
 
 
+def test_long_titles_break_into_lines_and_long_names_leave_all_numbers():
+    title, name = (
+        "Llama 3 70B on 64 H100 with tensor parallelism, 4 devices, 20 stages, 640 microbatches",
+        "a long name " * 6,
+    )
+    figure = compared([run(), run("zb-h1")], width=3.3, title=title, titles=[name, "b"])
+    lines = [text for text in figure.texts if len(text.get_text()) > 9 and text.get_text() in title]
+    assert " ".join(text.get_text() for text in lines) == title
+    assert len(lines) == 2
+    assert "640 microbatches" in lines[1].get_text()  # a number stays with its noun
+    assert {"step", "idle", "peak activations", name} <= {*words_of(figure)}
+    figure.draw_without_rendering()
+    assert max(text.get_window_extent().x1 for text in figure.texts) < figure.bbox.x1
+
+
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_title_and_name_of_the_upright_axis_begin_at_one_edge(width):
     figure = draw_lines({"1f1b": [(8.0, 1e6), (9.0, 2e6)]}, "schedule.microbatches", "step", "seconds", width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -57,13 +58,15 @@ class ChartBlock:
 class _FigureLayout:
     """Places in pixels of the rules: width, ends of the rows, height of memory.
 
-    `columns` has the right ends of the columns of numbers (step, difference, idle, peak) by place.
+    `columns` has the right ends of the columns of numbers (step, difference, idle, peak) by place, which are `below`
+    the line of the name by so much where names leave them no space.
     """
 
     width: float
     left: float
     right: float
     columns: dict[int, float]
+    below: float
     memory: float
 
     @property
@@ -95,14 +98,14 @@ def _lay_out(
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
     rows = left + _ROWS * (blocks[0].labels[0] == "0") + digits + 8
     wide = _widths(blocks, heads)
-    shown = [at for at in wide if wide[at]]
+    shown, below = [at for at in wide if wide[at]], 16.0 * (names > right - rows - sum(wide.values()))
     is_over = any(block.is_over for block in blocks)  # what is over its limit keeps its peak
-    while len(shown) > 1 and sum(wide[at] for at in shown) > right - rows - names:
+    while len(shown) > 1 and sum(wide[at] for at in shown) > right - rows - names * (not below):
         shown.pop(-2 if is_over and len(shown) > 2 else -1)
     columns = {at: right - sum(wide[later] for later in shown if later > at) for at in shown}
     high = _STRIP_OF_COLUMN if not is_wide else _STRIP_OF_MANY if several else _STRIP
     high = max(high, _STRIP_WITH_LIMIT) if strip and strip.limit is not None else high
-    return _FigureLayout(width, rows, right, columns, high if strip else 0)
+    return _FigureLayout(width, rows, right, columns, below if several else 0.0, high if strip else 0)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
@@ -148,23 +151,25 @@ def compose(
         every, theme, lines, memory=strip, second=second, rows=heights, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
-    notes = _lines_of_notes(layout, texts)
-    texts = texts._replace(lead="\n".join(_filled(texts.lead.split(), " ", layout.room)))
-    several = len(blocks) > 1
-    head = (36 if texts.title else 16) + 18 * (len(texts.lead.splitlines()) + len(notes)) + 2 * bool(notes)
+    lead = _filled(texts.lead.split(), " ", layout.room)
+    words = re.sub(r"(\d) (?=[a-z])", "\\1\u00a0", texts.title).split(" ")  # a number stays with its noun
+    title = [line.replace("\u00a0", " ") for line in _filled(words, " ", layout.room, True)] if texts.title else []
+    texts = texts._replace(lead="\n".join(lead), title="\n".join(title))
+    several, above, notes = len(blocks) > 1, _ABOVE + layout.below, _lines_of_notes(layout, texts)
+    head = 18 + 18 * (len(title) + len(lead) + len(notes)) + 2 * bool(notes) - 2 * (not title)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
-    tall = sum(rows) + len(blocks) * (_ABOVE + _BETWEEN + (layout.memory + air if memory else 0))
+    tall = sum(rows) + len(blocks) * (above + _BETWEEN + (layout.memory + air if memory else 0))
     writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
     if texts.title:
         write_title(writer, texts, layout.left, notes)
     found, y = [], float(head)
-    writer.name_rows(blocks[0].labels, layout.left - 8, head + _ABOVE + rows[0] / 2, rows[0])
+    writer.name_rows(blocks[0].labels, layout.left - 8, head + above + rows[0] / 2, rows[0])
     for at, x in layout.columns.items():
-        writer.write(x, head, heads[at], ha="right", color=theme.quiet)
+        writer.write(x, head + layout.below, heads[at], ha="right", color=theme.quiet)
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
-        _write_numbers(writer, layout, block, y, several)
-        y += _ABOVE
+        _write_numbers(writer, layout, block, y, y + (15 if number or not layout.below else 2) if several else None)
+        y += above
         ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
@@ -192,25 +197,26 @@ def _lines_of_notes(layout: _FigureLayout, texts: Texts) -> list[str]:
     return _filled(words.split(" · ") if text_width(words, _SUBTITLE) > beside else (), " · ", layout.room)
 
 
-def _filled(parts: Sequence[str], between: str, room: float) -> list[str]:
+def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False) -> list[str]:
     """Return parts as lines of at most this width."""
     lines = list[str]()
     for part in parts:
-        if lines and text_width(lines[-1] + between + part, _SUBTITLE) <= room:
+        if lines and text_width(lines[-1] + between + part, _SUBTITLE, bold) <= room:
             lines[-1] += between + part
         else:
             lines.append(part)
     return lines
 
 
-def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
-    """Write a block's name if it is `named`, and its step, difference, idle time and peak."""
-    theme, base = writer.theme, y + 15
+def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: float | None) -> None:
+    """Write a block's name if it is `named`, at this height, and its step, difference, idle time and peak."""
+    theme, base = writer.theme, y + 15 + layout.below
     values = block.numbers
-    if named:
-        room = layout.columns[0] - layout.left - text_width(values[0], _VALUE, True) - _APART
+    if named is not None:
+        beside = layout.columns[0] - layout.left - text_width(values[0], _VALUE, True) - _APART
+        room = layout.room if layout.below else beside
         size = max(min(_NAME, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
-        writer.write(layout.left, base, block.name, size, fontweight="bold")
+        writer.write(layout.left, named, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
     is_quiet = values[1] in ("base", "=", AT_BOUND)

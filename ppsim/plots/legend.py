@@ -61,13 +61,15 @@ class Writer:
 
 def write_title(writer: Writer, texts: Texts, margin: float, lines: Sequence[str]) -> None:
     """Write the title, smaller if it is too wide, its notes in `lines` below it or beside it, and then the lead."""
-    room, notes = writer.wide - margin - 14, " · ".join(texts.notes)
-    size = max(min(TITLE if writer.wide >= 600 else 12, TITLE * room / max(text_width(texts.title, TITLE, True), 1)), 6)
-    writer.write(margin, 18, texts.title, size, fontweight="bold")
+    room, notes, title = writer.wide - margin - 14, " · ".join(texts.notes), texts.title.splitlines()
+    widest = max(text_width(line, TITLE, True) for line in title)
+    size = max(min(TITLE if writer.wide >= 600 else 12, TITLE * room / max(widest, 1)), 6)
     if not lines:
         writer.write(margin + text_width(texts.title, size, True) + 12, 18, notes, color=writer.theme.quiet)
-    for at, line in enumerate([*lines, *texts.lead.splitlines()]):
-        writer.write(margin, 36 + 18 * at, line, color=writer.theme.quiet if at < len(lines) else writer.theme.text)
+    for at, line in enumerate([*title, *lines, *texts.lead.splitlines()]):
+        is_quiet = len(title) <= at < len(title) + len(lines)
+        style: Any = {"size": size, "fontweight": "bold"} if at < len(title) else {}
+        writer.write(margin, 18 + 18 * at, line, color=writer.theme.quiet if is_quiet else writer.theme.text, **style)
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,8 @@ class Comparison:
             }
             for run in self.timelines
         ]
-        return rows, {"step": "seconds", versus: "change", "idle": "fraction", "peak memory": "bytes"}
+        units = {"step": "seconds", versus: "change", "idle": "fraction", "peak memory": "bytes"}
+        return rows, units | {"peak activations": "activations"}
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and refusals as plain Python values, with units and definitions (schema ppsim.comparison/1)."""
