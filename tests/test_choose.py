@@ -428,7 +428,7 @@ def test_a_large_search_shows_progress_before_it_has_counted_its_points(tmp_path
             {"layout.sharding": ["some"]},
             "'some' is not known; use some of: none, optimizer, gradients, weights, hybrid",
         ),
-        (SMALL, {"layout.partition": ["odd"]}, "'odd' is no partition; use one of: even"),
+        (SMALL, {"layout.partition": ["odd"]}, "'odd' is not a partition; use one of: even"),
         (SMALL, {"layout.recompute": ["half"]}, "recompute='half'"),
         (SMALL, {"schedule.name": ["1f1c"]}, "unknown schedule '1f1c'; did you mean"),
         (UNIT_COSTS, ["layout.tensor"], "layout.tensor cannot be chosen if costs are given"),

@@ -144,8 +144,8 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         "schedule.name (line 3): unknown schedule '1f2b'; did you mean 1f1b or 1f1b-v or seq1f1b? "
         "`ppsim list` shows them",
         "schedule.microbaches (line 5): unknown key; did you mean microbatches?",
-        "costs.forward (line 7): '2 GB': 'GB' is no unit of seconds; it must be a number of seconds of at least 0, or "
-        "text with a unit such as '2 ms'",
+        "costs.forward (line 7): '2 GB': 'GB' is not a unit of seconds; it must be a number of seconds of at least 0, "
+        "or text with a unit such as '2 ms'",
         "costs.latency (line 8): True must be a number of seconds of at least 0, or text with a unit such as '2 ms'",
         "transport (line 9): 'asinc' is not known; did you mean async? use one of: async, directed, "
         "directions, pair, rank, blocking",
@@ -161,11 +161,14 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         ({"schedule.name": "1f2b"}, r"unknown schedule '1f2b'; did you mean .*1f1b"),
         ({"schedule.devices": 2.5}, "schedule.devices: 2.5 must be a whole number"),
         ({"layout.tensor": 3}, "layout.*tensor=3 does not divide the 4 attention heads; use 2 or 4"),
-        ({"layout.partition": "evenly"}, r"'evenly' is no partition; use one of: even, by_cost\(greedy\), by_cost"),
+        ({"layout.partition": "evenly"}, r"'evenly' is not a partition; use one of: even, by_cost\(greedy\), by_cost"),
         ({"layout.recompute": ["none", "half"]}, "'half' is not known; use one of: none, selective, full"),
         ({"hardware.device": "H1000"}, "hardware.device: unknown device 'H1000'; did you mean H100 SXM"),
         ({"hardware.link": {"latency": "1 us"}}, "hardware.link: gives no bandwidth"),
-        ({"hardware.device": {"like": "A100", "memory": "80 ms"}}, "hardware.device.memory.*'ms' is no unit of bytes"),
+        (
+            {"hardware.device": {"like": "A100", "memory": "80 ms"}},
+            "hardware.device.memory.*'ms' is not a unit of bytes",
+        ),
         ({"model.heads": 5}, "model.*hidden=64 is not a multiple of heads=5"),
         ({"model": {"hidden": 64}}, "4 faults\n  model.num_layers: is missing"),
         ({"costs.overlap": [[1, 2], [3, "x"]]}, "costs.overlap.*'x' must be a number of seconds"),
@@ -327,7 +330,7 @@ def test_yaml_1_2_numbers_are_numbers(write):
         ("a: [" + "1," * 20000 + "1]", "more than 20000 values"),
         ("a: !!python/object/apply:os.system [ls]\n", "could not determine a constructor"),
         ("a: [1\n", "expected ',' or ']'"),
-        ("- 1\n", "is no config; write sections"),
+        ("- 1\n", "is not a config; write sections"),
         ("", "is empty; write sections"),
         ("a: 1\n---\nb: 2\n", "but found another document"),
         ("a: 2001-99-99\n", "not YAML: month must be in 1..12"),

@@ -88,7 +88,7 @@ def test_the_file_is_named_once():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "no JSON at line 1"), ("[" * 100_000, "nested too deeply"), ("[1]", "is no config")]
+    ("text", "message"), [("{", "no JSON at line 1"), ("[" * 100_000, "nested too deeply"), ("[1]", "is not a config")]
 )
 def test_a_file_that_is_no_config_is_one_clear_error(tmp_path, text, message):
     path = tmp_path / "config.json"
@@ -97,9 +97,9 @@ def test_a_file_that_is_no_config_is_one_clear_error(tmp_path, text, message):
         Model.from_huggingface(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         Model.from_huggingface(tmp_path / "none.json")
-    with pytest.raises(ConfigError, match="3 is no config; give the path"):
+    with pytest.raises(ConfigError, match="3 is not a config; give the path"):
         Model.from_huggingface(3)
-    with pytest.raises(ConfigError, match="colour is no field of a Model"):
+    with pytest.raises(ConfigError, match="colour is not a field of a Model"):
         Model.from_huggingface(LLAMA, colour="red")
 
 

@@ -112,7 +112,9 @@ def test_methods_have_a_long_and_a_short_name(name):
 
 @pytest.mark.parametrize("wrong", ["evenly", "by_cost", 3, [], [-1, 2], [1.0], [True]])
 def test_what_is_no_partition_is_one_clear_error(wrong):
-    with pytest.raises(ConfigError, match=r"is no partition; use one of: even, by_cost\(greedy\), by_cost\(optimal\)"):
+    with pytest.raises(
+        ConfigError, match=r"is not a partition; use one of: even, by_cost\(greedy\), by_cost\(optimal\)"
+    ):
         read_partition(wrong)
 
 

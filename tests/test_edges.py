@@ -294,14 +294,14 @@ NO_PYTHON_CALL = {
         lambda: library.sweep(UNIT_COSTS, over={"costs.forward": [1]}, executor=3),
         "must be a concurrent.futures.Executor",
     ),
-    "nothing among schedules": (lambda: library.compare(UNIT_COSTS, ["1f1b", None]), "None is no schedule"),
+    "nothing among schedules": (lambda: library.compare(UNIT_COSTS, ["1f1b", None]), "None is not a schedule"),
     "no config": (
         lambda: library.advise(None),
         "config=None must be a path of a YAML file, a dict of its sections or a ppsim.Config",
     ),
     "hours of 400 digits": (
         lambda: library.build("auto", devices=2, microbatches=2, seconds=int(HUGE)),
-        "is no time to search",
+        "is not a time to search",
     ),
 }
 

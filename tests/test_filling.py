@@ -164,7 +164,7 @@ def test_items_of_all_sorts_keep_to_their_rules(data):
         ("40 ms", "must be a list of items"),
         ([4], r"items\[0\]: 4 must be an item"),
         ([{"memory": 1}], r"items\[0\]: duration is missing"),
-        ([{"duration": "40 mm"}], r"items\[0\]: duration='40 mm': 'mm' is no unit of seconds"),
+        ([{"duration": "40 mm"}], r"items\[0\]: duration='40 mm': 'mm' is not a unit of seconds"),
         ([{"duration": 0}], r"items\[0\]: duration=0 must be a number of seconds above 0"),
         ({"duration": "-1 s"}, "items: duration='-1 s' must be a number of seconds above 0"),
         ([{"duration": 1}, {"duration": 1, "count": 0}], r"items\[1\]: count=0 must be a whole number from 1 to"),
@@ -234,8 +234,8 @@ def test_the_command_reads_items_and_writes_document_chart_and_table(tmp_path):
     ("arguments", "message"),
     [
         ((), "nothing to place: give --with ITEMS.yaml, or --work such as 40ms,6GB"),
-        (("--work", "40mm"), "--work '40mm': duration='40mm': 'mm' is no unit of seconds"),
-        (("--work", "40ms,6Gs"), "--work '40ms,6Gs': memory='6Gs': 'Gs' is no unit of bytes"),
+        (("--work", "40mm"), "--work '40mm': duration='40mm': 'mm' is not a unit of seconds"),
+        (("--work", "40ms,6Gs"), "--work '40ms,6Gs': memory='6Gs': 'Gs' is not a unit of bytes"),
         (("--work", "1s,1B"), "memory is not known"),
     ],
 )

@@ -171,7 +171,7 @@ def whole(**changes):
         ("[]", "schema is 'list'"),
         ('{"schema": "ppsim.result/1"}', "schema is 'ppsim.result/1', expected 'ppsim.baseline/1'"),
         ('{"schema": "ppsim.baseline/1"}', "'configs' is missing"),
-        ('{"schema": "ppsim.baseline/1", "configs": {"a.yaml": 3}}', "configs.a.yaml is no mapping"),
+        ('{"schema": "ppsim.baseline/1", "configs": {"a.yaml": 3}}', "configs.a.yaml is not a mapping"),
         (
             '{"schema": "ppsim.baseline/1", "configs": {"a.yaml": {}}}',
             "configs.a.yaml has no makespan, bubble_fraction",

@@ -199,7 +199,7 @@ LEGAL_TIME = "must be a finite number of seconds from 0 to 1e+100, or a list of 
         ({"activation_bytes": "80 GB"}, "activation_bytes='80 GB' must be a finite number of bytes from 0"),
         (
             {"provenance": {"speed": "given"}},
-            "provenance names 'speed', which is no cost; use one of: forward,",
+            "provenance names 'speed', which is not a cost; use one of: forward,",
         ),
         (
             {"provenance": {"forward": "guessed"}},

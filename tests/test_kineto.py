@@ -208,7 +208,7 @@ def test_chunks_and_steps_of_megatron_s_interleaved_schedule_are_found(tmp_path)
     run = pipeline("interleaved-1f1b", stages=2)
     steps = [("ProfilerStep#3", 0.0, 900.0), ("ProfilerStep#4", 1000.0, 1900.0)]
     name = NAMES["megatron functions"]
-    inner = [("forward_step", 1.0, 2.0)]  # the user's function within Megatron's is no action of its own
+    inner = [("forward_step", 1.0, 2.0)]  # the user's function within Megatron's is not an action of its own
     spans = [named(run, device, name) + named(run, device, name, shift=1.0) + steps for device in range(4)]
     write(tmp_path, ranges(0, spans[0] + inner), *(ranges(device, spans[device]) for device in range(1, 4)))
     trace = read_kineto(tmp_path)

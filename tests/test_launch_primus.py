@@ -111,7 +111,7 @@ REJECTED = {
     ),
     "recompute": ({"schedule.name": "zb-h1", "layout.recompute": "full"}, "layout.recompute=full"),
     "fsdp": (
-        {"schedule.name": "zb-h1", "layout.data": 2, "layout.sharded": True, "layout.sharded_by": "block"}, "no FSDP",
+        {"schedule.name": "zb-h1", "layout.data": 2, "layout.sharded": True, "layout.sharded_by": "block"}, "excludes FSDP",
     ),
     "windows": ({"schedule.name": "zb-v", "model.window": 1024, "model.window_period": 2}, "in a V it numbers"),
     "loss": ({"layout.loss_bytes": 8}, "layout.loss_bytes=8"),
@@ -271,7 +271,7 @@ def test_the_order_is_that_of_the_patch_which_is_on(keys, name, unknown):
         (EXPERIMENT.replace("framework: megatron", "framework: torchtitan"), "only megatron"),
         (EXPERIMENT.replace("llama3.1_8B", "mine"), "model 'mine' is not known here"),
         (EXPERIMENT.replace(":2}", "}"), "micro_batch_size: its value comes from a variable"),
-        (EXPERIMENT.replace("global_batch_size: 256", "global_batch_size: 9"), "global_batch_size 9 is no multiple"),
+        (EXPERIMENT.replace("global_batch_size: 256", "global_batch_size: 9"), "global_batch_size 9 is not a multiple"),
         (EXPERIMENT.replace("rank: 2", "rank: 1") + ZBV, "zb-v: stages_per_device=1 is not allowed"),
         ("--num-layers 8", "holds no `modules"),
         ("modules: [", "not YAML|line 1"),

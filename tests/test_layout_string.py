@@ -90,7 +90,7 @@ def test_one_that_does_not_fit_model_or_schedule_names_the_numbers(text, fault):
 def test_a_wrong_one_in_a_config_names_its_key():
     outcome = run_ppsim("simulate", LLAMA, "--set", "layout.partition=Et|q|L")
     assert outcome.status == 2
-    assert "layout.partition: 'Et|q|L': 'q|L' is no part of a layout string" in outcome.err
+    assert "layout.partition: 'Et|q|L': 'q|L' is not a part of a layout string" in outcome.err
 
 
 def test_a_layout_shows_the_call_that_makes_it():

@@ -131,9 +131,9 @@ def test_the_command_prints_quantiles_on_one_screen(tmp_path):
     ("text", "message"),
     [
         ("", "is empty; write one length per line"),
-        ("5\n-3\n", "line 2: '-3' is no length"),
-        ("2000\n", "line 1: '2000' is no length; write whole numbers of tokens, from 1 to the 1024"),
-        ("3.5\n", "line 1: '3.5' is no length"),
+        ("5\n-3\n", "line 2: '-3' is not a length"),
+        ("2000\n", "line 1: '2000' is not a length; write whole numbers of tokens, from 1 to the 1024"),
+        ("3.5\n", "line 1: '3.5' is not a length"),
     ],
 )
 def test_a_wrong_file_is_one_error(tmp_path, text, message):

@@ -76,7 +76,7 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
             return self.seconds[cause]
         except (KeyError, TypeError):
             known = ", ".join(self.seconds)
-            raise UnknownNameError(f"{shown(cause)} is no cause of idle time; use one of: {known}") from None
+            raise UnknownNameError(f"{shown(cause)} is not a cause of idle time; use one of: {known}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.seconds)

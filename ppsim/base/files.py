@@ -56,7 +56,7 @@ def decoded(content: bytes, place: str) -> str:
 def open_input(path: str | PathLike[str], *, noted: bool = True) -> BinaryIO:
     """Open a file to read its bytes, unpacked if its name ends in .gz, and note it for `noting_reads`.
 
-    Every file that a user names is opened here. Raises OSError, and ConfigError for what is no path.
+    Every file that a user names is opened here. Raises OSError, and ConfigError for what is not a path.
     """
     place = _as_path(path)
     if noted:
@@ -130,7 +130,7 @@ def _writing(path: str | PathLike[str]) -> Iterator[Path]:
 def check_target(path: str | PathLike[str]) -> None:
     """Raise ConfigError if `path` is no file name, or its folder is missing or not writable.
 
-    Call it before work whose result would be lost. `-` is no file name, because it means stdout in `--json -`.
+    Call it before work whose result would be lost. `-` is not a file name, because it means stdout in `--json -`.
     """
     target = _as_path(path)
     if str(target) == "-" or "\0" in str(target) or os.path.isdir(target):

@@ -58,7 +58,7 @@ def _from_text(text: str, unit: str, legal: str) -> float:
         prefix = suffix.removesuffix(name)
         if prefix != suffix and prefix in _PREFIXES:
             return float(digits) * _PREFIXES[prefix] * factor
-    raise ConfigError(f"{text!r}: {suffix!r} is no unit of {unit}; it {legal}")
+    raise ConfigError(f"{text!r}: {suffix!r} is not a unit of {unit}; it {legal}")
 
 
 def parse_fraction(value: Any) -> float:

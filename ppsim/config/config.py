@@ -249,7 +249,7 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
         line, its value and the legal values; `error.faults` lists the faults.
     """
     if not isinstance(path, str | PathLike):
-        raise ConfigError(f"{shown(path)} is no path of a config; give one such as 'config.yaml'")
+        raise ConfigError(f"{shown(path)} is not a path of a config; give one such as 'config.yaml'")
     return config_source(path).config(overrides)
 
 
@@ -259,7 +259,7 @@ def _read(place: str) -> Document:
         raise ConfigError(f"{place}: is empty; write sections such as `schedule:` and `costs:`")
     if not isinstance(document.value, dict):
         raise ConfigError(
-            f"{place}: {shown(document.value)} is no config; write sections such as `schedule:` and `costs:`"
+            f"{place}: {shown(document.value)} is not a config; write sections such as `schedule:` and `costs:`"
         )
     return document
 

@@ -288,7 +288,7 @@ class Costs:
         costs = [name for name in PARAMETERS if name != "per"]
         for name, origin in self.provenance.items():
             if name not in costs:
-                raise CostError(f"provenance names {shown(name)}, which is no cost; use one of: {', '.join(costs)}")
+                raise CostError(f"provenance names {shown(name)}, which is not a cost; use one of: {', '.join(costs)}")
             if origin not in (*PROVENANCES, "default"):
                 raise CostError(f"provenance of {name} is {shown(origin)}; use one of: {', '.join(PROVENANCES)}")
         return dict(self.provenance)
@@ -475,6 +475,6 @@ def named_costs(given: Any) -> dict[str, Any]:
         raise CostError(f"given={shown(given)} must map names of costs to values, such as {{'forward': 0.01}}")
     unknown = [name for name in given if name not in PARAMETERS]
     if unknown:
-        raise CostError(f"given names {shown(unknown[0])}, which is no cost; use one of: {', '.join(PARAMETERS)}")
+        raise CostError(f"given names {shown(unknown[0])}, which is not a cost; use one of: {', '.join(PARAMETERS)}")
     Costs(**given)
     return dict(given)

@@ -88,11 +88,11 @@ def _read(source: Source) -> _Document:
     if isinstance(source, Mapping):
         return _Document("the config", source)
     if not isinstance(source, str | PathLike):
-        raise ConfigError(f"{shown(source)} is no config; give the path of a config.json, or its content as a mapping")
+        raise ConfigError(f"{shown(source)} is not a config; give the path of a config.json, or its content")
     place = os.fspath(os.path.join(source, "config.json") if os.path.isdir(source) else source)
     fields = read_json(read_text(place, most=MAX_CONFIG_BYTES), place, "a config.json")
     if not isinstance(fields, dict):
-        raise ConfigError(f"{place}: {shown(fields)} is no config; a config.json holds an object")
+        raise ConfigError(f"{place}: {shown(fields)} is not a config; a config.json holds an object")
     return _Document(place, fields)
 
 

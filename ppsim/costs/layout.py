@@ -217,7 +217,7 @@ class Layout:
     def chosen(self, policy: str) -> Any:
         """Return the value of a policy: this layout's own, or else the framework's."""
         if policy not in DEFAULT_POLICIES:
-            raise UnknownNameError(f"{shown(policy)} is no policy; use one of: {', '.join(DEFAULT_POLICIES)}")
+            raise UnknownNameError(f"{shown(policy)} is not a policy; use one of: {', '.join(DEFAULT_POLICIES)}")
         own = getattr(self, policy)
         return self.run_by.policies.get(policy, DEFAULT_POLICIES[policy]) if own is None else own
 

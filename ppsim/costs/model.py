@@ -45,7 +45,7 @@ class Model(Shape):
             raise ConfigError(f"{place}: {error}") from None
         except TypeError:
             unknown = ", ".join(name for name in changes if name not in cls.__dataclass_fields__)
-            raise ConfigError(f"{place}: {unknown} is no field of a {cls.__name__}") from None
+            raise ConfigError(f"{place}: {unknown} is not a field of a {cls.__name__}") from None
 
     @cached_property
     def layers(self) -> list[Layer]:

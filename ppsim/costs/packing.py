@@ -91,7 +91,7 @@ def read_lengths(path: str, longest: int) -> np.ndarray:
             continue
         if not (word.isascii() and word.isdecimal()) or not 1 <= int(word[:20]) <= longest:
             raise ConfigError(
-                f"{path}, line {number}: {shown(word)} is no length; write whole numbers of tokens, "
+                f"{path}, line {number}: {shown(word)} is not a length; write whole numbers of tokens, "
                 f"from 1 to the {longest} of the config's sequence, one per line"
             )
         found.append(int(word))

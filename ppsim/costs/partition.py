@@ -40,7 +40,7 @@ def read_partition(value: Any) -> str | tuple[int, ...] | LayoutString:
     if isinstance(value, str) and ("|" in value or value.lstrip().startswith("E")):  # a layout string, right or wrong
         return LayoutString.parse(value)
     raise ConfigError(
-        f"{shown(value)} is no partition; use one of: {', '.join(METHODS)}, list each stage's blocks as in [5, 4], or "
+        f"{shown(value)} is not a partition; use one of: {', '.join(METHODS)}, a list of blocks such as [5, 4], or "
         f"write a layout string such as 'Et*5|t*4L'"
     )
 
@@ -251,7 +251,7 @@ def _expanded(plain: str, whole: str) -> str:
         token = _TOKEN.match(plain, at)
         if token is None:
             raise ConfigError(
-                f"{shown(whole)}: {shown(plain[at : at + 12])} is no part of a layout string; use E, t, m, L and |, "
+                f"{shown(whole)}: {shown(plain[at : at + 12])} is not a part of a layout string; use E, t, m, L and |, "
                 f"repeated as t*3 or (tt|)*29, such as {_EXAMPLE}"
             )
         group, group_times, letter, letter_times = token.groups()

@@ -393,14 +393,14 @@ def _read_schedule(flags: Flags, sections: Mapping[str, dict[str, Any]], gpus: i
         )
     if gpus % fewest or not gpus:
         more = f", and of expert x expert tensor x pipeline = {experts}" if fewest != group else ""
-        words = f"{counted(gpus, 'GPU')}, which is no multiple of tensor x context x pipeline = {group}{more}"
+        words = f"{counted(gpus, 'GPU')}, which is not a multiple of tensor x context x pipeline = {group}{more}"
         raise ConfigError(f"{words}; give --gpus {fewest}")
     copies = layout["data"] = gpus // group
     size = layout["microbatch_size"] = layout["microbatch_size"] or 1
     batch = flags.number("global-batch-size", size * copies)
     schedule["microbatches"], rest = divmod(batch, size * copies)
     if rest or not batch:
-        raise ConfigError(f"--global-batch-size {batch} is no multiple of {size} sequences x {copies} copies")
+        raise ConfigError(f"--global-batch-size {batch} is not a multiple of {size} sequences x {copies} copies")
     stages = _read_partition(flags, model, layout, devices)
     schedule["name"] = "interleaved-1f1b" if stages > 1 else "1f1b"
     if flags.has("overlap-moe-expert-parallel-comm"):

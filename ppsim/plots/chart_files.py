@@ -97,7 +97,7 @@ def _checked_suffix(path: str | PathLike[str], legal: Sequence[str]) -> str:
     suffix = Path(path).suffix.lower() if isinstance(path, str | PathLike) else ""
     if suffix not in legal:
         place = path if suffix else shown(path)
-        raise ConfigError(f"{place}: {suffix or 'no ending'} is no chart format; use one of: {', '.join(legal)}")
+        raise ConfigError(f"{place}: {suffix or 'no ending'} is not a chart format; use one of: {', '.join(legal)}")
     return suffix
 
 

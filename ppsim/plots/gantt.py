@@ -67,7 +67,7 @@ def draw(
         if value is not None and not isinstance(value, kind):
             raise ConfigError(f"{name}={shown(value)} must be {legal}")
     if until is not None and not (is_number(until) and 0 < until < float("inf")):
-        raise ConfigError(f"until={shown(until)} is no end of the time axis; use seconds above 0")
+        raise ConfigError(f"until={shown(until)} is not an end of the time axis; use seconds above 0")
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
     every, lines = [make_boxes(run) for run in runs], ChartLines(transfers, critical_path, slow)

@@ -121,7 +121,7 @@ def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how
 
 def _check_budget(seconds: Any, rounds: Any, seed: Any) -> None:
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
-        raise BuildError(f"seconds={seconds!r:.80} is no time to search; use a number from 0, such as 10")
+        raise BuildError(f"seconds={seconds!r:.80} is not a time to search; use a number from 0, such as 10")
     if rounds is not None:
         require_count("rounds", rounds, least=0, most=MAX_ROUNDS)
     require_count("seed", seed, least=0, most=MAX_ROUNDS)

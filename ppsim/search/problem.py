@@ -50,7 +50,7 @@ def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
     is_device = [isinstance(d, int | np.integer) and not isinstance(d, bool) and 0 <= d < p for d in placement]
     if not all(is_device) or len(placement) != p * v or len(set(placement)) < p:
         raise BuildError(
-            f"placement={shown(list(placement))} is no list of {p * v} devices from 0 to {p - 1} in which each occurs; "
+            f"placement={shown(list(placement))} is not a list of {p * v} devices from 0 to {p - 1} with each of them; "
             f"such as {turned.tolist()!s:.80}"
         )
     return np.array(placement, np.int64)
@@ -62,7 +62,7 @@ def limits_of(p: int, limit: Any, name: str = "memory_limit", legal: float | Non
     if column is None or not np.all(column > 0):
         what = "activations" if name == "memory_limit" else "bytes"
         raise BuildError(
-            f"{name}={limit!r:.80} is no limit for {p} devices; use a number of {what} above 0, such as "
+            f"{name}={limit!r:.80} is not a limit for {p} devices; use a number of {what} above 0, such as "
             f"{legal or p:g}, or a list of {p} such numbers, one a device"
         )
     return column
@@ -92,7 +92,7 @@ class Problem:
     ) -> Problem:
         """Return the problem of `m` microbatches under `costs` (default: F, I and W of a device share take 1 s each).
 
-        BuildError if `costs` is no cost model or a limit does not hold one microbatch; CostError if the costs do not
+        BuildError if `costs` is not a cost model or a limit does not hold one microbatch; CostError if the costs do not
         fit the placement.
         """
         table = price_schedule(every_action(device_of, p, m, split), costs)

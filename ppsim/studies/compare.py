@@ -280,7 +280,7 @@ def compare(
     Raises
     ------
     BuildError
-        For an unknown family. A schedule that cannot run at this size is no error: `refused` gives the reason.
+        For an unknown family. A schedule that cannot run at this size is not an error: `refused` gives the reason.
     """
     given = cast(Any, config)
     if isinstance(config, Iterable) and not isinstance(config, str | Mapping):
@@ -357,7 +357,7 @@ def _chosen(item: str | Schedule, case: Config) -> _Chosen:
     """Return what runs for a name or a schedule in the list of `compare`."""
     if not isinstance(item, str):
         if not isinstance(item, ScheduleColumns):
-            raise ConfigError(f"{shown(item)} is no schedule to compare; give names such as '1f1b', or schedules")
+            raise ConfigError(f"{shown(item)} is not a schedule to compare; give names such as '1f1b', or schedules")
         return _Chosen(item, item.name, None)
     name, stages = split_stages(item.removesuffix(READY))
     family, own = find_family(name), case.schedule.get("stages_per_device")

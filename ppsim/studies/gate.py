@@ -348,7 +348,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
 def _faults(numbers: Any) -> Iterator[str]:
     """Yield the faults of one config's measures."""
     if not isinstance(numbers, dict):
-        yield " is no mapping of measures"
+        yield " is not a mapping of measures"
         return
     if missing := [name for name in guarded() if name not in numbers]:
         yield f" has no {', '.join(missing)}"

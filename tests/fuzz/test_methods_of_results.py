@@ -124,7 +124,7 @@ def test_names_sizes_and_times_that_do_not_exist_are_named():
     with pytest.raises(KeyError, match=r"unknown schedule '1f2b'; did you mean 1f1b"):
         ppsim.schedules()["1f2b"]
     assert ppsim.schedules().get("1f2b") is None
-    with pytest.raises(ppsim.ConfigError, match=r"'fil' is no cause of idle time; use one of: fill"):
+    with pytest.raises(ppsim.ConfigError, match=r"'fil' is not a cause of idle time; use one of: fill"):
         RUN.ledger()["fil"]
     for stages in (2**70, 0, np.ma.masked):
         with pytest.raises(ppsim.PpsimError, match="stages"):
