@@ -111,7 +111,8 @@ REJECTED = {
     ),
     "recompute": ({"schedule.name": "zb-h1", "layout.recompute": "full"}, "layout.recompute=full"),
     "fsdp": (
-        {"schedule.name": "zb-h1", "layout.data": 2, "layout.sharded": True, "layout.sharded_by": "block"}, "excludes FSDP",
+        {"schedule.name": "zb-h1", "layout.data": 2, "layout.sharded": True, "layout.sharded_by": "block"},
+        "excludes FSDP",
     ),
     "windows": ({"schedule.name": "zb-v", "model.window": 1024, "model.window_period": 2}, "in a V it numbers"),
     "loss": ({"layout.loss_bytes": 8}, "layout.loss_bytes=8"),
