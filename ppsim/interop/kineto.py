@@ -301,26 +301,31 @@ def _sources(files: list[Path]) -> Iterator[tuple[str, Callable]]:
             yield str(path), partial(read_events, path)
 
 
-def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Rank:
-    @lru_cache(maxsize=2**16)
-    def is_wanted(name: str) -> bool:
-        known = name.startswith((PREFIX, ENGINE, STEP)) or name in RECEIVED
-        return known or any(pattern.kind(name) for pattern in patterns)
+class _Filter:
+    """Filter of a trace's events: keeps the ranges that are used; launches and autograd's ranges only as numbers."""
 
-    launches = Launches()
-    engine = array("d")  # starts and ends; a trace has millions of these
+    def __init__(self, patterns: tuple[Pattern, ...]):
+        self.launches = Launches()
+        self.engine = array("d")  # starts and ends of autograd's ranges; a trace has millions of these
+        own = (PREFIX, ENGINE, STEP)
+        self._is_used = lru_cache(maxsize=2**16)(
+            lambda name: name.startswith(own) or name in RECEIVED or any(one.kind(name) for one in patterns)
+        )
 
-    def keep(event: dict[str, Any]) -> dict[str, Any] | None:
+    def keep(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the entries of a range that is kept; None for another event."""
         name = event.get("name")
-        if event.get("ph") != "X" or launches.take(event) or not isinstance(name, str) or not is_wanted(name):
+        if event.get("ph") != "X" or self.launches.take(event) or not isinstance(name, str) or not self._is_used(name):
             return None
-        wanted = {key: event.get(key) for key in ("name", "cat", "ts", "dur", "pid", "tid")}
-        if name.startswith(ENGINE) and not any(_event_faults(0, wanted)):
-            engine.extend(_span(wanted))
+        kept = {key: event.get(key) for key in ("name", "cat", "ts", "dur", "pid", "tid")}
+        if name.startswith(ENGINE) and not any(_event_faults(0, kept)):
+            self.engine.extend(_span(kept))
             return None
-        return wanted
+        return kept
 
-    document, events = read(keep)
+
+def _checked_head(document: dict[str, Any], events: list[dict[str, Any]], place: str) -> _Head:
+    """Return the head of a file; raise ConfigError with all faults of its entries, or else of its events."""
     if str(document.get("schema")).startswith("ppsim.trace/"):
         raise ConfigError(f"{place}: a file of the replay harness holds all ranks; give this file, not its folder")
     if "distributedInfo" not in document:
@@ -335,6 +340,14 @@ def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Ra
         faults.append(f"baseTimeNanoseconds: {base} must be a whole number of at most {MAX_NANOSECONDS}")
     if faults:
         raise document_error(faults, place, "a profiler trace")
+    return head
+
+
+def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Rank:
+    """Return one rank's file, which `read` reads with a filter of its events."""
+    used = _Filter(patterns)
+    document, events = read(used.keep)
+    head = _checked_head(document, events, place)
     on_host = not any(event.get("cat") == GPU and not event["name"].startswith(STEP) for event in events)
     unique = [event for event in events if event.get("cat") != GPU] if on_host else _on_gpu_first(events)
     device = str((head.deviceProperties or [{}])[0].get("name", "CPU"))
@@ -346,14 +359,14 @@ def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Ra
         device=device,
         ranges=_named_actions(unique),
         received=_sorted_spans([_span(event) for event in events if event["name"] in RECEIVED]),
-        engine=_sorted_spans(engine),
+        engine=_sorted_spans(used.engine),
         matches=[
             [(*_span(event), kind) for event in unique if (kind := pattern.kind(event["name"]))] for pattern in patterns
         ],
         steps=sorted({_span(event)[0] for event in unique if event["name"].startswith(STEP)}),
         world_size=head.distributedInfo.world_size,
         pipeline=pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),
-        launches=launches if on_host else None,
+        launches=used.launches if on_host else None,
     )
 
 
