@@ -28,7 +28,7 @@ from ppsim.plots.viewer import Iterations
 from ppsim.run.timelines import Timeline
 from ppsim.studies import explain as study
 from ppsim.studies.calibration import calibrate
-from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation, Steps
+from ppsim.studies.explain import OUTSIDE, ROUGH, VARIANTS, Explanation
 from ppsim.studies.reasons import idle_shares
 from ppsim.studies.slow_parts import MeasuredStep, Slow, replayed_plan, slow_parts, stalls
 
@@ -343,10 +343,10 @@ def _recorded(explanation: Explanation) -> list[Row]:
     if found is not None:
         far = f"{found.moved} of {found.actions} actions are elsewhere" if found.moved else "the same order"
         rows = [("family", found.family, f"{counted(found.stages_per_device, 'stage')} per device; {far}")]
-    if steps is not None and steps.count == 2:
-        rows.append(("steps", seconds_text(steps.median, DIGITS), f"mean of {_range(steps, 'and')}"))
-    elif steps is not None and steps.count > 2:
-        rows.append(("steps", seconds_text(steps.median, DIGITS), f"median of {steps.count}, {_range(steps, 'to')}"))
+    if steps is not None and steps.count > 1:
+        low, high = (seconds_text(one, DIGITS) for one in (steps.shortest, steps.longest))
+        words = f"mean of {low} and {high}" if steps.count == 2 else f"median of {steps.count}, {low} to {high}"
+        rows.append(("steps", seconds_text(steps.median, DIGITS), words))
     if steps is not None and steps.between is not None:
         why = "median time between two steps: optimizer, data, exposed reductions"
         rows.append(("between", seconds_text(steps.between, DIGITS), why))
@@ -356,10 +356,6 @@ def _recorded(explanation: Explanation) -> list[Row]:
         why = f"slowest of {counted(len(others), 'other pipeline')} of the job: ranks {ranks}"
         rows.append(("others", seconds_text(slowest.step, DIGITS), why))
     return rows
-
-
-def _range(steps: Steps, word: str) -> str:
-    return f"{seconds_text(steps.shortest, DIGITS)} {word} {seconds_text(steps.longest, DIGITS)}"
 
 
 def _pipelines(explanation: Explanation) -> _Table | None:

@@ -8,8 +8,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -48,7 +48,9 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
         try:
             with _files_of(outputs, options).watch(), noting_calibrations(calibrations.append):
                 result = function(*args, **options)
-            _flush_data()
+            with _stdout_faults():
+                if sys.stdout is not None:
+                    sys.stdout.flush()
         except (PpsimError, OverwriteError) as error:
             keywords: Any = getattr(args[0], "keywords", {}) if args else options  # of takes_case's reader
             say(f"ppsim: {_with_file(error, keywords.get('config'))}")
@@ -93,16 +95,15 @@ def print_data(text: str, colours: bool = False) -> None:
     parts = _COLOURS.split(text) if colours else [text]
     shown = "".join(part if number % 2 else visible(part) for number, part in enumerate(parts))
     encoding = sys.stdout.encoding or "utf-8"
-    try:
+    with _stdout_faults():
         sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding))
-    except OSError as error:
-        raise _stdout_fault(error) from None
 
 
-def _flush_data() -> None:
+@contextmanager
+def _stdout_faults() -> Iterator[None]:
+    """Raise ConfigError if stdout cannot be written, BrokenPipeError if its reader has closed it."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        yield
     except OSError as error:
         raise _stdout_fault(error) from None
 
