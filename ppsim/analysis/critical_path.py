@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step_graph
 from ppsim.base.compiling import call_fastest, kernel
-from ppsim.base.immutable import EqualColumns, distinct, unwritable
+from ppsim.base.immutable import EqualColumns, distinct, latest_of_each, unwritable
 from ppsim.base.rules import declared, described
 from ppsim.base.tables import html_table
 from ppsim.schedule.barriers import spans_devices
@@ -40,12 +40,8 @@ def critical_nodes(run: TimelineColumns) -> tuple[StepGraph, list[int]]:
 
 def latest_before(graph: StepGraph) -> np.ndarray:
     """Return for each node the predecessor that ended last, or -1 (int64)."""
-    # stable: the earlier edge wins among equal ends
-    order = np.lexsort((-(graph.end[graph.before] + graph.delay), graph.after))
-    nodes, first = np.unique(graph.after[order], return_index=True)
-    latest = np.full(len(graph.end), -1)
-    latest[nodes] = graph.before[order[first]]
-    return latest
+    before, after = graph.before[::-1], graph.after[::-1]  # the earlier edge wins among equal ends
+    return latest_of_each(after, graph.end[before] + graph.delay[::-1], before, len(graph.end))
 
 
 def slack(run: TimelineColumns) -> np.ndarray:

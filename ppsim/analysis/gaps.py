@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
+from ppsim.base.immutable import latest_of_each
 from ppsim.timeline import TimelineColumns
 
 WAITING = ("dependency", "recompute", "transfer", "queue", "sharding", "reload", "overhead")
@@ -138,44 +139,32 @@ def _phases(run: TimelineColumns) -> np.ndarray:
 
 def _stream_ends(run: TimelineColumns) -> tuple[np.ndarray, np.ndarray]:
     """Return the end of the UNSHARD or copy that each row's slot waits for, or -inf, and whether it is a copy."""
-    gathered, reloaded = np.full((2, len(run.row_end)), -np.inf)
-    first, second = run.plan.slots[:2]
-    if run.plan.gathers is not None:
-        gathered[run.plan.gathers.user] = run.unshard_end
-        gathered[first] = np.maximum(gathered[first], gathered[second])
-    if run.plan.copies is not None:
-        needed = np.flatnonzero(run.plan.copies.user >= 0)
-        reloaded[run.plan.copies.user[needed]] = run.copy_end[needed]
-        reloaded[first] = np.maximum(reloaded[first], reloaded[second])
+    gathered, reloaded = ended = np.full((2, len(run.row_end)), -np.inf)
+    streams = ((run.plan.gathers, run.unshard_end), (run.plan.copies, run.copy_end))
+    for of_slot, (stream, end) in zip(ended, streams, strict=True):
+        if stream is not None:
+            needed = np.flatnonzero(stream.user >= 0)
+            np.maximum.at(of_slot, run.plan.slot_of_row[stream.user[needed]], end[needed])
     return np.maximum(gathered, reloaded), reloaded > gathered
 
 
 def _awaited_transfer(run: TimelineColumns) -> np.ndarray:
-    """Return the last transfer that each row waited for, or -1: its own, its slot's, or that of a blocking SEND.
+    """Return the last transfer that each slot waited for, by its first row, or -1: of a part, or of a blocking SEND.
 
     The numbers of barriers follow those of the transfers.
     """
-    plan, posts = run.plan, run.plan.posts
-    rows = len(plan.seconds)
-    awaited = np.where(plan.remote, np.arange(rows), -1)
-    arrival = np.where(plan.remote, run.transfer_end, -np.inf)
+    plan, posts, rows = run.plan, run.plan.posts, len(run.plan.source)
+    part, number = (np.flatnonzero(plan.remote),) * 2
     if plan.barriers is not None and len(run.barrier_end):
-        waits = np.flatnonzero(plan.barriers.needs >= 0)
-        awaited[waits] = rows + plan.barriers.needs[waits]
-        arrival[waits] = run.barrier_end[plan.barriers.needs[waits]]
-    second = plan.slots.second
-    later = second[arrival[second] > arrival[second - 1]]
-    awaited[later - 1], arrival[later - 1] = awaited[later], arrival[later]
+        waiting = np.flatnonzero(plan.barriers.needs >= 0)
+        part, number = np.append(part, waiting), np.append(number, rows + plan.barriers.needs[waiting])
+    if len(plan.slots.second):
+        first_part_last = np.argsort(-part)
+        part, number = plan.slot_of_row[part[first_part_last]], number[first_part_last]
     if posts is not None and plan.blocking:
         sends = np.flatnonzero(posts.is_send & (posts.before < run.schedule.offsets[posts.device + 1]))
-        sends = sends[np.argsort(run.transfer_end[posts.transfer[sends]], kind="stable")]
-        row, transfer = posts.before[sends], posts.transfer[sends]
-        last = np.full(len(awaited), -1)
-        last[row] = transfer  # sorted by end: the last of several SENDs before one row is written last
-        row = np.flatnonzero(last >= 0)
-        row = row[run.transfer_end[last[row]] > arrival[row]]
-        awaited[row] = last[row]
-    return awaited
+        part, number = np.append(posts.before[sends], part), np.append(posts.transfer[sends], number)
+    return latest_of_each(part, np.concatenate([run.transfer_end, run.barrier_end])[number], number, rows)
 
 
 def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, ...]:
@@ -184,27 +173,22 @@ def _ready_times(run: TimelineColumns) -> tuple[np.ndarray, ...]:
     They are nan, 0 and -1 for a row without a transfer. The numbers of barriers follow those of the transfers. A
     barrier is ready when the last row that it needs ends.
     """
-    plan, posts = run.plan, run.plan.posts
-    producer, delay = np.where(plan.remote, plan.slot_of_row[plan.source], -1), np.zeros(len(plan.source))
+    plan, posts, barriers, rows = run.plan, run.plan.posts, run.plan.barriers, len(run.plan.source)
+    producer, delay = np.where(plan.remote, plan.slot_of_row[plan.source], -1), np.zeros(rows)
     if posts is not None:
         before = posts.before
         last_before = np.where(before > run.schedule.offsets[posts.device], plan.slot_of_row[before - 1], -1)
         end = np.where(last_before >= 0, run.row_end[last_before] + plan.post_delay, -np.inf)
-        by_end = np.argsort(end, kind="stable")  # the later post is written last
-        producer[posts.transfer[by_end]] = last_before[by_end]
-        delay[posts.transfer[by_end]] = plan.post_delay[by_end]
+        post = latest_of_each(posts.transfer, end, np.arange(len(end)), rows)
+        posted = np.flatnonzero(post >= 0)
+        producer[posted], delay[posted] = last_before[post[posted]], plan.post_delay[post[posted]]
     ready = np.where(plan.remote, run.row_end[producer], np.nan)
-    last = _last_producers(run)
-    return tuple(map(np.concatenate, ([ready, run.row_end[last]], [delay, np.zeros(len(last))], [producer, last])))
-
-
-def _last_producers(run: TimelineColumns) -> np.ndarray:
-    """Return for each barrier that ran the last-ending row that it needs, or the first row of that row's slot."""
-    barriers = run.plan.barriers
-    if barriers is None or not len(run.barrier_end):
-        return np.empty(0, np.int64)
-    order = np.lexsort((run.row_end[barriers.producer], barriers.of_producer))
-    return run.plan.slot_of_row[barriers.producer[order[barriers.first[1:] - 1]]]
+    if barriers is not None and len(run.barrier_end):
+        needed = barriers.producer
+        last = latest_of_each(barriers.of_producer, run.row_end[needed], plan.slot_of_row[needed], len(barriers))
+        ready, delay = np.append(ready, run.row_end[last]), np.append(delay, np.zeros(len(last)))
+        producer = np.append(producer, last)
+    return ready, delay, producer
 
 
 def idle_at_ends(run: TimelineColumns, gaps: Gaps) -> dict[str, np.ndarray]:

@@ -139,6 +139,15 @@ def index_in(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.where(ordered[found] == values, found, -1) if len(ordered) else found
 
 
+def latest_of_each(key: np.ndarray, time: np.ndarray, value: np.ndarray, keys: int) -> np.ndarray:
+    """Return for each key below `keys` its value with the latest time, of equal times the last one; -1 for no value."""
+    latest, found = np.full(keys, -np.inf), np.full(keys, -1)
+    np.maximum.at(latest, key, time)
+    is_latest = time == latest[key]
+    found[key[is_latest]] = value[is_latest]
+    return found
+
+
 # Short texts of objects: one line per dataclass for prompts, logs and errors
 
 
