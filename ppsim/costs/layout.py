@@ -108,10 +108,9 @@ class Layout:
     )  # fmt: skip
     microbatch_size: int = _group("sequences in one microbatch", "4")
     partition: str | tuple[int, ...] | LayoutString = declared(
-        "`even`: blocks spread evenly, embedding with the first and head with the last stage; `by_cost(greedy)`, "
-        "`by_cost(optimal)` (or `greedy`, `optimal`): by the seconds of all layers; `balanced`: over the devices of "
-        "the schedule, within their memory; the blocks of each stage; or a layout string of Megatron-LM, such as "
-        "`Et*3|(tt|)*29,m|L`",
+        "`even`: equal numbers of blocks, embedding with the first and head with the last stage; `greedy`, `optimal` "
+        "(or `by_cost(...)`): by the seconds of all layers; `balanced`: equal work per device, within its memory; a "
+        "list of the blocks of each stage; or a layout string of Megatron-LM, such as `Et*3|(tt|)*29,m|L`",
         partition.read_partition,
         "even",
         example="[5, 6, 6, 5]",
@@ -124,14 +123,14 @@ class Layout:
     recompute_stages: int | None = _stages("apply `recompute` to this many first stages", "2", "all")
     recompute_blocks: int | None = _stages("apply `recompute` to this many blocks of each stage", "2", "all")
     framework: str = declared(
-        ", ".join(f"`{name}`" for name in FACTS)
-        + " (any other that runs PyTorch): whose defaults hold below and whose host starts the kernels; with a version "
-        "after a blank the facts of that version or of the nearest known one, without one of the newest",
+        "software that runs the config; it sets the defaults below and the host's time per kernel: "
+        + ", ".join(f"`{name}`" for name in FACTS)
+        + " (any other with PyTorch). A version may follow; the nearest known one counts (default: the newest)",
         _framework, DEFAULT, example=EXAMPLE,
     )  # fmt: skip
-    overlap_tensor: bool | None = _by_framework("tensor-parallel collectives run under the products that they overlap")
+    overlap_tensor: bool | None = _by_framework("the products of a block hide its tensor-parallel collectives")
     overlap_data: bool | None = _by_framework(
-        "gradients are reduced by buckets while backwards run, weights gathered under the next forward"
+        "backwards hide the reduction of gradients (in buckets), the next forward the gather of weights"
     )
     scatter_transfers: bool | None = _by_framework("GPUs of a tensor-parallel group each send a part of a transfer")
     sharded_by: str | None = declared(
@@ -194,7 +193,7 @@ class Layout:
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
     fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")
     fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)")
-    cuda_graphs: bool | None = _by_framework("CUDA graphs start the kernels, so that no GPU waits for its host")
+    cuda_graphs: bool | None = _by_framework("CUDA graphs start the kernels, so no GPU waits for its host")
     launch_blocking: bool = _policy("the host waits for each kernel before the next (CUDA_LAUNCH_BLOCKING=1)")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "
