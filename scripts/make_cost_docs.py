@@ -89,7 +89,8 @@ def _code(item: dataclasses.Field) -> str:
 
 def _lines(rows: Iterable[tuple[str, ...]]) -> str:
     header, *rest = rows
-    return "".join(f"| {' | '.join(row)} |\n" for row in (header, ("---",) * len(header), *rest))
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in (header, ("---",) * len(header), *rest))
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 if __name__ == "__main__":
