@@ -146,7 +146,8 @@ def _lead(comparison: Comparison, case: Config) -> str:
     fitting = [name for name in rows if states[name] == "fits"]
     running = [name for name in fitting if runs_in(name, case) != "-"]
     if not fitting:
-        return " · ".join(filter(None, ["none of these fits the memory", _interval_line(comparison)]))
+        text = "none of these fits the memory" if len(rows) > 1 else "it does not fit the memory"
+        return " · ".join(filter(None, [text, _interval_line(comparison)]))
     text = f"{_short_name(fitting[0])} is the fastest{' that fits' * (fitting[0] != rows[0])}"
     if running and running[0] != fitting[0]:
         text += f", and {running[0]} the fastest that a framework runs"
@@ -159,7 +160,8 @@ def _interval_line(comparison: Comparison) -> str:
         return ""
     places = 0 if max(1 - found.low, found.high - 1) >= _WHOLE_PER_CENT else 1
     low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
-    return f"90 % of real steps lie within {low} to {high} of the prediction, in every row"
+    every = ", in every row" * (len(comparison.timelines) > 1)
+    return f"90 % of real steps lie within {low} to {high} of the prediction{every}"
 
 
 def _peak(row: dict) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from ppsim.analysis.interval import bounds_text
 from ppsim.base.errors import CostError
-from ppsim.base.tables import aligned, escaped, html_table, page_table, paragraph, with_remarks
+from ppsim.base.tables import NO_BREAK, aligned, escaped, even_scale, html_table, paragraph, with_remarks
 from ppsim.base.units import counted, first_names, more_lines, percent_text, seconds_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import DIGITS, SAME, memory_text
@@ -191,13 +191,20 @@ def _html(explanation: Explanation, steps: list[str]) -> str:
     facts = html_table(("measured run", "value", "remark"), [*_facts(explanation, steps), _trust(explanation, True)])
     gains, *others = map(_page_table, [_variants(explanation, with_reasons=True), *_tables(explanation)])
     notes = [f"Better schedule: {_schedule_gain(explanation)[1]}", *_notes(explanation, steps)]
-    return "".join([gains, facts, *others, *(f"<p>{escaped(note)}</p>" for note in notes)])
+    page = "".join([gains, facts, *others, *(f"<p>{escaped(note[0].upper() + note[1:])}</p>" for note in notes)])
+    return page.replace(" %", f"{NO_BREAK}%").replace(" x<", f"{NO_BREAK}\N{MULTIPLICATION SIGN}<")
 
 
 def _page_table(table: _Table) -> str:
-    """Return a table and its further lines as HTML; a column of seconds has one unit."""
-    units = {head: "seconds" for head, cell in table.rows[0].items() if isinstance(cell, float)}
-    return "".join([page_table(table.rows, units), *(f"<p>{escaped(line)}</p>" for line in table.more)])
+    """Return a table and its further lines as HTML; all its seconds have one unit."""
+    times = [cell for row in table.rows for cell in row.values() if isinstance(cell, float)]
+    (factor, symbol), places = even_scale(times, "seconds", min(filter(None, map(abs, times)), default=0.0))
+    heads = [f"{head} ({symbol})" * isinstance(cell, float) or head for head, cell in table.rows[0].items()]
+    rows = [
+        [cell if isinstance(cell, str) else f"{cell * factor:,.{places}f}" for cell in row.values()]
+        for row in table.rows
+    ]
+    return "".join([html_table(heads, rows), *(f"<p>{escaped(line)}</p>" for line in table.more)])
 
 
 def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[Row]:

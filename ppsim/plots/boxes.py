@@ -395,7 +395,7 @@ def costs_text(every: Sequence[Boxes]) -> str:
         unit = common if high * common.factor > 0.099 else time_unit(high)
         ends = (low, high) if high > 1.02 * low else (float(np.median(usual[name])),)
         digits = 2 if name == "transfer" else 3
-        texts = [f"{float(f'{end * unit.factor:.{digits}g}'):g}" for end in ends]
+        texts = dict.fromkeys(f"{float(f'{end * unit.factor:.{digits}g}'):g}" for end in ends)
         names.setdefault((name in kinds, f"{'–'.join(texts)} {unit.symbol}"), []).append(name)
     actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for (own, text), of in names.items()
                         if own == is_action] for is_action in (True, False))  # fmt: skip

@@ -30,7 +30,7 @@ _MAX_TICKS = 2**32 - 1  # ticks per makespan
 _MANY = 16_384  # rows; with more, the size of the page matters more than the last digits
 _FINE, _COARSE = 2**13, 2**8  # minimum ticks of the shortest action and of the shortest transfer
 _LEVELS = 2**16 - 1  # steps up to the largest amount of memory
-_MAX_POINTS = 65_536  # limit of all memory curves together; see `_thinned`
+_MAX_POINTS, _DRAWN_POINTS = 65_536, 4_096  # limits of all memory curves together and of a drawn one; see `_thinned`
 NONE, BEFORE, INPUT, OTHER_INPUT, LISTED = range(5)  # codes of what an item waited for, as in data.js
 
 
@@ -270,9 +270,10 @@ def _memory(timeline: TimelineColumns) -> tuple[list[PageColumn], dict[str, Any]
     in_bytes, most = peak_memory(timeline), max(_MAX_POINTS // timeline.schedule.devices, 64)
     peaks = peak_activations(timeline) if in_bytes is None else in_bytes
     highest = float(peaks.max(initial=0.0)) or 1.0
+    drawn = {int(peaks.argmax()), int(peaks.argmin())}  # the fullest and the emptiest device
     curves = [
-        _thinned(_ticks(np.append(0.0, times), timeline), levels, most)
-        for times, levels in memory_curves(timeline, in_bytes is not None)
+        _thinned(_ticks(np.append(0.0, times), timeline), levels, max(most, _DRAWN_POINTS) if device in drawn else most)
+        for device, (times, levels) in enumerate(memory_curves(timeline, in_bytes is not None))
     ]
     columns = [
         PageColumn("memory offsets", np.append(0, np.cumsum([len(times) for times, _ in curves])), 4, summed=True),

@@ -98,9 +98,7 @@ def viewer_html(
         },
     }
     about = "In words" + (f", step {iterations.numbers[iterations.shown]}" if iterations is not None else "")
-    if len(charts) == 1:
-        title = title_text(timelines[0]) if titles is None else names[0]
-    title = title or common_title(timelines)
+    title = title or (title_text(timelines[0]) if len(charts) == 1 else common_title(timelines))
     texts = "\0".join([style(), script(iterations is not None), json.dumps([charts, steps])])
     return filled(
         _read("viewer.html"),

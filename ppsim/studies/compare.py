@@ -178,7 +178,7 @@ class Comparison:
         check_options(options, ComparisonOptions.__annotations__)
         drawing: dict[str, Any] = options | self._chart(options.get("titles"))
         if is_page(path):
-            drawing["lead"] = options.get("lead", "")
+            drawing["lead"] = " · ".join(filter(None, [options.get("lead"), drawing["lead"]]))
         save_gantt(path=path, **drawing)
 
     def to_latex(self) -> str:

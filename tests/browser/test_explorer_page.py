@@ -190,10 +190,9 @@ def test_the_address_brings_back_settings_and_view(page, explorer):
     page.until_true(lambda: state_of(page) == before, "the state, with its view")
     page.run("location.hash = '#no state'")
     page.until("return document.querySelector('#notes').textContent.includes('holds no state')")
-    page.run("location.hash = '#p=4&m=8&s=bogus&range=2,5&t=foo&zoo=1'")
-    page.until(
-        "return document.querySelector('#notes').textContent.includes('Not used from the address: t=foo, zoo=1')"
-    )
+    page.run("location.hash = '#p=4&m=8&s=bogus:x&range=2,5&t=foo&zoo=1&more={\"future\":3}'")
+    unused = "s=bogus:x, t=foo, zoo=1, future=3"
+    page.until(f"return document.querySelector('#notes').textContent.includes('Not used from the address: {unused}')")
     page.until("return runs.length === 3 && runs[2].good")  # the first visit's stand beside the unknown one
     assert state_of(page)["view"] == "range=2,5"
 

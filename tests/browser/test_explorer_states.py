@@ -125,7 +125,7 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
 def test_one_schedule_of_few_devices_has_a_table_of_devices_and_lower_bounds(page, explorer):
     start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-v"}])
     settled(page)
-    table = page.until("return document.querySelector('.devices table')?.innerText")
+    table = page.until("return document.querySelector('.devices:not(.totals) table')?.innerText")
     assert "last action" in table
     assert [line.split("\t")[0] for line in table.splitlines()] == ["times in s", "device", "0", "1", "2", "3"]
     assert "Lower bounds: counting 26.4 s" in page.text(".devices p")
@@ -240,6 +240,10 @@ def test_a_search_runs_stops_and_offers_what_it_found(page, explorer):
     assert "a search found 26.4 s (−1.5 %), same memory" in line
     page.click(".better button")
     assert settled(page)[1] == pytest.approx(26.4)
+    lines = "return document.querySelector('.better').textContent"
+    assert page.run(lines) == "zb-v searched (below): −1.5 %, same memory"
+    page.click("#undo")  # which takes back the schedule, not what was found
+    page.until(f"{lines}.includes('a search found 26.4 s (−1.5 %), same memoryAdd')")
 
 
 def test_a_search_that_found_nothing_faster_goes_on_when_asked_and_stops(page, explorer):
@@ -294,12 +298,10 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     give(page, "microbatches", "7")
     page.until("return runs[3].result.faults && runs.every((run) => !run.flight)")
     note = "return document.querySelector('#lines .note').innerText.split('\\n')"
-    assert page.run(note) == ["Last picture, of 8 microbatches.", "Use 8 for allUndoRemove"]
+    assert page.run(note)[1:] == ["Last picture, of 8 microbatches.", "Use 8 for allUndoRemove"]
+    assert page.run(note)[0].startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
     assert page.text("#setup .told").startswith("dualpipe: 7 microbatches with 4 devices: ")
-    page.click("#fold")  # the sentence is where it can be seen
-    assert page.run(note)[0].startswith("dualpipe: 7 microbatches with 4 devices: ")
-    page.click("#fold")
     assert len(page.browser.find_elements("css selector", "#cards .card.bad")) == 1
     assert settled(page)[:3] == [run(one["schedule"], microbatches=7) for one in FOUR[:3]]
     assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 4
@@ -604,6 +606,7 @@ def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
     give(page, "forward", "2")
     note = page.until("return document.querySelector('#notes .note')?.innerText")
     assert "The server does not answer" in note
+    assert page.find("#notes .note").rect["y"] < 60  # not over axis and legend
     assert page.text("#about").startswith("F, I, W 1 s")  # of the picture
     assert "Try again" in note
     assert page.find(CANVAS).is_displayed()

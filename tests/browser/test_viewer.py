@@ -162,6 +162,8 @@ def test_search_finds_an_action_by_its_name(page, stacked):
     page.keys(".viewer input[type=search]", "9")
     assert "no action is named 3F79" in page.text(".selection")
     page.until("return !location.hash.includes('at=')")
+    page.keys(".viewer input[type=search]", Keys.BACKSPACE, *[Keys.BACKSPACE] * 3)
+    page.until("return !document.querySelector('.selection').textContent.includes('Enter: next')")
 
 
 def test_keys_choose_step_follow_and_switch(page, chart):
@@ -612,6 +614,8 @@ def test_space_plays_and_stops_and_comma_steps_back(page, chart):
     page.open(chart)
     page.keys(CANVAS, " ")
     page.browser.execute_async_script("setTimeout(arguments[0], 300)")
+    hint = page.run("return getComputedStyle(document.querySelector('.selection'), '::after').content")
+    assert hint == '"Space: stop"'
     page.keys(CANVAS, " ")
     stopped = page.text(".selection")
     assert float(re.findall(r"at ([0-9.]+) s", stopped)[0]) > 0.5  # 10 s show the step

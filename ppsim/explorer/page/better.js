@@ -1,7 +1,8 @@
 // What would be better: at the end of each schedule's numbers another family, or what a search within the same memory finds.
 const PAUSE = 700, SLICES = [5, 15, 40], STOPPED = "stopped";   // milliseconds without a change; seconds of a search, each longer than the one before; why a comparison ended
 let faster = { key: "", found: [] }, asking = null, asked = 0, pausing = 0;
-const searches = new Map();   // schedule's object -> { controller, begun, seconds, best }
+const searches = new Map();   // request of a schedule -> { controller, begun, seconds, best }
+const searchKey = (index) => JSON.stringify(Object.entries(caseOf(index)).sort());   // what a search found holds for these sizes and costs, also after Undo
 
 const keyOf = (common) => JSON.stringify({ ...common, by_device: rowsOf(common) });
 function askFaster() {   // the other families at these sizes and costs, as soon as nothing has changed for a while
@@ -65,9 +66,11 @@ function adviceOn(index, good, offered) {
     const other = best((one) => fits(one, capacity) && one.step < 2 * chart.step);   // a step of twice the length is no help
     return !other || offered.has(other.schedule) ? { text: `${number(most - capacity)}${held || " act."} too much` } : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${unrun(other)}`, acts: add(other) };
   }
-  const search = searches.get(state.schedules[index]), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
+  const key = searchKey(index), search = searches.get(key), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
-  if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearches([index])]] };
+  if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearch(key)]] };
+  const at = found ? state.schedules.findIndex(({ csv }) => csv === found.csv) : -1;
+  if (at >= 0) return { text: `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}, ${memory(found.peak)}` };
   if (found) return { text: `a search found ${step}, ${memory(found.peak)}`, acts: [["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })]] };
   if (search) return { text: search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}`, acts: search.fault || search.ended ? [] : [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
@@ -75,7 +78,7 @@ function adviceOn(index, good, offered) {
   const uneven = imbalanceOf(good.cause);
   if (uneven > 1 - (other?.step ?? chart.step) / chart.step) {
     if (good.evened === undefined) tryEvened(index, good);
-    return { text: `imbalance ${(100 * uneven).toFixed(1)} %${good.evened ? `, optimal partition: ${than(good.evened)}` : ""}`, acts: [...once(PARTITION, "Use it", () => put(index, PARTITION, "optimal")), ...searching] };
+    return { text: `imbalance ${(100 * uneven).toFixed(1)} %, optimal partition${good.evened ? `: ${than(good.evened)}` : ""}`, acts: [...once(PARTITION, "Use it", () => put(index, PARTITION, "optimal")), ...searching] };
   }
   if (other) return { text: `${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
   if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound" };
@@ -107,28 +110,30 @@ function addFound(one) {   // as the next schedule; of four it replaces the slow
 }
 
 async function searchFor(index, slices) {   // each slice is a longer search; it stops at a change, or when asked to
-  const one = state.schedules[index], before = searches.get(one), search = { controller: new AbortController(), begun: performance.now(), seconds: before?.seconds || 0, best: before?.best };
+  const one = searchKey(index), asks = caseOf(index), { seconds: bound } = runs[index].good.lower_bound, before = searches.get(one), search = { controller: new AbortController(), begun: performance.now(), seconds: before?.seconds || 0, best: before?.best };
   searches.set(one, search);
   const tick = () => { if (searches.get(one) !== search || !search.controller) return; viewer.mark(marks()); setTimeout(tick, 1000); };
   tick();
   for (const seconds of slices) {
     try {
-      const response = await ask("/api/search", { ...caseOf(index), seconds }, search.controller.signal), found = await response.json();
+      const response = await ask("/api/search", { ...asks, seconds }, search.controller.signal), found = await response.json();
       if (found.faults) { search.fault = found.faults[0].text; break; }
       search.seconds += found.seconds;
       search.ended = found.seconds < 0.9 * seconds;
       if (!search.best || found.step < search.best.step) search.best = found;
-      if (search.ended || found.step <= runs[index].good.lower_bound.seconds * 1.0005) break;
+      if (search.ended || found.step <= bound * 1.0005) break;
     } catch { break; }
   }
   search.controller = null;
   if (searches.get(one) === search) viewer.mark(marks());
 }
 
-function stopSearches(indexes) {   // after a change: what they found belongs to other costs
-  for (const index of indexes) {
-    const search = searches.get(state.schedules[index]);
-    search?.controller?.abort();
-    if (search && !search.best) searches.delete(state.schedules[index]);
-  }
+function stopSearches() {   // after a change: those of what is no longer on the page
+  const now = all().map(searchKey);
+  for (const [key, { controller }] of searches) if (controller && !now.includes(key)) stopSearch(key);
+}
+function stopSearch(key) {
+  const { controller, best } = searches.get(key);
+  controller.abort();
+  if (!best) searches.delete(key);
 }

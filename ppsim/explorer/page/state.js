@@ -49,10 +49,12 @@ function linkText(view = state.view) {
   return [words.toString().replaceAll("%2C", ",").replaceAll("%3A", ":"), view].filter(Boolean).join("&");
 }
 
+const KNOWN = [...Object.values(LINK), "by_device", "changes", "backward", "stages_per_device"], OWN = ["schedule", "name", "csv", "stages_per_device", "options"];   // keys of all schedules, and of one
+const unread = (one, known) => Object.keys(one).filter((key) => !known.includes(key)).map((key) => { const pair = [key, one[key]]; delete one[key]; return pair; });
 const NUMBERS = /^[\d.,e+-]+$/;
 const VIEW = { t: NUMBERS, y: NUMBERS, range: NUMBERS, at: NUMBERS, base: NUMBERS, on: /^[a-z,]*$/, theme: /^(light|dark|grey)$/ };   // the viewer's keys
 function readLink() {
-  let wrong = [];   // keys and values that nothing reads
+  const wrong = [];   // keys and values that nothing reads
   written = location.hash;
   if (location.hash.length < 2) { state = structuredClone(START); return; }
   try {
@@ -64,12 +66,12 @@ function readLink() {
       const words = new URLSearchParams(location.hash.slice(1)), { schedules, ...more } = JSON.parse(words.get("more") || "{}"), common = { ...START.common, ...more };
       if (!words.has("p")) throw new Error("no state");
       for (const [name, key] of Object.entries(LINK)) if (words.has(name)) { if (words.get(name) === "") delete common[key]; else common[key] = valueOf(words.get(name)); }
-      const listed = (words.get("s") || "1f1b").split(",").map((text) => { const [schedule, stages] = text.split(":"); return { schedule, ...(stages ? { stages_per_device: valueOf(stages) } : {}) }; });
+      const listed = (words.get("s") || "1f1b").split(",").map((text) => { const [schedule, stages] = text.split(":"), is_count = /^[1-9]\d*$/.test(stages ?? 1); if (!is_count) wrong.push(["s", text]); return { schedule, ...(stages && is_count ? { stages_per_device: Number(stages) } : {}) }; });
       for (const name of [...Object.keys(LINK), "s", "more"]) words.delete(name);
-      wrong = [...words].filter(([name, text]) => !VIEW[name]?.test(text));
-      for (const [name] of wrong) words.delete(name);
+      for (const pair of [...words].filter(([name, text]) => !VIEW[name]?.test(text))) { wrong.push(pair); words.delete(pair[0]); }
       state = { common, schedules: schedules || listed, view: words.toString().replaceAll("%2C", ",") };
     }
+    wrong.push(...unread(state.common, KNOWN), ...state.schedules.flatMap((one) => unread(one, OWN)));
     if (!all().some(isKnown)) state.schedules.push(...START.schedules);   // beside what to do about the others
     notice = [...(state.schedules.length > MOST ? [`The address lists ${state.schedules.length} schedules; ${MOST} at most are shown.`] : []), ...(wrong.length ? [`Not used from the address: ${wrong.map((pair) => pair.join("=")).join(", ")}.`] : [])].join(" ");
     state.schedules = state.schedules.slice(0, MOST).map((one) => ({ ...one }));
@@ -114,7 +116,7 @@ function change(indexes = all()) {
   notice = ""; undoes = false;
   writeLink();
   asking?.abort();
-  stopSearches(indexes);
+  stopSearches();
   showInherited();
   for (const index of indexes) request(runs[index]);
 }

@@ -42,8 +42,8 @@ function build(root) {
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zooms, button("?", "Keys", () => parts.keys.showModal()));
-  parts.status = make("div", { className: "status" }, parts.legend, parts.selection);
-  root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.totals, parts.keys);
+  parts.status = make("div", { className: "status" }, parts.legend, parts.totals, parts.selection);
+  root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
     one.setAttribute("aria-keyshortcuts", key);
@@ -96,7 +96,7 @@ function fillTotals() {   // the colours of causes; below, the idle time of all 
 }
 
 function fillLegend() {   // only what is drawn
-  for (const one of [parts.status, parts.totals]) one.style.visibility = charts.some(isReal) ? "" : "hidden";
+  parts.status.style.visibility = charts.some(isReal) ? "" : "hidden";
   const kinds = new Map(charts.flatMap((chart) => chart.kinds.map((kind) => [kind.title, kind]))), lanes = new Map(charts.flatMap((chart) => chart.lanes.map((part) => [part.title, part])));
   const locals = Math.max(...charts.map((chart) => chart.locals), 1), first = charts[0]?.kinds[0]?.name || "F", entries = [];
   const entry = (text, colour = null, className = "") => make("span", {}, ...(colour ? [swatch(colour, className)] : []), text);
@@ -128,7 +128,7 @@ function fillLegend() {   // only what is drawn
 let place = 0, typed = false;   // index into the results of the search; whether its text is new, which the first Enter confirms
 function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
-  if (!text) return;
+  if (!text) { if (chosen) choose(chosen.chart, chosen.item, "", false); return; }
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
   if (found.length && rowHeight(found[place].chart) < 12) { viewBefore ||= { ...view }; view.row = 12; }   // legible
   if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `);

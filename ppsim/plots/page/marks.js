@@ -108,7 +108,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     }
     context.setLineDash([]);
   });
-  const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], power = 10 ** Math.floor(Math.log10(all || 1) + 1e-9), tick = capacity || Math.floor(all / power + 1e-9) * power, number = (level) => String(Number((level / size).toPrecision(unit !== "bytes" ? 6 : phone() ? 2 : 3)));
+  const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
   for (const level of [tick, 0, tick / 2]) if (level === tick || toY(0) - toY(tick) >= (level ? 40 : 12)) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
   const names = [`${symbol} of dev. ${fullest}`, ...(emptiest === null ? [] : [`thin: dev. ${emptiest}`])].slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
