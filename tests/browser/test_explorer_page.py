@@ -213,8 +213,9 @@ def test_a_dropped_file_is_drawn_and_a_wrong_one_is_answered_with_the_validators
     page.until("return runs.length === 3")
     assert settled(page)[2] == run("gpipe", devices=3, microbatches=5)
     assert "mine.csv" in page.text("#cards")
+    page.until("return [...document.querySelectorAll('.better')].at(-1).textContent === 'other sizes: not compared'")
     drop(page, "wrong.csv", "0F0,0X0\n1F0,1B0\n")
-    assert "wrong.csv: " in page.until("return document.querySelector('#notes').textContent")
+    assert "wrong.csv: row " in page.until("return document.querySelector('#notes').textContent")
     assert "0X0" in page.text("#notes")
     assert page.run("return runs.length") == 3
 

@@ -463,7 +463,7 @@ def test_a_range_is_selected_along_the_axis_and_has_its_numbers(page, stacked):
     assert "1f1b" in text
     assert "zb-h1" in text
     assert page.until("return location.hash.includes('range=')")
-    panel, table = (page.find(one).rect for one in (".range", ".devices"))
+    panel, table = (page.find(one).rect for one in (".range", ".devices:not(.totals)"))
     assert panel["y"] + panel["height"] <= table["y"] + 1
     page.find(".range button").click()
     page.until("return location.hash.includes('t=')")
@@ -564,7 +564,7 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     assert not re.search("longer than simulated|straggler", page.run(legend))
     assert LIGHT.longer not in colours(page)  # both charts are equal
     page.find(CANVAS).send_keys(">")
-    assert page.text(".devices summary") == "Devices, step 5"
+    assert page.text(".devices:not(.totals) summary") == "Devices, step 5"
     page.until_true(lambda: "longer than simulatedstragglerstall(the longest in view)" in page.run(legend), "marks")
     page.until(FRAMES)
     assert colours(page)[LIGHT.longer] > 50  # bars in their boxes
@@ -668,7 +668,7 @@ def test_axe_finds_no_serious_fault(page, stacked, scheme, state):
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     page.open(stacked + state)
-    page.find(".devices summary").click()
+    page.find(".devices:not(.totals) summary").click()
     faults = page.serious_faults()
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert faults == []
@@ -677,16 +677,18 @@ def test_axe_finds_no_serious_fault(page, stacked, scheme, state):
 def test_open_tables_leave_rows_legible_and_the_page_scrolls(page, stacked, sized):
     sized(1440, 700)
     page.open(stacked)
-    page.find(".devices summary").click()
+    page.find(".devices:not(.totals) summary").click()
     page.until(FRAMES)
     tall = page.run(f"return document.querySelector('{CANVAS}').clientHeight")
     assert tall >= 20 + 40 + 2 * (22 + 8 + 4 * 24 + 56)  # rows of 24 pixels
     bottom, high = page.run(
-        "const end = document.querySelector('.devices').getBoundingClientRect().bottom;"
+        "const end = document.querySelector('.devices:not(.totals)').getBoundingClientRect().bottom;"
         "return [end, document.documentElement.scrollHeight]"
     )
     assert 700 < bottom <= high + 1
-    heads = page.run("return [...document.querySelectorAll('.devices caption')].map((one) => one.textContent)")
+    heads = page.run(
+        "return [...document.querySelectorAll('.devices:not(.totals) caption')].map((one) => one.textContent)"
+    )
     assert heads == ["1f1b, times in s", "zb-h1, times in s"]
 
 

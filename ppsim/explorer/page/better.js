@@ -52,14 +52,16 @@ function betterOf(wanted) {   // { text, acts: [text of a button, what it does] 
   return every[wanted];
 }
 
+const isSized = (index) => state.schedules[index].csv === undefined || runs[index].good.chart.title.replaceAll(",", "").match(/\d+(?= (device|microbatch))/g)?.join() === `${state.common.devices},${state.common.microbatches}`;   // not a file with other sizes than the page's
 function adviceOn(index, good, offered) {
+  if (!isSized(index)) return { text: "other sizes: not compared" };
   const { chart, lower_bound: bound } = good, once = (name, ...act) => (offered.has(name) ? [] : offered.add(name) && [act]);
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
   const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(peak)} instead of ${number(most)}${held}`);
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : ", no framework runs it");
-  const live = all().filter(isLive).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
+  const live = all().filter((at) => isLive(at) && isSized(at)).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
   const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0 && !matched(one)), above = found.find((one) => placeOf(one) >= 0 && placeOf(one) !== index); return others.find((one) => one.runs) ?? (above?.runs ? above : others[0] ?? above); };   // what a framework runs comes first, and what is not on the page
   const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? once(one.schedule, "Add", () => addFound({ schedule: one.schedule })) : []);
   if (capacity && most > capacity * (1 + 1e-9)) {

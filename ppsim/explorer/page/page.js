@@ -26,7 +26,7 @@ function showAll() {
 async function take(file) {   // draw a dropped file, or show the validator's faults
   if (!file) return;
   const csv = await file.text(), response = await ask("/api/validate", { csv }), found = await response.json();
-  notice = found.faults ? `${file.name}: ${sentences(found)}` : "";
+  notice = found.faults ? `${file.name}: ${sentences(found).replaceAll("dropped.csv: ", "")}` : "";
   if (found.faults) return showNotes();
   addFound({ csv, name: file.name });
 }

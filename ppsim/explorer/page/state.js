@@ -49,7 +49,7 @@ function linkText(view = state.view) {
   return [words.toString().replaceAll("%2C", ",").replaceAll("%3A", ":"), view].filter(Boolean).join("&");
 }
 
-const KNOWN = [...Object.values(LINK), "by_device", "changes", "backward", "stages_per_device"], OWN = ["schedule", "name", "csv", "stages_per_device", "options"];   // keys of all schedules, and of one
+const KNOWN = [...Object.values(LINK), "by_device", "changes", "backward", "stages_per_device"], OWN = [...KNOWN, "schedule", "name", "csv", "options"];   // keys of all schedules, and of one
 const unread = (one, known) => Object.keys(one).filter((key) => !known.includes(key)).map((key) => { const pair = [key, one[key]]; delete one[key]; return pair; });
 const NUMBERS = /^[\d.,e+-]+$/;
 const VIEW = { t: NUMBERS, y: NUMBERS, range: NUMBERS, at: NUMBERS, base: NUMBERS, on: /^[a-z,]*$/, theme: /^(light|dark|grey)$/ };   // the viewer's keys
