@@ -286,13 +286,17 @@ class ChartRows(Artist):
         return text
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
-        """Yield the names of areas whose actions are too narrow to be drawn singly."""
+        """Yield the names of areas whose actions are too narrow to be drawn singly, once per mix of a row of its own."""
         pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
+        named = set[tuple[str, float]]()
         for area in areas(self.boxes):
             if found := area.name(lambda line: (text_width(line, _NAME) + _HALO) / second, _LINE / tall, not gap):
                 (words, seconds, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
-                row = np.floor(row) + 0.5 if gap else row  # within a row
+                row = float(np.floor(row)) + 0.5 if gap else row  # within a row
+                if gap and (words, row) in named:
+                    continue
+                named.add((words, row))
                 y = place.top - row * place.row + gap / 2 - (below + 0.36 * _NAME) * pixel
                 text = self._text(float(place.x(seconds)), float(y), words, label_colour(colour), _NAME)
                 ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}

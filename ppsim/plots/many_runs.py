@@ -169,7 +169,7 @@ def _distinct(
 def _number_axis(axes: Axes, numbers: Sequence[float]) -> bool:
     """Give ticks to few numbers, round ones to many; return whether the axis is logarithmic, as for doubling ones."""
     doubles = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
-    is_log = _spread(axes, "x", numbers) or doubles
+    is_log = doubles or _spread(axes, "x", numbers)
     places, room = np.log(numbers) if is_log else numbers, 0.75 * PIXELS * figure_of(axes).get_figwidth()
     apart = (max(text_width(number_text(one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(places)
     if doubles or (len(numbers) <= _MOST_TICKS and min(np.diff(places), default=1.0) > apart):
