@@ -286,7 +286,7 @@ class ChartRows(Artist):
         return text
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
-        """Yield the names of areas whose actions are too narrow to be drawn singly, once per mix of a row of its own."""
+        """Yield the names of areas whose actions are too narrow to be drawn singly, one per mix of a lone row."""
         pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
         named = set[tuple[str, float]]()
         for area in areas(self.boxes):
