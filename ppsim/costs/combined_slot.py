@@ -65,9 +65,8 @@ def by_pair(stages: Sequence[Hashable], seconds: Callable[[Any, Any], float]) ->
     """Return the seconds of each slot by [stage of F, stage of B]; equal stages, which are most, share them."""
     distinct = [*dict.fromkeys(stages)]
     number = [distinct.index(stage) for stage in stages]
-    return np.array([[seconds(forward, backward) for backward in distinct] for forward in distinct])[
-        np.ix_(number, number)
-    ]
+    slots = np.array([[seconds(forward, backward) for backward in distinct] for forward in distinct])
+    return slots[np.ix_(number, number)]
 
 
 def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> LayerPieces:
@@ -80,8 +79,7 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     waiting = host_seconds(setup, layer)[0] * (layer.expert_parameters > 0)
     dispatch = expert_parallel(setup, layer)[0] / 2
     matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))
-    core = layer.attention_core
-    attention = matrices if layer.recomputable else 0.0
+    core, attention = layer.attention_core, matrices * layer.recomputable
 
     def cut(name: str, flops: float, part: float) -> tuple[float, float]:
         share = min(part / flops, 1.0) if flops else 0.0

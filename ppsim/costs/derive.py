@@ -341,9 +341,8 @@ class DerivedCosts(Setup):
     def slot_contention(self) -> float:
         """Seconds that a second of collectives adds to the computation of a slot that hides it."""
         contention = self.cluster.contention if self.cluster.device.achieved is None else 0.0
-        if self.layout.chosen("expert_exchange") == "hierarchical":  # it shares processors, and little memory
-            contention = min(contention, EXCHANGE_PROCESSORS[group_of(self.cluster, self.layout.expert).nodes > 1])
-        return contention
+        part = EXCHANGE_PROCESSORS[group_of(self.cluster, self.layout.expert).nodes > 1]  # tokens move little memory
+        return min(contention, part) if self.layout.expert > 1 else contention
 
     @once
     def _two_stream_slot(self, *both: Stage) -> float:

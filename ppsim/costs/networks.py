@@ -15,7 +15,7 @@ START_HOPS = 2.5  # the start of a collective, in hops inside a node: 8.4 over 3
 WAITING_NODES = 64  # most nodes whose wait was measured; steps on 128 to 484 show no longer one: docs/accuracy.md
 # Of kernels that send each copy of a token, inside nodes and between: HybridEP 465 to 546 GB/s of NVLink 5,
 # DeepEP 43 GB/s of InfiniBand NDR (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, README.md); and the processors that
-# they take: 32 of 148 (Megatron-Bridge, moe_hybridep_num_sms), 20 of 132 (Megatron-LM, moe_deepep_num_sms)
+# they take: 32 of 148 (Megatron-Bridge, moe_hybridep_num_sms), 20 of 132 (Megatron-LM, moe_deepep_num_sms), NCCL 16
 EXCHANGE_BANDWIDTHS, EXCHANGE_PROCESSORS = (0.75, 0.91), (0.22, 0.15)
 
 
