@@ -294,8 +294,9 @@ class Layout:
             return None
         each_microbatch = self.shards_by("block") and not self.fp8_gather
         fused = self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts")
-        own = self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused
-        return Casts(self.fp8, *own, self.fp8_head)
+        own = self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused, self.fp8_head
+        separate = self.fp8 == "tensor" and not self.chosen("fused")
+        return Casts(self.fp8, *own, self.run_by.facts.moves.cast * separate)
 
     @property
     def groups_experts(self) -> bool:

@@ -46,11 +46,12 @@ class Casts(NamedTuple):
     # True if the products of a GPU's routed experts, the activation between them and their casts are one kernel
     fused_experts: bool = False
     head: bool = False  # True if the head's product runs in fp8 too
+    separate: float = 0.0  # bytes that separate kernels move to cast one value; 0: one kernel casts it
 
     @property
-    def value_bytes(self) -> int:
+    def value_bytes(self) -> float:
         """Bytes that casting one value moves through memory."""
-        return CAST_BYTES + LARGEST_BYTES * (self.recipe == "tensor")
+        return self.separate or CAST_BYTES + LARGEST_BYTES * (self.recipe == "tensor")
 
     def kernels(self, tensors: float = 1) -> float:
         """Return how many kernels cast this number of tensors: one each, or one for all with delayed scales.

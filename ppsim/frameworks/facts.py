@@ -78,8 +78,8 @@ class Moves(NamedTuple):
     gates: bool = False  # True if gated models rotate positions and activate by PyTorch's operators, one by one
     fused_routed: bool = False  # True if one kernel activates routed experts even if others are not fused
     copies: int = 0  # copies of tokens in the order of experts and back, if their dispatcher is no kernel of its own
-    # bytes of each parameter of a GPU at the end of a step: norm of the gradient, clipping, setting it to 0
-    step: float = 0.0
+    cast: float = 0.0  # bytes of each value that separate kernels cast to fp8 with a scale of its tensor
+    step: float = 0.0  # bytes of a GPU's parameter at the end of a step: norm of the gradient, clipping, setting to 0
 
 
 class Extra(NamedTuple):
