@@ -72,11 +72,6 @@ class LaneSpans(Spans):
         """True if the sort has a lane of its own; optimizer steps and work in idle time are among the actions."""
         return self.sort not in (STEPS, FILLS)
 
-    @property
-    def letter(self) -> str:
-        """Letter of the sort in text charts."""
-        return LETTERS[self.sort]
-
     def name(self, span: int) -> str:
         """Return the span as text, such as `3UNSHARD`, `0RELOAD2` or `optimizer step`."""
         if self.sort == STEPS:

@@ -136,23 +136,17 @@ def _text(schedule: ScheduleColumns, row: int) -> str:
 
 
 def _left_out(schedule: ScheduleColumns, devices: int, slots: int, all_slots: int) -> str:
-    cut = []
-    if schedule.devices > devices:
-        cut.append(f"devices {devices} to {schedule.devices - 1}")
-    if all_slots > slots:
-        cut.append(f"slots {slots:,} to {all_slots - 1:,}")
-    if not cut:
-        return ""
-    return f"; not shown: {' and '.join(cut)} of {counted(len(schedule), 'action')} (to_csv writes all)"
+    sizes = ("devices", devices, schedule.devices), ("slots", slots, all_slots)
+    cut = " and ".join(f"{word} {first:,} to {every - 1:,}" for word, first, every in sizes if every > first)
+    return f"; not shown: {cut} of {counted(len(schedule), 'action')} (to_csv writes all)" if cut else ""
 
 
 def _lay_out(schedule: ScheduleColumns, slots: np.ndarray | None) -> _Layout:
     row = schedule.first_rows
-    if len(schedule.idle):
-        return _Layout(row, _own_slots(schedule, row), "one slot a cell, idle slots as given")
-    if slots is None:
-        return _Layout(row, _own_slots(schedule, row), "one slot a list position")
-    return _Layout(row, slots[row], "each action takes one slot, the first that its input allows")
+    if slots is not None and not len(schedule.idle):
+        return _Layout(row, slots[row], "each action takes one slot, the first that its input allows")
+    rule = "one slot a cell, idle slots as given" if len(schedule.idle) else "one slot a list position"
+    return _Layout(row, _own_slots(schedule, row), rule)
 
 
 def _own_slots(schedule: ScheduleColumns, row: np.ndarray) -> np.ndarray:

@@ -92,7 +92,8 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     if columns > MAX_WIDTH:
         raise ConfigError(f"width={shown(width)} is too wide for a chart; use at most {MAX_WIDTH:,} columns")
     boxes, names = make_boxes(timeline), device_labels(timeline, "device" if columns >= _NAMED else "")
-    style, theme = _UNICODE if unicode else _ASCII, _terminal_theme()
+    style = _UNICODE if unicode else _ASCII
+    theme = LIGHT if os.environ.get("COLORFGBG", "").endswith((";7", ";15")) else DARK
     devices = named_devices(len(names), 0.75 * MAX_ROWS / len(names), 1) if len(names) > MAX_ROWS else range(len(names))
     margin = max(map(len, names)) + 1
     room = max(columns, MIN_WIDTH) - margin
@@ -116,11 +117,6 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
         lines.append(f"{len(devices)} of {len(names)} devices are shown")
     text = "\n".join(lines).replace(NO_BREAK, " ") + "\n"
     return text if unicode else text.replace("µ", "u")
-
-
-def _terminal_theme() -> Theme:
-    """Return the theme of a terminal: the light one if COLORFGBG says that its background is white."""
-    return LIGHT if os.environ.get("COLORFGBG", "").endswith((";7", ";15")) else DARK
 
 
 def _columns_per_second(boxes: Boxes, room: int) -> float:
@@ -181,7 +177,7 @@ def _fill_boxes(
             begin = max(begin, int(reached[device]))
             end = min(max(end, begin + 1), drawn)
             if begin < end:
-                cells.put(device, begin, _filled(lane.letter, end - begin, style, edged), theme.lanes[lane.sort])
+                cells.put(device, begin, _filled(LETTERS[lane.sort], end - begin, style, edged), theme.lanes[lane.sort])
 
 
 def _background(boxes: Boxes, per_second: float, drawn: int, style: _Style, theme: Theme, sorts: set[str]) -> _Cells:
@@ -190,7 +186,7 @@ def _background(boxes: Boxes, per_second: float, drawn: int, style: _Style, them
     cells = _Cells(np.full(size, style.idle), np.full(size, theme.idle), {})
     for lane in boxes.lanes:
         for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort in sorts else ():
-            cells.put(device, begin, lane.letter * (end - begin), theme.lanes[lane.sort])
+            cells.put(device, begin, LETTERS[lane.sort] * (end - begin), theme.lanes[lane.sort])
     return cells
 
 
@@ -280,7 +276,7 @@ def _legend(
     meanings = {style.rule: "goes on", style.edge: "begins"}
     entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
     keys = [[_colored(title, ground) if ground else title for title, ground in entries]]
-    keys.append([f"{lane.letter} {lane.title}" for lane in boxes.lanes if lane.letter in drawn])
+    keys.append([f"{LETTERS[lane.sort]} {lane.title}" for lane in boxes.lanes if LETTERS[lane.sort] in drawn])
     wholes = ("; ".join(title.replace(" ", NO_BREAK) for title in titles) for titles in keys if titles)
     lines = [*map("{}{}".format, ("", "where no action runs: "), wholes)]
     numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
