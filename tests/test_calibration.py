@@ -119,13 +119,6 @@ def test_a_profile_s_noise_draws_with_the_spread_that_was_measured(tmp_path):
         ppsim.load_config(tmp_path / "c.yaml", overrides={"costs": {"forward": 1.0}})
 
 
-def test_a_profile_written_with_a_slow_down_of_transfers_is_still_read(tmp_path):
-    write_profile(calibrate([trace("1f1b")]), tmp_path / "p.yaml")
-    old = (tmp_path / "p.yaml").read_text() + "overlap_slowdown: 1.2\n"
-    (tmp_path / "old.yaml").write_text(old)
-    assert read_profile(tmp_path / "old.yaml") == read_profile(tmp_path / "p.yaml")
-
-
 @given(
     latency=st.floats(1e-6, 1e-2),
     bandwidth=st.floats(1e8, 1e11),

@@ -25,7 +25,6 @@ from ppsim.schedule.columns import ScheduleColumns
 
 SCHEMA = "ppsim.profile/1"
 FIXED_KEYS = ("schema", "units", "provenance")  # equal in every profile
-FORMER_KEYS = ("overlap_slowdown",)  # keys of older files, which are ignored
 KINDS = ("F", "B", "I", "W")
 AMOUNTS = ("overhead", "message_overhead", "latency", "bandwidth", "transfer_bytes", "jitter", "residual")
 LAYERS = whole_number(1, 2**20)
@@ -283,8 +282,7 @@ def _schema() -> Any:
 
 def _unknown(document: dict[str, Any]) -> list[str]:
     """Return a fault for each unknown key of a profile and of its sections."""
-    current = {name: value for name, value in document.items() if name not in FORMER_KEYS}
-    faults = unknown_keys(current, [*FIXED_KEYS, *_schema().model_fields])
+    faults = unknown_keys(document, [*FIXED_KEYS, *_schema().model_fields])
     for name, kind in (("link_fit", LinkFit), ("steps", StepSpread)):
         faults += unknown_keys(document.get(name), [item.name for item in fields(kind)], name)
     return faults

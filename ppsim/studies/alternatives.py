@@ -26,8 +26,8 @@ from ppsim.studies.points import memory_limit
 from ppsim.studies.towers import ENCODER_SIZES, VALUES, EncoderKey, encoder_size
 
 STAGES_TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
-MOST_SEQUENCES = 16  # of a microbatch
-MOST_CONTEXT = 32
+MAX_SEQUENCES = 16  # of a microbatch
+MAX_CONTEXT = 32
 GROUPS = {Key.TENSOR: "TP", Key.CONTEXT: "CP", Key.DEVICES: "PP", Key.DATA: "DP"}
 MODULE_SETS = (*MODULES, "norms+activations")
 PARTS_RECOMPUTED = (0.25, 0.5, 0.75)
@@ -191,7 +191,7 @@ def _group_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:
     sizes = {Key.TENSOR: layout.tensor, Key.CONTEXT: layout.context, Key.DEVICES: devices, Key.DATA: layout.data}
     largest = {
         Key.TENSOR: costs.cluster.gpus_per_node,
-        Key.CONTEXT: MOST_CONTEXT,
+        Key.CONTEXT: MAX_CONTEXT,
         Key.DEVICES: costs.model.num_layers,
         Key.DATA: config.schedule["microbatches"] * layout.data,
     }
@@ -239,7 +239,7 @@ def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> d
 def _microbatch_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:
     count, size = config.schedule["microbatches"], costs.layout.microbatch_size
     for new in divisors(count * size):
-        if new != size and new <= max(MOST_SEQUENCES, size):
+        if new != size and new <= max(MAX_SEQUENCES, size):
             keys = {Key.MICROBATCHES: count * size // new, Key.MICROBATCH_SIZE: new}
             yield Change(f"microbatch size {size} -> {new}", keys, "microbatch size")
 

@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def drawn(self) -> list[Timeline]:
-        """Return the timelines of a chart: the base, and all that were named or else the fastest.
+        """The timelines of a chart: the base, and all that were named or else the fastest.
 
         Named ones keep their order. Among the fastest, those that fit and train on new weights go before the others.
         """

@@ -104,7 +104,8 @@ def break_even(
     if not (math.isfinite(low) and math.isfinite(high) and 0 <= low < high):
         raise ConfigError(f"the range {low:g} to {high:g} is empty; give two numbers >= 0, the lower one first")
 
-    def lead(value: float) -> float:
+    def gain(value: float) -> float:
+        """Return the seconds by which the first schedule is shorter."""
         try:
             return step_time(second, value) - step_time(first, value)
         except BuildError:
@@ -112,32 +113,32 @@ def break_even(
                 raise
             return 0.0  # one of the families does not allow this number
 
-    def ahead(difference: float) -> str:
-        return first if difference >= 0 else second
+    def faster(gained: float) -> str:
+        return first if gained >= 0 else second
 
     tolerance = _EQUAL * max(step_time(first, low), 1e-300)
     points = [low + (high - low) * (index / SCAN_POINTS) ** 3 for index in range(SCAN_POINTS + 1)]
     if whole:
         points = sorted({*map(round, points)})
-    last, last_lead = low, 0.0
+    last, last_gain = low, 0.0
     for point in points:
-        here = lead(point)
+        here = gain(point)
         if abs(here) <= tolerance:
             continue  # equally fast here; a later point shows whether the order changes
-        if here * last_lead < 0:
+        if here * last_gain < 0:
             if whole:
-                value = next(one for one in range(int(last) + 1, int(point) + 1) if lead(one) * last_lead < 0)
+                value = next(one for one in range(int(last) + 1, int(point) + 1) if gain(one) * last_gain < 0)
             else:
-                value = _zero_between(lead, (last, last_lead), (point, here), tolerance)
-            return BreakEven(value, ahead(last_lead), ahead(here), low, high)
-        last, last_lead = point, here
-    return BreakEven(None, ahead(last_lead), ahead(last_lead), low, high)
+                value = _zero_between(gain, (last, last_gain), (point, here), tolerance)
+            return BreakEven(value, faster(last_gain), faster(here), low, high)
+        last, last_gain = point, here
+    return BreakEven(None, faster(last_gain), faster(last_gain), low, high)
 
 
 def _zero_between(
-    lead: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], tolerance: float
+    gain: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], tolerance: float
 ) -> float:
-    """Return the value at which `lead` is zero, between two (value, lead) of different sign.
+    """Return the value at which `gain` is zero, between two pairs (value, gain) of different sign.
 
     Step times are piecewise linear in most costs, so the secant soon finds the value. Every other step halves the range
     instead, in case the secant does not.
@@ -147,7 +148,7 @@ def _zero_between(
         middle = (left + right) / 2 if step % 2 else left + (right - left) * (at_left / (at_left - at_right))
         if not left < middle < right:
             return middle
-        here = lead(middle)
+        here = gain(middle)
         if abs(here) <= tolerance:
             return middle
         if (here > 0) == (at_left > 0):

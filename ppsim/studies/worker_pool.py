@@ -253,7 +253,7 @@ _unpickled = functools.lru_cache(4)(pickle.loads)  # a process unpickles a work 
 
 
 def _run_chunk(
-    work: Callable[[Any], Outcome] | bytes, items: list[Any], stored: bool
+    work: Callable[[Any], Outcome] | bytes, items: list[Any]
 ) -> tuple[list[tuple[Outcome, Any]], list[Path]]:
     """Return each item's outcome with its basis, and all files that were read, for the process that asked.
 
@@ -264,9 +264,9 @@ def _run_chunk(
     read, found = list[Path](), list[tuple[Outcome, Any]]()
     with noting_reads(read.append):
         for item in items:
-            with noting_basis() if stored else nullcontext() as basis:
+            with noting_basis() as basis:
                 outcome = run(item)
-            found.append((outcome, basis.files if basis and basis.is_lasting else None))
+            found.append((outcome, basis.files if basis.is_lasting else None))
     return found, [*dict.fromkeys(read)]
 
 
@@ -391,8 +391,7 @@ class JobRunner:
 
     def _start(self, chunk: list[int]) -> None:
         try:
-            items = [self.items[index] for index in chunk]
-            future = self.executor.submit(_run_chunk, self.work, items, self.store is not None)
+            future = self.executor.submit(_run_chunk, self.work, [self.items[index] for index in chunk])
         except Exception as error:
             if not is_death(error):
                 raise
