@@ -91,31 +91,35 @@ def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
 
 def interval_text(timeline: TimelineColumns) -> str | None:
     """Return the interval and its source as one line; None without an interval."""
-    found, costs, elsewhere = spread(timeline), timeline.costs, ""
-    if found is None:
+    found, interval, costs, elsewhere = spread(timeline), step_interval(timeline), timeline.costs, ""
+    if found is None or interval is None:
         return None
     if isinstance(costs, Profile) and costs.devices != timeline.schedule.devices:
         elsewhere = f"; these were of {counted(costs.devices, 'device')}"
-    return f"step at 90 %: {_bounds(step_interval(timeline), 3)} ({found.sentence}{elsewhere})"
+    return f"step at 90 %: {_bounds(interval, 3)} ({found.sentence}{elsewhere})"
 
 
 def short_interval(timeline: TimelineColumns) -> str:
     """Return the interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without one. Calibrated costs say so."""
-    found = spread(timeline)
-    text = bounds_text(step_interval(timeline))
-    return f"{text[:-1]}, {found.name})" if isinstance(found, CalibratedSpread) else text
+    return bounds_text(step_interval(timeline), _calibrated(timeline))
 
 
-def bounds_text(interval: tuple[float, float] | None) -> str:
+def bounds_text(interval: tuple[float, float] | None, calibrated: str = "") -> str:
     """Return the bounds of an interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without them."""
-    return f" (90 %: {_bounds(interval, 3)})" if interval else ""
+    return f" (90 %: {_bounds(interval, 3)}{calibrated})" if interval else ""
 
 
 def interval_in_words(timeline: TimelineColumns) -> str:
     """Return the interval as in `4.0 to 6.2 s at 90 %`; empty without one. Calibrated costs say so."""
-    found, text = spread(timeline), _bounds(step_interval(timeline), 2)
-    return text and f"{text} at 90 %" + (f", {found.name}" if isinstance(found, CalibratedSpread) else "")
+    interval = step_interval(timeline)
+    return f"{_bounds(interval, 2)} at 90 %{_calibrated(timeline)}" if interval else ""
 
 
-def _bounds(interval: tuple[float, float] | None, digits: int) -> str:
-    return " to ".join(seconds_text(bound, digits) for bound in interval or ())
+def _calibrated(timeline: TimelineColumns) -> str:
+    """Return the name of a calibration as in `, calibrated on 5 runs`; empty for other costs."""
+    found = spread(timeline)
+    return f", {found.name}" if isinstance(found, CalibratedSpread) else ""
+
+
+def _bounds(interval: tuple[float, float], digits: int) -> str:
+    return " to ".join(seconds_text(bound, digits) for bound in interval)

@@ -291,7 +291,7 @@ class _Sums:
     def _sum_up(self) -> None:
         entries = sum(map(len, self.cells))
         require_memory(
-            f"whom each of {self.devices} devices waited for, {entries} pairs or more,", entries * BYTES_PER_ENTRY,
+            f"the blame, {entries} or more pairs of {self.devices} devices,", entries * BYTES_PER_ENTRY,
             "use fewer devices, or read the ledger's table, which sums groups of devices",
         )  # fmt: skip
         cells, cell = np.unique(np.concatenate(self.cells), return_inverse=True)

@@ -145,7 +145,7 @@ def _prepare(function: Callable, arguments: tuple) -> Callable:
 
 
 def is_first_compilation() -> bool:
-    """Return True the first time on this machine, which a file in the folder of compiled kernels notes.
+    """Return True the first time on this machine; a file in the folder of compiled kernels records it.
 
     Always True if no folder can be written: then each process compiles.
     """

@@ -1,4 +1,4 @@
-"""Memory and signals of this machine, libraries that a core install leaves out, and notes of code for its callers."""
+"""Memory and signals of this machine, libraries that a core install leaves out, and notes for callers."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class Notes:
-    """Callbacks of the `with` blocks that this thread is inside of."""
+    """Callbacks of the `with` blocks around the code that this thread runs."""
 
     def __init__(self, name: str):
         self._callbacks: ContextVar[tuple[Callable[..., None], ...]] = ContextVar(name, default=())
@@ -39,7 +39,7 @@ class Notes:
 
 
 _failures, _calibrations = Notes("failures"), Notes("calibrations")
-# Notes that this machine, not the input, decides what follows: never store it as a result, even if its error is caught.
+# Notes that this machine, not the input, decides the outcome, which is then never stored, even if the error is caught.
 note_failure, noting_failures = _failures.note, _failures.noting
 # Notes the name of the calibration of a config that was read.
 note_calibration, noting_calibrations = _calibrations.note, _calibrations.noting

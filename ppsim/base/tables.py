@@ -31,7 +31,7 @@ def line_width() -> int:
 
 
 def within(text: str, width: int | None) -> str:
-    """Return a text of lines of so many characters at most; numbers keep units, the rest is below the last column."""
+    """Return a text with its lines broken at `width`, below their last column; a number keeps its unit."""
     lines = list[str]()
     for line in text.splitlines():
         begin = max((one.end() for one in re.finditer(r"  +", line)), default=2)

@@ -21,7 +21,10 @@ from ppsim.engines.kernels import (
     TRANSFER_END,
     TRANSFER_START,
     WAITS,
+    Devices,
     Items,
+    Posted,
+    Rows,
     wait_for_sends,
 )
 from ppsim.lowering.posts import Posts
@@ -55,6 +58,18 @@ class Agenda(NamedTuple):
     events: list
     ready: list
     changed: list
+
+
+class Run(NamedTuple):
+    """Everything that the loop reads and changes."""
+
+    rows: Rows
+    posted: Posted
+    items: Items
+    lines: Lines
+    devices: Devices
+    times: np.ndarray
+    agenda: Agenda
 
 
 def make_lines(plan: Plan, posts: Posts, items: Items) -> tuple[Items, Lines]:
@@ -92,50 +107,53 @@ def run_in_time_order(rows, posted, items, lines, devices, times):
     agenda = Agenda([(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)])
     agenda.ready.clear()
     agenda.changed.clear()
+    run = Run(rows, posted, items, lines, devices, times, agenda)
     while True:
         if len(agenda.events) == 0 or agenda.events[0][0] > now:
-            arbitrate(now, rows, items, lines, times, agenda)
+            arbitrate(now, run)
             if len(agenda.events) == 0:
                 return
         now, code = heapq.heappop(agenda.events)
         if code < count:
-            advance(code, now, rows, posted, items, lines, devices, times, agenda)
+            advance(code, now, run)
         else:
-            end_item(code - count, now, rows, posted, items, lines, devices, times, agenda)
+            end_item(code - count, now, run)
 
 
 @kernel(allocates=True)
-def end_item(item, now, rows, posted, items, lines, devices, times, agenda):
+def end_item(item, now, run):
     """End an item: free its ports, prepare the items after it and let the devices that wait for it go on."""
-    times[item, TRANSFER_END] = now
-    for port in lines.ports[item]:
+    links = run.items.links
+    run.times[item, TRANSFER_END] = now
+    for port in run.lines.ports[item]:
         if port >= 0:
-            lines.free[port] += 1
-            agenda.changed.append(np.int64(port))
+            run.lines.free[port] += 1
+            run.agenda.changed.append(np.int64(port))
     for side in range(NEXT, NEXT + 2):
-        if items.links[item, side] >= 0:
-            count_off(np.int64(items.links[item, side]), now, rows, items, lines, times, agenda)
-    if item >= items.first_barrier:
-        for device in range(len(devices.waiting_for)):
-            resume(np.int64(device), item, now, rows, posted, items, lines, devices, times, agenda)
+        if links[item, side] >= 0:
+            count_off(np.int64(links[item, side]), now, run)
+    if item >= run.items.first_barrier:
+        for device in range(len(run.devices.waiting_for)):
+            resume(np.int64(device), item, now, run)
         return
-    receiver, sender = np.int64(items.links[item, RECEIVER]), np.int64(items.links[item, SENDER])
-    items.links[item, RECEIVER] = -1
-    resume(sender, item, now, rows, posted, items, lines, devices, times, agenda)
-    resume(receiver, item, now, rows, posted, items, lines, devices, times, agenda)
+    receiver, sender = np.int64(links[item, RECEIVER]), np.int64(links[item, SENDER])
+    links[item, RECEIVER] = -1
+    resume(sender, item, now, run)
+    resume(receiver, item, now, run)
 
 
 @kernel(allocates=True)
-def resume(device, item, now, rows, posted, items, lines, devices, times, agenda):
+def resume(device, item, now, run):
     """Let a device go on if it waits for an item; -1 is no device."""
-    if device >= 0 and devices.waiting_for[device] == item:
-        devices.waiting_for[device] = -1
-        advance(device, now, rows, posted, items, lines, devices, times, agenda)
+    if device >= 0 and run.devices.waiting_for[device] == item:
+        run.devices.waiting_for[device] = -1
+        advance(device, now, run)
 
 
 @kernel(allocates=True)
-def advance(device, now, rows, posted, items, lines, devices, times, agenda):
+def advance(device, now, run):
     """End the slot that a device runs, if any, make the posts after it, and start the next slot if that can start."""
+    rows, posted, items, _, devices, times, agenda = run
     row, last = devices.position[device], rows.offsets[device + 1]
     if devices.running_until[device] >= 0:
         times[row : devices.running_until[device], ROW_END] = now
@@ -143,7 +161,7 @@ def advance(device, now, rows, posted, items, lines, devices, times, agenda):
         devices.position[device], devices.running_until[device] = row, -1
     post = devices.next_post[device]
     while post < posted.offsets[device + 1] and posted.before[post] <= row:
-        count_off(np.int64(posted.item[post]), now, rows, items, lines, times, agenda)
+        count_off(np.int64(posted.item[post]), now, run)
         post += 1
     devices.next_post[device] = post
     if row == last:
@@ -167,28 +185,29 @@ def advance(device, now, rows, posted, items, lines, devices, times, agenda):
 
 
 @kernel(allocates=True)
-def count_off(item, now, rows, items, lines, times, agenda):
+def count_off(item, now, run):
     """Count one more thing that an item waits for; after the last it starts, or is ready for its ports."""
-    items.links[item, WAITS] -= 1
-    if items.links[item, WAITS] > 0:
+    links = run.items.links
+    links[item, WAITS] -= 1
+    if links[item, WAITS] > 0:
         return
-    if lines.ports[item].max() >= 0:
-        heapq.heappush(agenda.ready, np.int64(items.links[item, TURN]))
+    if run.lines.ports[item].max() >= 0:
+        heapq.heappush(run.agenda.ready, np.int64(links[item, TURN]))
     else:
-        start_item(item, now, rows, times, agenda)
+        start_item(item, now, run)
 
 
 @kernel(allocates=True)
-def start_item(item, now, rows, times, agenda):
+def start_item(item, now, run):
     """Start an item, and put its end on the agenda."""
-    times[item, TRANSFER_START] = now
-    heapq.heappush(agenda.events, (now + rows.lengths.waits[item], len(rows.offsets) - 1 + item))
+    run.times[item, TRANSFER_START] = now
+    heapq.heappush(run.agenda.events, (now + run.rows.lengths.waits[item], len(run.rows.offsets) - 1 + item))
 
 
 @kernel(allocates=True)
-def arbitrate(now, rows, items, lines, times, agenda):
+def arbitrate(now, run):
     """Let ready items join the lines of their ports, all at once, then start those that can start."""
-    ports, behind, of_turn, free, head, tail = lines
+    agenda, (ports, behind, of_turn, free, head, tail) = run.agenda, run.lines
     while len(agenda.ready) > 0:
         item = np.int64(of_turn[heapq.heappop(agenda.ready)])
         for port in ports[item]:
@@ -203,7 +222,7 @@ def arbitrate(now, rows, items, lines, times, agenda):
         item = head[agenda.changed.pop()]
         if item < 0 or not may_leave(item, ports, free, head):
             continue
-        start_item(item, now, rows, times, agenda)
+        start_item(item, now, run)
         for column in range(ports.shape[1]):
             port = ports[item, column]
             if port >= 0:

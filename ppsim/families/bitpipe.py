@@ -56,13 +56,13 @@ def _runs(p: int, m: int, r: int, kind: Kind) -> Block:
     alternate, first on the first leg of their V, later on the second. Backwards pass the legs in reverse order.
     """
     h = p // 2
-    near_is_second = r >= h
-    ahead = r - h + 1 if near_is_second else h - r
-    near_first, near_second = (p - 1 - r, p + r) if near_is_second else (r, 2 * p - 1 - r)
-    far_first, far_second = (r, 2 * p - 1 - r) if near_is_second else (p - 1 - r, p + r)
-    near, far = np.arange(h) + (m // 2 if near_is_second else 0), np.arange(h) + (0 if near_is_second else m // 2)
-    if kind == Kind.B:
-        near_first, near_second, far_first, far_second = near_second, near_first, far_second, far_first
+    nearer = 1 if r >= h else 0  # the direction that begins
+    ahead = r - h + 1 if nearer else h - r
+    legs = (r, 2 * p - 1 - r), (p - 1 - r, p + r)  # stages of the device by direction, in the order of forwards
+    (near_first, near_second), (far_first, far_second) = (
+        legs[direction] if kind == Kind.F else legs[direction][::-1] for direction in (nearer, 1 - nearer)
+    )
+    near, far = (np.arange(h) + direction * (m // 2) for direction in (nearer, 1 - nearer))
     unit = concatenate(
         Block(kind, near_first, near[:ahead]),
         alternate(Block(kind, far_first, far[: h - ahead]), Block(kind, near_first, near[ahead:])),

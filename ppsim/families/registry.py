@@ -24,7 +24,7 @@ BYTES_AN_ACTION = 64  # to build and simulate if nothing queues; benchmarks/test
 MAX_NUMBERED = 2**29  # largest number that the columns of a schedule can hold
 MAX_DEVICES = 2**14
 REPEATING = ("slices", "iterations")  # options whose number multiplies the actions
-# In a text of closed forms, words that are only printed, or such words, "|" and what tests evaluate in their place.
+# Braces in the text of a closed form: {printed only}, or {printed|evaluated by tests instead}.
 BRACES = re.compile(r"\{([^{|}]*)\|?([^{}]*)\}")
 
 

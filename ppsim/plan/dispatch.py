@@ -91,9 +91,9 @@ def check_plan(plan: Plan) -> None:
     schedule = plan.schedule
     for found, what, legal in (
         (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which posts nothing in order"),
-        (plan.gathers is not None, "UNSHARDs, which stand at places of the list", "weights that are not sharded"),
+        (plan.gathers is not None, "UNSHARDs, which have fixed positions in a list", "weights that are not sharded"),
         (len(schedule.evicted) > 0, "activations evicted to other devices", "a schedule without evictions"),
-        (plan.copies is not None, "OFFLOADs, which stand at places of the list", "a schedule without them"),
+        (plan.copies is not None, "OFFLOADs, which have fixed positions in a list", "a schedule without them"),
         (plan.ports is not None, "transfers that share network cards", "hardware without cards_per_node"),
         (schedule.iterations > 1, "iterations that follow each other without a drain", "a synchronous schedule"),
     ):
