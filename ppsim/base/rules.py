@@ -176,6 +176,11 @@ def is_number(value: Any) -> bool:
     )
 
 
+def is_whole(value: Any, least: int = 0) -> bool:
+    """Return whether `value` is an int of Python or NumPy, no bool, of at least `least`."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+
+
 def argument(name: str, value: Any, check: Check) -> Any:
     """Return what `check` returns for an argument of a function; its ConfigError then begins with the name."""
     try:

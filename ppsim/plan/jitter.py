@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import Check, check_fields, checked_methods, declared, described, number
+from ppsim.base.rules import Check, check_fields, checked_methods, declared, described, is_whole, number
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
@@ -97,7 +97,7 @@ def check_jitter(jitter: Jitter | None, seed: int) -> None:
     """Raise ConfigError unless `jitter` is a Jitter or None, and `seed` an integer of at least 0."""
     if jitter is not None and not isinstance(jitter, Jitter):
         raise ConfigError(f"jitter={shown(jitter)} must be a ppsim.Jitter, such as ppsim.Jitter(actions=0.05)")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_whole(seed):
         raise ConfigError(f"seed={shown(seed)} must be a whole number of at least 0")
 
 
@@ -207,6 +207,6 @@ def _slow_links(jitter: Jitter, sender: np.ndarray, receiver: np.ndarray, device
 
 
 def _device(device: int, devices: int, subject: str) -> int:
-    if isinstance(device, bool) or not isinstance(device, int | np.integer) or not 0 <= device < devices:
+    if not is_whole(device) or device >= devices:
         raise CostError(f"{subject}, but the schedule has devices 0 to {devices - 1}")
     return int(device)

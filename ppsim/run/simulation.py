@@ -13,7 +13,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import equal
 from ppsim.base.progress import track
-from ppsim.base.rules import argument, checked_call, checked_methods, choice
+from ppsim.base.rules import argument, checked_call, checked_methods, choice, is_number, is_whole
 from ppsim.base.units import seconds_text, value_text
 from ppsim.checks.faults import validate
 from ppsim.costs import CostModel, Costs, CostTable
@@ -161,7 +161,7 @@ class Batch:
         Raises ConfigError for an unknown measure, or a percent outside 0 to 100.
         """
         argument("measure", measure, choice(*self.measures))
-        if isinstance(percent, bool) or not isinstance(percent, int | float | np.number) or not 0 <= percent <= 100:
+        if not is_number(percent) or not 0 <= percent <= 100:
             raise ConfigError(f"percent={shown(percent)} must be a number from 0 to 100")
         return float(np.percentile(getattr(self, measure), percent))
 
@@ -274,7 +274,7 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
     random = jitter is not None and jitter.is_random
     if samples is None:
         return SAMPLES if random else 1
-    if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
+    if not is_whole(samples, 1):
         raise ConfigError(f"samples={samples!r} must be a whole number of at least 1")
     if samples > MAX_SAMPLES:
         raise ConfigError(f"samples={shown(samples)} are too many; use at most {MAX_SAMPLES:,}")

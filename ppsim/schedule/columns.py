@@ -12,7 +12,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, unwritable
-from ppsim.base.rules import checked_methods
+from ppsim.base.rules import checked_methods, is_whole
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
 
@@ -230,7 +230,7 @@ class ScheduleColumns:
 
     def rows(self, device: int) -> slice:
         """Return the rows of one device; ScheduleError if there is no such device."""
-        if isinstance(device, bool) or not isinstance(device, int | np.integer) or not 0 <= device < self.devices:
+        if not is_whole(device) or device >= self.devices:
             raise ScheduleError(f"device {shown(device)} does not exist; the devices are 0 to {self.devices - 1}")
         return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
 
